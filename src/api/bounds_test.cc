@@ -260,7 +260,7 @@ TEST_F(Bounds, ACallWhoseMessageDoesNotComeIsEnded) {
                                    "/scheduler.SchedulerService/GetJobStatus"}) {
     const grpc::Status status = client.call(method, std::nullopt);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED) << method;
-    EXPECT_NE(status.error_message().find("message was not there"), std::string::npos) << method;
+    EXPECT_NE(status.error_message().find("message did not arrive"), std::string::npos) << method;
   }
   // An agent that does not say who it is.
   grpc::ClientContext context;
@@ -329,7 +329,8 @@ TEST_F(Bounds, WhoCallsTooOftenIsRefusedBeforeItsTokenIsLookedAt) {
     if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED) ++unauthenticated;
     if (status.error_code() != grpc::StatusCode::RESOURCE_EXHAUSTED) continue;
     ++refused;
-    EXPECT_EQ(status.error_message(), "too many requests from this address; send fewer, or jobs in batches");
+    EXPECT_EQ(status.error_message(),
+              "too many requests from this address; send fewer requests, or submit jobs in batches");
     EXPECT_GE(client.pushback_ms, 1'000);
   }
   EXPECT_GE(unauthenticated, 2);

@@ -113,13 +113,13 @@ struct Server::Impl {
 
   void answer_metrics(const HttpRequest& request, const RestCallPtr& call) {
     if (request.method != HttpMethod::kGet && request.method != HttpMethod::kHead) {
-      return call->fail({ErrorKind::kMethodNotAllowed, "metrics are read by GET"});
+      return call->fail({ErrorKind::kMethodNotAllowed, "metrics support GET only"});
     }
     backend.get_metrics([this, call](Answer<MetricsView> answer) {
       if (!answer) return call->fail(answer.error());
       answer->counters.push_back({.name = "build_info",
                                   .type = "gauge",
-                                  .help = "1; which program this is.",
+                                  .help = "Always 1; the labels identify the program.",
                                   .value = 1,
                                   .labels = {{"version", options.version}}});
       add_reload(*answer);
@@ -137,11 +137,11 @@ struct Server::Impl {
     if (at == 0) return;
     metrics.counters.push_back({.name = "config_last_reload_successful",
                                 .type = "gauge",
-                                .help = "1 when the configuration was last read again well.",
+                                .help = "1 if the last reload of the configuration succeeded.",
                                 .value = reload_failed.load() ? 0 : 1});
     metrics.counters.push_back({.name = "config_last_reload_timestamp_seconds",
                                 .type = "gauge",
-                                .help = "When that was, in seconds since 1970.",
+                                .help = "Time of the last successful reload, in seconds since 1970.",
                                 .value = at});
   }
 
@@ -216,15 +216,16 @@ Server::~Server() { shutdown(); }
 Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options, Host& host) {
   if (!is_loopback(options.address) && options.token.empty()) {
     return Error{ErrorCode::kInvalidArgument,
-                 "listening on " + options.address + " needs the shared token; without one use 127.0.0.1",
+                 "listening on " + options.address +
+                     " requires the shared token; without a token, listen on 127.0.0.1",
                  "api.address"};
   }
   const bool any_origin =
       std::find(options.cors_origins.begin(), options.cors_origins.end(), "*") != options.cors_origins.end();
   if (!is_loopback(options.address) && options.cors_enabled && any_origin) {
     return Error{ErrorCode::kInvalidArgument,
-                 "api.cors_origins is *, any page, while the scheduler listens on " + options.address +
-                     ", where others reach it; name the origins, or listen on 127.0.0.1",
+                 "api.cors_origins is * (any origin), but the scheduler listens on " + options.address +
+                     ", which other machines can reach; list the origins, or listen on 127.0.0.1",
                  "api.cors_origins"};
   }
   auto impl = std::make_unique<Impl>(options, host);

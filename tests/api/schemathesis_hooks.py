@@ -8,13 +8,13 @@ import schemathesis
 MAPS = ("environment", "labels", "set")
 INSTANT = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:")
 # Fields that contradict each other, each well-formed by itself; of an array its ranges, of a command its first word.
-CONTRADICTIONS = re.compile(r"is given twice|users are a tenant's|given as a time and as a span|both parts and resources|"
-                            r"is given; (a part has members|of several parts)|given without GPUs|differ; send one of them|"
-                            r"more than a year ahead|instant after 1970|command and args together|"
+CONTRADICTIONS = re.compile(r"is given twice|users requires tenant_id|given both as a time and as a duration|both parts and resources|"
+                            r"is given; (a part has members|of several parts)|given without GPUs|differ; send only one of them|"
+                            r"more than a year ahead|time after 1970|command and args have in total|"
                             r"command\[0\] is empty|array has (a range that runs backwards|ranges that overlap|more than \d+ elements)")
 # What the scheduler's configuration forbids; the document is every scheduler's.
 CONFIGURED = re.compile(r"scheduler\.(preempt_webhook_hosts|preempt_grace_max_seconds)\b")
-BYTES = re.compile(r"longer than (\d+) bytes|of over (\d+) bytes")
+BYTES = re.compile(r"longer than (\d+) bytes|of more than (\d+) bytes")
 
 
 def texts(value):

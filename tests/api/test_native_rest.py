@@ -330,7 +330,7 @@ def test_the_command_line_submits_lines(start):
     for _ in range(2):
         run = subprocess.run(command, input=mixed, capture_output=True, text=True, timeout=120, check=False)
         assert run.returncode == 4 and len(run.stdout.split()) == 2
-        assert "line 3: there is nothing to run" in run.stderr
+        assert "line 3: the job has nothing to run" in run.stderr
     # Its own key makes the last line one job, the first line is two.
     assert get(scheduler, "/v1/jobs")["total"] == 2503
 

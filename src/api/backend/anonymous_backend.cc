@@ -10,9 +10,8 @@ namespace gpusched::api {
 namespace {
 
 constexpr const char* kHow =
-    "; send the shared token, the content of the scheduler's DATA_DIR/token (gpu-cli finds it by itself as "
-    "root or "
-    "as the scheduler's user, else name a copy with --token-file)";
+    "; send the shared token, the content of the scheduler's DATA_DIR/token (gpu-cli run as root or as the "
+    "scheduler's user finds it by itself; otherwise give a copy with --token-file)";
 
 ApiError denied(const std::string& what) { return {ErrorKind::kPermissionDenied, what + kHow}; }
 
@@ -30,7 +29,7 @@ ApiError not_open(std::string_view tenant) {
 ApiError beyond(std::string field, const std::string& what, const std::string& most) {
   return {ErrorKind::kPermissionDenied,
           "callers without a credential cannot give " + what + " above " + most +
-              "; leave it out or lower it, or send the shared token",
+              "; remove or lower it, or send the shared token",
           std::move(field)};
 }
 
@@ -46,7 +45,7 @@ std::optional<ApiError> take_jobs(SubmitRequest& request, const AnonymousLimits&
     const SpecPeek peek = peek_spec(job.spec);
     if (!peek.user.empty()) {
       ApiError error = denied(
-          "callers without a credential cannot say whom a job runs as: leave user out, and it runs as its "
+          "callers without a credential cannot set the user of a job; remove user, and the job runs as its "
           "node's default user");
       error.field = "user";
       return error;
@@ -90,7 +89,7 @@ std::optional<ApiError> check_tenant_request(const TenantRequest& request, const
   if (request.weight_milli.value_or(0) > limits.weight_milli_max)
     return beyond("fair_share_weight", "a tenant a weight", std::to_string(limits.weight_milli_max / 1'000));
   if (has_guarantee(request)) return operators_only("guarantee a tenant anything");
-  if (request.anonymous == false) return operators_only("close a tenant to such callers");
+  if (request.anonymous == false) return operators_only("close a tenant to callers without a credential");
   return std::nullopt;
 }
 
@@ -147,8 +146,8 @@ void AnonymousBackend::with_own_job(JobId job, const std::string& tenant,
       job, tenant,
       [job, use = std::move(use), refuse](const JobView& found) {
         if (!spec_is_anonymous(found.spec.view()))
-          return refuse(
-              denied(job_name(job) + " was submitted with a credential, and is for callers with one"));
+          return refuse(denied(job_name(job) +
+                               " was submitted with a credential and is visible only to callers with one"));
         use(tenant_name(found.tenant));
       },
       refuse);
@@ -256,7 +255,7 @@ void AnonymousBackend::resume_node(const std::string&, const std::string&, Done<
 }
 void AnonymousBackend::pause_starts(bool paused, const std::string&, const std::string&,
                                     Done<ClusterView> done) {
-  done(operators_only(paused ? "pause the cluster" : "let a paused cluster go on"));
+  done(operators_only(paused ? "pause the cluster" : "resume a paused cluster"));
 }
 void AnonymousBackend::reboot_node(const std::string&, const std::string&, Done<NodeView> done) {
   done(operators_only("reboot a node"));
@@ -272,7 +271,7 @@ void AnonymousBackend::cancel_reservation(const std::string&, Done<Unit> done) {
   done(operators_only("cancel a reservation"));
 }
 void AnonymousBackend::get_moves(MovesRequest, Done<MovesView> done) {
-  done(operators_only("ask which jobs could move"));
+  done(operators_only("request proposals of moves"));
 }
 void AnonymousBackend::apply_moves(ApplyMoves, Done<MoveProposalView> done) {
   done(operators_only("move jobs"));

@@ -38,11 +38,12 @@ class Resolver {
   std::optional<ApiError> add_tenant(const TenantRequest& request) {
     const std::string& name = *request.name;
     if (!tenants_.insert(name).second)
-      return ApiError{ErrorKind::kInvalidArgument, "tenant " + name + " is given twice; join them", "name"};
+      return ApiError{ErrorKind::kInvalidArgument,
+                      "tenant " + name + " is given twice; merge the two entries", "name"};
     const std::span<const TenantId> holders = state_.tenants_named(name);
     if (holders.size() > 1) {
       ApiError error = ambiguous_tenant(name, holders);
-      error.message += ", or rename the others: what is applied is found by its name";
+      error.message += ", or rename the others: a file finds its tenants by name";
       error.field = "name";
       return error;
     }
@@ -60,8 +61,10 @@ class Resolver {
     }
     if (known != nullptr) {
       if (!above.empty() && (parent == nullptr || parent->id != known->parent)) {
-        return ApiError{ErrorKind::kTenantParentInvalid,
-                        "tenant " + name + " has another parent, and it cannot be given one", "parent_id"};
+        return ApiError{
+            ErrorKind::kTenantParentInvalid,
+            "tenant " + name + " has another parent, and the parent of a tenant cannot be changed",
+            "parent_id"};
       }
       edits_.push_back({.command = update_command(request, known->id)});
       counts_.tenants_updated += 1;
@@ -76,8 +79,8 @@ class Resolver {
   }
   std::optional<ApiError> add_node(const EditsRequest::Labels& labels) {
     if (!nodes_.insert(labels.node).second) {
-      return ApiError{ErrorKind::kInvalidArgument, "node " + labels.node + " is given twice; join them",
-                      "node_name"};
+      return ApiError{ErrorKind::kInvalidArgument,
+                      "node " + labels.node + " is given twice; merge the two entries", "node_name"};
     }
     const Node* const node = state_.find_node_named(labels.node);
     if (node == nullptr) {

@@ -186,14 +186,14 @@ void HostBackend::get_quality(const std::string& tenant, Done<QualityView> done)
 
 void HostBackend::plan(SubmitRequest request, Done<PlanView> done) {
   if (request.jobs.size() != 1) {
-    return done(
-        ApiError{ErrorKind::kInvalidArgument, "a plan is of one job; ask for each by itself", "jobs"});
+    return done(ApiError{ErrorKind::kInvalidArgument, "a plan is for one job; send one request for each job",
+                         "jobs"});
   }
   SubmitJobs command = command_of(request);
   command.request_key.clear();  // Nothing is written that could be written twice.
   if (!well_formed(command)) {
     return done(to_api_error(
-        {.code = ErrorCode::kInvalidArgument, .message = "submit_jobs has a value out of range"}));
+        {.code = ErrorCode::kInvalidArgument, .message = "the request has a value out of range"}));
   }
   if (const char* const field = unprintable_field(command)) return done(to_api_error(unprintable(field)));
   // Who names no tenant speaks for all of them.

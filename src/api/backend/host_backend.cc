@@ -198,10 +198,9 @@ std::optional<ApiError> HostBackend::too_many_questions(bool long_ones) const {
   const bool full = long_ones ? observer.scans_waiting() >= limits::kScansWaitingMax
                               : observer.reads_waiting() >= limits::kReadsWaitingMax;
   if (!full) return std::nullopt;
-  return ApiError{
-      .kind = ErrorKind::kUnavailable,
-      .message = "the scheduler is overloaded: too many questions wait for its state; ask again soon",
-      .retry_after = seconds(1)};
+  return ApiError{.kind = ErrorKind::kUnavailable,
+                  .message = "the scheduler is overloaded: too many reads are waiting; try again soon",
+                  .retry_after = seconds(1)};
 }
 
 void HostBackend::with_tenant(const std::string& name, std::function<void(TenantId)> use,
@@ -236,11 +235,10 @@ std::optional<ApiError> HostBackend::check_gangs(SubmitRequest& request) const {
   for (JobRequest& job : request.jobs) {
     job.gpus_over_nodes = false;
     if (!job.is_gang()) continue;
-    return ApiError{
-        ErrorKind::kPartsUnsupported,
-        "this scheduler places no job on several nodes (scheduler.enable_gang_scheduling is false); ask "
-        "for one node",
-        "nodes"};
+    return ApiError{ErrorKind::kPartsUnsupported,
+                    "this scheduler does not place a job on several nodes (scheduler.enable_gang_scheduling "
+                    "is false); request one node",
+                    "nodes"};
   }
   return std::nullopt;
 }
@@ -250,9 +248,9 @@ std::optional<ApiError> HostBackend::check_handshake(const SubmitRequest& reques
   for (const JobRequest& job : request.jobs) {
     if (job.preempt_grace > options_.preempt_grace_max) {
       return ApiError{ErrorKind::kInvalidArgument,
-                      "a job may ask for at most " + std::to_string(options_.preempt_grace_max.ms() / 1'000) +
-                          " s before it is ended for another one (scheduler.preempt_grace_max_seconds); ask "
-                          "for less",
+                      "a job may request a grace period of at most " +
+                          std::to_string(options_.preempt_grace_max.ms() / 1'000) +
+                          " s before it is preempted (scheduler.preempt_grace_max_seconds); request less",
                       "preempt_grace_seconds"};
     }
     if (job.preempt_webhook.empty()) continue;
@@ -260,10 +258,10 @@ std::optional<ApiError> HostBackend::check_handshake(const SubmitRequest& reques
     if (url && is_listed(*url, options_.preempt_webhook_hosts)) continue;
     return ApiError{ErrorKind::kInvalidArgument,
                     options_.preempt_webhook_hosts.empty()
-                        ? "jobs of this scheduler cannot name a preempt_webhook "
-                          "(scheduler.preempt_webhook_hosts is empty); leave it out"
-                        : "the host of preempt_webhook is not among scheduler.preempt_webhook_hosts; name a "
-                          "URL of one of those",
+                        ? "this scheduler does not allow preempt_webhook (scheduler.preempt_webhook_hosts is "
+                          "empty); remove it"
+                        : "the host of preempt_webhook is not one of scheduler.preempt_webhook_hosts; give a "
+                          "URL of one of those hosts",
                     "preempt_webhook"};
   }
   return std::nullopt;
@@ -399,9 +397,9 @@ void HostBackend::update_job(JobId job, const std::string& tenant, JobUpdate upd
     }
     if (update.changes_parts()) {
       if (view.state.class_of(**found).parts.size() > 1) {
-        return done(
-            ApiError{ErrorKind::kUnprocessable,
-                     "what a job of several parts needs cannot be changed; cancel it and submit it anew"});
+        return done(ApiError{
+            ErrorKind::kUnprocessable,
+            "the resources of a job with several parts cannot be changed; cancel it, and submit it again"});
       }
       command.given |= kJobParts;
       command.parts = changed_parts(view.state.class_of(**found).parts, update);

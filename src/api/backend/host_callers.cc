@@ -15,13 +15,12 @@ std::optional<ApiError> HostBackend::check_users(const SubmitRequest& request) c
     if (nameless_->possible(anonymous)) continue;
     const std::string why =
         nameless_->possible(false)
-            ? "the job names no user, and all nodes run such jobs as root, which those of callers without a "
-              "credential never are"
-            : "the job names no user, and no node has one for such jobs: their agents run as root";
-    const std::string mend = anonymous
-                                 ? "; start an agent with --default-user NAME, or submit with the token"
-                                 : "; name one with user (gpu-cli: --user NAME), or start an agent with "
-                                   "--default-user NAME";
+            ? "the job names no user, and all nodes run such jobs as root, which is never allowed for "
+              "callers without a credential"
+            : "the job names no user, and no node has a default user: the agents run as root";
+    const std::string mend =
+        anonymous ? "; start an agent with --default-user NAME, or submit the job with the token"
+                  : "; give a user (gpu-cli: --user NAME), or start an agent with --default-user NAME";
     return ApiError{ErrorKind::kUnprocessable, why + mend, "user"};
   }
   return std::nullopt;
@@ -36,8 +35,8 @@ Answer<FoundJob> HostBackend::find_reachable(const State& state, JobId job, cons
   if (spec_is_anonymous((*found)->spec.view())) return found;
   return ApiError{ErrorKind::kPermissionDenied,
                   job_name(job) +
-                      " was submitted with a credential, and is for callers with one; send the shared "
-                      "token, the content of the scheduler's DATA_DIR/token"};
+                      " was submitted with a credential and is visible only to callers with one; send the "
+                      "shared token, the content of the scheduler's DATA_DIR/token"};
 }
 
 }  // namespace gpusched::api

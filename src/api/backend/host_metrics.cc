@@ -43,7 +43,7 @@ void HostBackend::get_metrics(Done<MetricsView> done) {
         heard.push_back(
             {.name = "node_heartbeat_age_seconds",
              .type = "gauge",
-             .help = "Time since a node last reported; left out: never since the start.",
+             .help = "Time since a node last reported; absent if it has not reported since the start.",
              .labels = {{"node", node.name}},
              .real = std::chrono::duration<double>(std::chrono::steady_clock::now() - last.heard).count()});
       }
@@ -70,16 +70,17 @@ void HostBackend::get_metrics(Done<MetricsView> done) {
     add_sums(view.state, metrics);
     metrics.counters.push_back({.name = "spec_bytes",
                                 .type = "gauge",
-                                .help = "Bytes of the specifications of all jobs that are kept.",
+                                .help = "Bytes of the specifications of all kept jobs.",
                                 .value = view.state.spec_bytes});
     metrics.counters.push_back({.name = "spec_bytes_unfinished",
                                 .type = "gauge",
-                                .help = "Bytes of the specifications of jobs that have not ended.",
+                                .help = "Bytes of the specifications of unfinished jobs.",
                                 .value = view.state.unfinished_spec_bytes});
-    metrics.counters.push_back({.name = "guaranteed_gpus_missing",
-                                .type = "gauge",
-                                .help = "GPUs that tenants are guaranteed and no node in service has.",
-                                .value = guaranteed_gpus_missing(view.state)});
+    metrics.counters.push_back(
+        {.name = "guaranteed_gpus_missing",
+         .type = "gauge",
+         .help = "GPUs that are guaranteed to tenants but that no node in service has.",
+         .value = guaranteed_gpus_missing(view.state)});
     done(std::move(metrics));
   });
 }

@@ -84,8 +84,9 @@ void HostBackend::reboot_node(const std::string& node, const std::string& reason
     const Node* found = view.state.find_node_named(node);
     if (found == nullptr) return done(no_node(node));
     if (found->availability != Availability::kDraining || !found->attempts.empty()) {
-      return done(ApiError{ErrorKind::kNodeNotDrained,
-                           "node " + found->name + " is not drained; drain it and wait until nothing runs"});
+      return done(
+          ApiError{ErrorKind::kNodeNotDrained,
+                   "node " + found->name + " is not drained; drain it, and wait until no jobs run on it"});
     }
     if (std::find(found->features.begin(), found->features.end(), "reboot") == found->features.end()) {
       return done(ApiError{

@@ -29,8 +29,8 @@ ReservationView view_of(const State& state, const Booking& booking) {
 }
 
 ApiError not_found(const std::string& reservation) {
-  return {ErrorKind::kReservationNotFound,
-          "no such reservation: " + reservation.substr(0, 64) + "; look at gpu-cli reservation list"};
+  return {ErrorKind::kReservationNotFound, "no such reservation: " + reservation.substr(0, 64) +
+                                               "; gpu-cli reservation list shows the existing ones"};
 }
 
 /// The nodes of these names and patterns, or an error about the first that fits none.

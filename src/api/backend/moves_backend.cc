@@ -100,19 +100,22 @@ std::string summary_of(const forecast::MovePlan& plan) {
   const std::size_t count = plan.proposals.size();
   if (count == 1) return "one waiting job could start at once";
   if (count > 1) return std::to_string(count) + " waiting jobs could start at once";
-  if (plan.unmoved.empty()) return "no job waits for room that moves could make";
-  return "no move helps";
+  if (plan.unmoved.empty()) return "no waiting job could start after moves";
+  return "no move would let a waiting job start";
 }
 
 std::optional<ApiError> switched_off(MoveTuning::Mode mode) {
   if (mode != MoveTuning::Mode::kOff) return std::nullopt;
-  return ApiError{ErrorKind::kPermissionDenied,
-                  "moves are off; set scheduler.moves to propose or act in the scheduler's configuration"};
+  return ApiError{
+      ErrorKind::kPermissionDenied,
+      "moves are disabled; set scheduler.moves to propose or act in the scheduler's configuration"};
 }
 
 ApiError stale(const std::string& id) {
   return {ErrorKind::kMoveStale,
-          "the proposal " + id + " is not known, is too old or no longer holds; ask for moves again", "id"};
+          "the proposal " + id +
+              " is unknown, too old or no longer valid; request new proposals with gpu-cli moves",
+          "id"};
 }
 
 }  // namespace
@@ -120,7 +123,7 @@ ApiError stale(const std::string& id) {
 void HostBackend::get_moves(MovesRequest request, Done<MovesView> done) {
   if (!request.tenant.empty()) {
     return done(ApiError{ErrorKind::kPermissionDenied,
-                         "moves are of all tenants' jobs and for operators; leave tenant_id out",
+                         "moves concern the jobs of all tenants and are for operators only; remove tenant_id",
                          "tenant_id"});
   }
   if (auto off = switched_off(host_.forecasts().tuning().moves.mode)) return done(std::move(*off));

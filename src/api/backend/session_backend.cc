@@ -166,10 +166,10 @@ std::shared_ptr<SessionHandle> HostBackend::open_session(SessionRequest request,
     if (!place->running) {
       const Job& job = **found;
       std::string sentence =
-          "attempt " + std::to_string(place->attempt) + " has ended; sessions are for running ones";
+          "attempt " + std::to_string(place->attempt) + " has ended; sessions need a running attempt";
       if (job.state == JobState::kPending)
-        sentence = "the job waits for its next start; sessions are for running ones";
-      if (is_final(job.state)) sentence = "the job has ended; sessions are for running ones";
+        sentence = "the job waits for its next start; sessions need a running attempt";
+      if (is_final(job.state)) sentence = "the job has ended; sessions need a running attempt";
       return session->fail({ErrorKind::kJobNotRunning, sentence});
     }
     session->open(place->node, order_of(request, place->attempt));

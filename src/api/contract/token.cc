@@ -35,10 +35,11 @@ struct File {
 
 Result<std::string> read_token(int descriptor, const std::string& path) {
   struct stat facts{};
-  if (fstat(descriptor, &facts) != 0) return io_error("cannot look at", path);
+  if (fstat(descriptor, &facts) != 0) return io_error("cannot examine", path);
   if ((facts.st_mode & 077) != 0) {
-    return Error{ErrorCode::kPermissionDenied,
-                 path + " can be read by others; run chmod 600 on it, or delete it to have a new one made"};
+    return Error{
+        ErrorCode::kPermissionDenied,
+        path + " can be read by other users; run chmod 600 on it, or delete it to have a new one created"};
   }
   std::string text(kTokenFileBytesMax, '\0');
   const ssize_t size = read(descriptor, text.data(), text.size());
@@ -46,8 +47,9 @@ Result<std::string> read_token(int descriptor, const std::string& path) {
   text.resize(static_cast<std::size_t>(size));
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) text.pop_back();
   if (text.size() < 16) {
-    return Error{ErrorCode::kCorrupt,
-                 path + " holds no token of at least 16 characters; delete it to have a new one made"};
+    return Error{
+        ErrorCode::kCorrupt,
+        path + " does not contain a token of at least 16 characters; delete it to have a new one created"};
   }
   return text;
 }

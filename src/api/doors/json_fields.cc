@@ -208,7 +208,7 @@ class Handler {
     place = parse_rfc3339(text);
     if (place || text.empty()) return true;
     return stop(ErrorKind::kInvalidArgument,
-                std::string(field_->name) + " must be an instant such as 2025-01-31T09:00:00Z", error);
+                std::string(field_->name) + " must be a time such as 2025-01-31T09:00:00Z", error);
   }
   bool container_end() {
     depth_ -= 1;
@@ -302,10 +302,12 @@ std::optional<ApiError> json_problem(std::string_view bytes, std::size_t used,
   if (!error) return std::nullopt;
   if (bytes.empty()) return ApiError{ErrorKind::kMalformedJson, "the body is empty; send one JSON object"};
   if (error == json::error::too_deep) {
-    return ApiError{ErrorKind::kMalformedJson, "the body has more than 32 levels; send a flatter object"};
+    return ApiError{ErrorKind::kMalformedJson,
+                    "the body has more than 32 levels of nesting; send a flatter object"};
   }
-  return ApiError{ErrorKind::kMalformedJson, "the body is no valid JSON (" + error.message() + " near byte " +
-                                                 std::to_string(used) + "); send one JSON object in UTF-8"};
+  return ApiError{ErrorKind::kMalformedJson, "the body is not valid JSON (" + error.message() +
+                                                 " near byte " + std::to_string(used) +
+                                                 "); send one JSON object in UTF-8"};
 }
 
 }  // namespace gpusched::api

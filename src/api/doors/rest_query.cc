@@ -57,7 +57,7 @@ void refuse_method(HttpMethod method, const std::string& allowed, const RestCall
     response.status = 204;
   } else {
     const ApiError error{ErrorKind::kMethodNotAllowed,
-                         "this path does not take this method; it takes " + allowed};
+                         "this path does not support this method; it supports " + allowed};
     response.status = row_of(error.kind).http_status;
     response.body = error_json(error);
   }
@@ -67,7 +67,7 @@ void refuse_method(HttpMethod method, const std::string& allowed, const RestCall
 RestQuery::RestQuery(std::string_view text) : parameters_(parse_query(text)) {
   if (parameters_) return;
   problem_ = ApiError{ErrorKind::kInvalidArgument,
-                      "the query has a broken escape or too many parameters; encode it"};
+                      "the query has an invalid percent escape or too many parameters; correct it"};
 }
 
 std::optional<std::string> RestQuery::text(std::string_view name) const {
@@ -108,7 +108,7 @@ void RestQuery::only(std::span<const std::string_view> names) {
     if (std::find(names.begin(), names.end(), key) != names.end()) continue;
     const std::vector<std::string> known(names.begin(), names.end());
     const std::string nearest = nearest_name(key, known);
-    std::string message = "is no parameter of this call; ";
+    std::string message = "is not a parameter of this call; ";
     if (!nearest.empty()) {
       message += "did you mean " + nearest + "?";
     } else if (known.empty()) {

@@ -31,7 +31,7 @@ std::optional<ApiError> check_path(std::string_view field, std::string_view path
   if (!path.starts_with('/')) return wrong(field, "must be an absolute path");
   for (const char c : path) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
-      return wrong(field, "has a control character; use another path");
+      return wrong(field, "contains a control character; use another path");
     }
   }
   return std::nullopt;
@@ -42,7 +42,7 @@ std::optional<ApiError> check_file(std::string_view field, std::string_view path
   if (auto problem = check_path(field, path)) return problem;
   const std::string_view unknown = unknown_file_pattern(path);
   if (unknown.empty()) return std::nullopt;
-  return wrong(field, "has \"" + std::string(unknown) + "\", which stands for nothing; " +
+  return wrong(field, "has \"" + std::string(unknown) + "\", which is not a known placeholder; " +
                           std::string(kFilePatternHelp) + ", the last for a percent sign");
 }
 
@@ -66,11 +66,11 @@ std::optional<ApiError> check_limits(const IntegerMap& limits) {
   if (limits.size() > kLimitsMax) return wrong("limits", "has more than 32 entries; send fewer");
   for (const auto& [name, value] : limits) {
     if (std::find(kNames.begin(), kNames.end(), name) == kNames.end()) {
-      return wrong("limits", "names no resource limit: " + name.substr(0, 32) +
-                                 "; those of setrlimit exist, such as "
-                                 "nofile, memlock, core, nproc, stack");
+      return wrong("limits", "has a name that is not a resource limit: " + name.substr(0, 32) +
+                                 "; use a name of setrlimit, such as nofile, memlock, core, nproc or stack");
     }
-    if (value < -1) return wrong("limits", "has a negative amount for " + name + "; -1 is unlimited");
+    if (value < -1)
+      return wrong("limits", "has a negative value for " + name + "; only -1, for unlimited, is allowed");
   }
   return std::nullopt;
 }
@@ -86,7 +86,7 @@ std::optional<ApiError> check_mounts(const MountList& mounts) {
     // A colon would end the path on the command line of a container runtime, a comma its --mount.
     for (const std::string* path : {&mounts[i].source, &mounts[i].target}) {
       if (path->find_first_of(":,") != std::string::npos) {
-        return wrong(place, "has a colon or a comma in a path; container runtimes take none there");
+        return wrong(place, "has a colon or a comma in a path, which container runtimes do not support");
       }
     }
   }
@@ -100,12 +100,13 @@ std::optional<ApiError> check_digest(std::string_view digest) {
       digits.find_first_not_of("0123456789abcdef") == std::string_view::npos) {
     return std::nullopt;
   }
-  return wrong("image_digest", "must be sha256: and 64 hexadecimal digits");
+  return wrong("image_digest", "must be sha256: followed by 64 hexadecimal digits");
 }
 
 std::optional<ApiError> check_container(const JobFields& box, bool has_image) {
   if (text(box.registry_credential).size() > kCredentialBytesMax) {
-    return wrong("registry_credential", "is longer than 253 bytes; it is a name, not the secret");
+    return wrong("registry_credential",
+                 "is longer than 253 bytes; give the name of the credential, not the secret");
   }
   const StringList none;
   const StringList& arguments = box.container_arguments ? *box.container_arguments : none;
@@ -113,7 +114,8 @@ std::optional<ApiError> check_container(const JobFields& box, bool has_image) {
     return wrong("container_arguments", "has more than 64 entries; send fewer");
   }
   for (const std::string& word : arguments) {
-    if (word.size() > kWordBytesMax) return wrong("container_arguments", "has a word of over 4096 bytes");
+    if (word.size() > kWordBytesMax)
+      return wrong("container_arguments", "has an entry of more than 4096 bytes");
   }
   if (has_image) return std::nullopt;
   const std::array<std::pair<std::string_view, bool>, 6> given = {
@@ -125,9 +127,11 @@ std::optional<ApiError> check_container(const JobFields& box, bool has_image) {
        {"image_digest", !text(box.image_digest).empty()}}};
   for (const auto& [field, is_given] : given) {
     if (!is_given) continue;
-    return ApiError{ErrorKind::kUnprocessable,
-                    std::string(field) + " is given without an image; it is for containers only",
-                    std::string(field)};
+    return ApiError{
+        ErrorKind::kUnprocessable,
+        std::string(field) +
+            " is given without an image, but applies only to containers; remove it, or give an image",
+        std::string(field)};
   }
   return std::nullopt;
 }

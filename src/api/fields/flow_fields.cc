@@ -62,7 +62,7 @@ std::optional<ApiError> read_retry_on(const std::vector<std::string>& words, Job
     const auto code = parse_count(with_code ? std::string_view(word).substr(name.size() + 1) : "0", 255);
     if (cause == kCauses.end() || !code || (with_code && cause->second != kRetryExit)) {
       return invalid("retry.on", "\"" + word.substr(0, 64) +
-                                     "\" is nothing to try again for; write exit_code, exit_code:75, signal, "
+                                     "\" is not a cause of retries; write exit_code, exit_code:75, signal, "
                                      "out_of_memory, over_limit or timeout");
     }
     job.retry_causes |= cause->second;
@@ -78,9 +78,10 @@ std::optional<ApiError> check_times(const JobFields& fields) {
   const auto check = [](std::string_view field, const std::optional<Time>& at,
                         int64_t after_ms) -> std::optional<ApiError> {
     if (at && at->valid() && after_ms != 0)
-      return invalid(field, std::string(field) + " is given as a time and as a span; send one of them");
+      return invalid(field,
+                     std::string(field) + " is given both as a time and as a duration; send one of them");
     if (after_ms < 0 || after_ms > limits::kBeginMax.ms())
-      return invalid(field, std::string(field) + " must not lie more than a year ahead");
+      return invalid(field, std::string(field) + " must not be more than a year ahead");
     return std::nullopt;
   };
   if (auto problem = check("begin_at", fields.begin_at, fields.begin_after_ms.value_or(0))) return problem;
@@ -96,7 +97,7 @@ std::optional<ApiError> read_flow(const JobFields& fields, JobRequest& job) {
   if (auto problem = read_retry_on(fields.retry_on ? *fields.retry_on : none, job)) return problem;
   if (dependencies.size() > limits::kDependenciesMax)
     return invalid("dependencies", "dependencies has more than " + std::to_string(limits::kDependenciesMax) +
-                                       " entries; wait for fewer jobs, or for an array");
+                                       " entries; depend on fewer jobs, or on an array");
   JobFlow flow{.begin_at = fields.begin_at.value_or(Time{}),
                .begin_after = milliseconds(fields.begin_after_ms.value_or(0)),
                .deadline = fields.deadline.value_or(Time{}),
@@ -127,7 +128,7 @@ std::optional<ApiError> read_flow(const JobFields& fields, JobRequest& job) {
 Answer<ArraySpec> parse_array(std::string_view text) {
   const auto wrong = [](std::string why) { return invalid("array", "array " + std::move(why)); };
   const std::string shape =
-      "must be indexes such as 1-100, 0-20:5 or 1,3,7-9, and %50 behind them for fifty at a time";
+      "must be indexes such as 1-100, 0-20:5 or 1,3,7-9, followed by %50 to run at most fifty at a time";
   ArraySpec out;
   const std::size_t percent = text.find('%');
   if (percent != std::string_view::npos) {
@@ -157,11 +158,11 @@ Answer<ArraySpec> parse_array(std::string_view text) {
   std::sort(out.ranges.begin(), out.ranges.end(),
             [](const IndexRange& a, const IndexRange& b) { return a.first < b.first; });
   for (std::size_t i = 1; i < out.ranges.size(); ++i) {
-    if (out.ranges[i].first <= out.ranges[i - 1].last) return wrong("has ranges that overlap; part them");
+    if (out.ranges[i].first <= out.ranges[i - 1].last) return wrong("has ranges that overlap; separate them");
   }
   if (count_of(out.ranges) > limits::kArrayElementsMax)
     return wrong("has more than " + std::to_string(limits::kArrayElementsMax) +
-                 " elements; submit it in parts");
+                 " elements; split it into several arrays");
   return out;
 }
 

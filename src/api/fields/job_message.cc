@@ -136,7 +136,7 @@ std::optional<ApiError> read_fields(const pb::Message& message, JobMessage kind,
     // Protocol Buffers carry NUL characters where a process cannot.
     if (kind == JobMessage::kSpec && reader.has_nul())
       return invalid(row->name, std::string(row->name) + " must not contain a NUL character");
-    if (reader.is_unknown_word()) return invalid(row->name, std::string(row->name) + " is none that exists");
+    if (reader.is_unknown_word()) return invalid(row->name, std::string(row->name) + " has an unknown value");
   }
   return std::nullopt;
 }
@@ -332,8 +332,7 @@ std::optional<ApiError> read_message(const v1::JobRequest& message, JobFields& f
   if (retry.kill_after_lost_contact_ms() < 0 ||
       retry.kill_after_lost_contact_ms() > limits::kRuntimeMax.ms()) {
     return invalid("retry.kill_after_lost_contact_ms",
-                   "retry.kill_after_lost_contact_ms must not be negative, nor longer "
-                   "than a year");
+                   "retry.kill_after_lost_contact_ms must be from 0 to one year");
   }
   if (fields.nodes.value_or(0) > 0 && fields.gpu_count.value_or(0) > int64_t{limits::kDevicesPerNodeMax}) {
     return unprocessable("gpu_count", "a node has at most " + std::to_string(limits::kDevicesPerNodeMax) +
@@ -369,9 +368,9 @@ std::optional<ApiError> check_time(std::string_view field, bool is_given,
   const bool good = time.seconds() >= 0 && time.seconds() < limits::kTimeMax.ns / 1'000'000'000 &&
                     time.nanos() >= 0 && time.nanos() < 1'000'000'000;
   if (is_given && (!good || !read_time(time).valid()))
-    return invalid(field, std::string(field) + " must be an instant after 1970");
+    return invalid(field, std::string(field) + " must be a time after 1970");
   if (after_ms < 0 || after_ms > limits::kBeginMax.ms())
-    return invalid(field, std::string(field) + " must not lie more than a year ahead, nor in the past");
+    return invalid(field, std::string(field) + " must be neither in the past nor more than a year ahead");
   return std::nullopt;
 }
 
@@ -390,7 +389,8 @@ Answer<JobRequest> read_job(const v1::JobRequest& message, bool containers_possi
   const bool twice = job->gpu_count > 0 || job->nodes > 0 || job->memory_mb > 0;
   if (!job->parts.empty() && twice) {
     return invalid("parts",
-                   "both parts and resources say what it needs; leave all but the domain out of resources");
+                   "the resources are given in both parts and resources; keep only domain and "
+                   "domain_required in resources");
   }
   if (auto problem = read_node_loss(message.retry().on_node_loss(), "retry.on_node_loss", *job))
     return std::move(*problem);

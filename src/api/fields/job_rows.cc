@@ -98,12 +98,12 @@ constexpr Row door_only(std::string_view name, JobPlace place, std::string_view 
 
 // Message, number, name, name at the jobs door, place, meaning.
 constexpr JobRow kRows[] = {
-    spec(1, "name", kSameName, &F::name, "for people and for lists")
+    spec(1, "name", kSameName, &F::name, "name for people and in lists")
         .up_to(limits::kNameBytesMax)
         .is_plain()
         .can_change(),
     spec(2, "command", kSameName, &F::command,
-         "the program and its words, run without a shell; with `args` at most 4,096 words")
+         "the program and its arguments, run without a shell; together with `args` at most 4,096 entries")
         .hinted(R"(, such as ["python","train.py"]; to run a line in a shell, use script)")
         .is_plain(),
     spec(3, "args", kSameName, &F::args, "appended to `command`, or given to `script` as its arguments")
@@ -111,116 +111,121 @@ constexpr JobRow kRows[] = {
         .is_plain(),
     spec(4, "script", kSameName, &F::script, "run by `/bin/sh -c`, instead of `command`").is_plain(),
     spec(5, "image", kSameName, &F::image,
-         "a container image; waits while no node can run containers ([containers](containers.md))")
+         "the container image; the job waits while no node can run containers ([containers](containers.md))")
         .up_to(kImageBytesMax),
     spec(6, "environment", kSameName, &F::environment,
-         "its environment; the variables that name its devices always win; at most 1,024")
+         "environment variables, at most 1,024; the variables that name its devices always take precedence")
         .hinted(R"(, such as {"NAME":"value"})")
         .is_plain(),
-    spec(7, "labels", kSameName, &F::labels, "at most 64, names and values of at most 253 bytes")
+    spec(7, "labels", kSameName, &F::labels, "labels, at most 64, with names and values of at most 253 bytes")
         .hinted(R"(, such as {"team":"a"})")
         .is_plain(),
     spec(8, "working_directory", kSameName, &F::working_directory,
-         "an absolute path; where it cannot be entered the job does not start; left out: the attempt's own "
-         "folder")
+         "absolute path of the working directory; if it cannot be entered, the job does not start; if "
+         "omitted: the attempt's own folder")
         .up_to(kPathBytesMax),
     spec(9, "gang_scheduling", kSameName, &F::gang_scheduling,
-         "where no node has as many GPUs, they may be on several, the command once on each"),
-    spec(10, "checkpoint_enabled", kSameName, &F::checkpoint_enabled, "kept and shown").is_plain(),
-    spec(11, "submitter", kNoDoor, &F::submitter, "who asked, as a door in front of this one knew it"),
+         "if no node has enough GPUs, they may be on several nodes, and the command runs once on each"),
+    spec(10, "checkpoint_enabled", kSameName, &F::checkpoint_enabled, "stored and shown only").is_plain(),
+    spec(11, "submitter", kNoDoor, &F::submitter,
+         "the submitter, as known to a gateway in front of this API"),
     spec(12, "user", kSameName, &F::user,
-         "the node's user that it runs as, by name or number; left out: the agent's default ([box](box.md))"),
+         "user on the node that it runs as, by name or number; if omitted: the agent's default "
+         "([box](box.md))"),
     spec(13, "stdout_path", kSameName, &F::stdout_path,
-         "an absolute path on the node, opened as the user and appended to; left out: the agent keeps the "
-         "output"),
-    spec(14, "stderr_path", kSameName, &F::stderr_path, "the same for its standard error"),
-    spec(15, "stdin_path", kSameName, &F::stdin_path, "an absolute path on the node, its standard input"),
+         "absolute path on the node for standard output, opened as the user and appended to; if omitted: the "
+         "agent keeps the output"),
+    spec(14, "stderr_path", kSameName, &F::stderr_path, "the same for standard error"),
+    spec(15, "stdin_path", kSameName, &F::stdin_path, "absolute path on the node for standard input"),
     spec(16, "umask", kSameName, &F::umask, "0 to 511").hinted(", such as 18 for 0022"),
     spec(17, "limits", kSameName, &F::limits,
          "resource limits by name (`nofile memlock core nproc stack` ...); -1 is unlimited; at most 32")
         .hinted(R"(, such as {"nofile":65536})"),
     spec(18, "mounts", kSameName, &F::mounts,
-         "of a container, from the node's allow-list; at the jobs door `[\"/data:/data:ro\"]`")
+         "mounts of a container, from the node's allow-list; at the jobs door `[\"/data:/data:ro\"]`")
         .hinted(R"(, such as ["/data:/data:ro"])")
         .at_door(&F::mount_texts),
     spec(19, "container_workdir_mount", kSameName, &F::container_workdir_mount,
-         "where `working_directory` appears in the container; left out: under its own name"),
+         "path of `working_directory` in the container; if omitted: the same path"),
     spec(20, "pull", kSameName, &F::pull,
-         "when the image is fetched: `if_missing` (the default), `always`, `never`"),
+         "when the image is pulled: `if_missing` (the default), `always` or `never`"),
     spec(21, "registry_credential", kSameName, &F::registry_credential,
-         "the name of the tenant's credential on the node, never the secret; at most 253 bytes"),
+         "name of the tenant's registry credential on the node, never the secret itself; at most 253 bytes"),
     spec(22, "container_arguments", kSameName, &F::container_arguments,
          "further options of the container runtime, from the node's allow-list; at most 64"),
     spec(23, "image_digest", kSameName, &F::image_digest,
-         "`sha256:` and 64 digits: exactly this content runs"),
+         "`sha256:` and 64 hexadecimal digits: runs exactly this content"),
     spec(24, "working_directory_optional", kSameName, &F::working_directory_optional,
-         "where `working_directory` cannot be entered the job runs in the attempt's own folder, and its "
+         "if `working_directory` cannot be entered, the job runs in the attempt's own folder, and its "
          "standard error says so"),
     spec(25, "preempt_signal", kSameName, &F::preempt_signal,
-         "what it gets instead of SIGTERM when it is ended for another job, such as `USR1`: [the "
+         "signal sent on preemption instead of SIGTERM, such as `USR1`: [the "
          "handshake](../policies.md#ending-others-schedulerenable_preemption)")
         .hinted(", such as USR1")
         .is_shown(),
     spec(26, "preempt_grace_ms", "preempt_grace_seconds", &F::preempt_grace_ms,
-         "how long it then has, unless it says earlier that its work is saved; at most "
-         "`scheduler.preempt_grace_max_seconds`")
+         "grace period after that signal, which ends earlier once the job reports that its work is saved; at "
+         "most `scheduler.preempt_grace_max_seconds`")
         .up_to(limits::kPreemptGraceSecondsMax * 1'000)
         .in(DoorUnit::kSeconds)
         .said_natively()
         .is_shown(),
     spec(27, "preempt_webhook", kSameName, &F::preempt_webhook,
-         "an `http://` URL that is told then; its host must be among `scheduler.preempt_webhook_hosts`")
+         "`http://` URL that is notified of the preemption; its host must be one of "
+         "`scheduler.preempt_webhook_hosts`")
         .up_to(limits::kPreemptUrlBytesMax)
         .is_shown(),
     spec(50, "anonymous", kNoDoor, kNoPlace,
-         "set by the scheduler: its caller had no credential ([who calls](rest.md#who-calls))"),
+         "set by the scheduler if the caller had no credential ([who calls](rest.md#who-calls))"),
     spec(60, "idle_after_ms", "idle_after_seconds", &F::idle_after_ms,
-         "from when on it is warned about as idle, within what the operator lets "
+         "idle time of its GPUs after which it gets a warning, within the operator's limits "
          "([watchdogs](gpu-health.md#watchdogs))")
         .up_to(limits::kRuntimeMax.ms())
         .in(DoorUnit::kSeconds)
         .is_shown(),
     spec(61, "idle_action", kSameName, &F::idle_action,
-         "what else happens then: `warn`, `requeue` or `cancel`")
+         "action at that time: `warn` only, `requeue` or `cancel`")
         .hinted(", warn, requeue or cancel")
         .is_shown(),
     spec(62, "hung_after_ms", "hung_after_seconds", &F::hung_after_ms,
-         "from when on it is warned about as hung")
+         "time of fully busy GPUs without output after which it gets a warning")
         .up_to(limits::kRuntimeMax.ms())
         .in(DoorUnit::kSeconds)
         .is_shown(),
     spec(63, "hung_action", kSameName, &F::hung_action,
-         "what else happens then: `warn`, `requeue` or `cancel`")
+         "action at that time: `warn` only, `requeue` or `cancel`")
         .hinted(", warn, requeue or cancel")
         .is_shown(),
-    spec(64, "memory_unlimited", kNoDoor, &F::memory_unlimited, "as `memory_mb` 0: no limit of its memory")
+    spec(64, "memory_unlimited", kNoDoor, &F::memory_unlimited, "no memory limit, as with `memory_mb` 0")
         .is_shown(),
     spec(65, "comment", kSameName, &F::comment,
-         "free text for people: kept and shown; an update may change it")
+         "free text for people, stored and shown; an update may change it")
         .up_to(kCommentBytesMax)
         .is_shown()
         .can_change(),
     resources(1, "gpu_count", kSameName, &F::gpu_count,
-              "how many GPUs; with `nodes` the jobs door counts those of all nodes together, the native API "
-              "those of each")
+              "number of GPUs; with `nodes`: at the jobs door the total of all nodes, in the native API "
+              "those of each node")
         .up_to(limits::kGpusPerJobMax)
         .is_plain(),
     resources(2, "gpu_memory_mb", kSameName, &F::gpu_memory_mb,
-              "of all the job's GPUs together: each must have its share, rounded up; of a share: its own")
+              "total memory of all GPUs of the job: each must have its part, rounded up; for a share of a "
+              "GPU: the memory of the share")
         .up_to(limits::kMegabytesMax)
         .is_plain(),
     resources(3, "gpu_model", kSameName, &F::gpu_model,
-              "such as `A100`, or `H100,A100`: any of them, the first if it can be had; left out: any, but "
-              "all of one model")
+              "GPU model, such as `A100`, or `H100,A100`: any of these, preferably the first; if omitted: "
+              "any model, but the same for all GPUs")
         .up_to(limits::kNameBytesMax),
     resources(4, "cpu_milli", "cpu_cores", &F::cpu_milli,
-              "left out: one core; 0: none; with `nodes` of each node")
+              "CPU cores; if omitted: one; with `nodes`: on each node")
         .up_to(int64_t{limits::kCpuCoresMax} * 1'000)
         .in(DoorUnit::kCores)
         .said_natively()
         .is_plain(),
     resources(5, "memory_mb", kSameName, &F::memory_mb,
-              "left out: [by its share of the node](box.md#memory); 0: no limit; with `nodes` of each node")
+              "memory; if omitted: [in proportion to its share of the node](box.md#memory); 0: no limit; "
+              "with `nodes`: on each node")
         .up_to(limits::kMegabytesMax)
         .is_plain(),
     resources(6, "gpu_milli", kSameName, &F::gpu_milli,
@@ -231,104 +236,106 @@ constexpr JobRow kRows[] = {
               "([mig](mig.md))")
         .hinted(R"(, such as "1g.10gb")"),
     resources(40, "nodes", kSameName, &F::nodes,
-              "it runs on so many nodes, all at once, its command once on each: [gangs](gangs.md)")
+              "number of nodes, allocated all at once; the command runs once on each: [gangs](gangs.md)")
         .up_to(limits::kMembersMax),
-    resources(41, "nodes_max", kSameName, &F::nodes_max, "as many nodes as fit when it starts, up to this")
+    resources(41, "nodes_max", kSameName, &F::nodes_max,
+              "maximum number of nodes: as many as fit when the job starts")
         .up_to(limits::kMembersMax),
     resources(42, "domain", kSameName, &F::domain,
-              "`node`, `rack`, `block` or `zone`: all its nodes in one, if they fit there; left out: the "
-              "smallest that holds them")
+              "`node`, `rack`, `block` or `zone`: keep all its nodes within one, if they fit; if omitted: "
+              "the smallest that holds them")
         .hinted(", node, rack, block or zone"),
     resources(43, "domain_required", kSameName, &F::domain_required,
-              "it waits until they fit into one `domain`"),
+              "wait until the nodes fit within one `domain`"),
     resources(50, "node_labels", kSameName, &F::node_labels,
-              "its node has all of these, `name=value` or `name`: [requests](requests.md)")
+              "only nodes with all of these labels, `name=value` or `name`: [requests](requests.md)")
         .hinted(R"(, such as ["zone=eu"])"),
-    resources(51, "without_labels", kSameName, &F::without_labels, "and none of these")
+    resources(51, "without_labels", kSameName, &F::without_labels, "only nodes with none of these labels")
         .hinted(R"(, such as ["spot"])"),
-    resources(52, "exclusive", kSameName, &F::exclusive, "nobody else runs on its node while it does"),
+    resources(52, "exclusive", kSameName, &F::exclusive,
+              "exclusive node: no other job runs there at the same time"),
     resources(53, "gpu_layout", kSameName, &F::gpu_layout,
-              "`pack` (the best links, the default), `spread` or `contiguous`")
+              "arrangement of the GPUs: `pack` (fastest links, the default), `spread` or `contiguous`")
         .hinted(", pack, spread or contiguous"),
     resources(54, "gpu_ids", kSameName, &F::gpu_ids,
-              "exactly these GPUs: all by index on its node, or all by UUID")
+              "exactly these GPUs: all by index on the node, or all by UUID")
         .hinted(R"(, such as ["0","1"])"),
     resources(55, "gpu_bandwidth_gbs", kSameName, &F::gpu_bandwidth_gbs,
-              "at least so many GB/s between any two of its GPUs; at most 1,000,000"),
+              "minimum GB/s between any two of its GPUs; at most 1,000,000"),
     resources(56, "gpu_memory_each_mb", kSameName, &F::gpu_memory_each_mb,
-              "of each GPU at least; shown in `gpu_memory_mb`")
+              "minimum memory of each GPU; shown in `gpu_memory_mb`")
         .up_to(limits::kMegabytesMax),
-    retry(1, "exit_code_retries", "retries", &F::retries,
-          "how often a command that fails is run again; left out: never")
+    retry(1, "exit_code_retries", "retries", &F::retries, "retries after a failing exit; if omitted: none")
         .up_to(limits::kRetriesMax)
         .said_natively(),
     retry(2, "system_retries", kNoDoor, &F::system_retries,
-          "how often it is tried again for what is no fault of its own; 0: 16 times; -1: never")
+          "retries after failures of the system, such as a lost node; 0: 16; -1: none")
         .from(-1)
         .up_to(limits::kRetriesMax)
         .said_natively(),
     retry(3, "overlap_allowed", kNoDoor, &F::overlap_allowed,
-          "a retry may start though the lost attempt may still run"),
+          "a retry may start while the lost attempt may still run"),
     retry(4, "kill_after_lost_contact_ms", kNoDoor, &F::kill_after_lost_contact_ms,
-          "its node ends it after so long without a scheduler; 0: never"),
+          "time without contact with the scheduler after which its node stops it; 0: never"),
     retry(5, "on", "retry_on", &F::retry_on,
-          "what the retries are for: `exit_code`, or `exit_code:75` for that one alone, `signal`, "
-          "`out_of_memory`, `over_limit`, `timeout`; left out: all but the last ([workflow](workflow.md))")
+          "causes that are retried: `exit_code`, or `exit_code:75` for that code alone, `signal`, "
+          "`out_of_memory`, `over_limit`, `timeout`; if omitted: all but the last ([workflow](workflow.md))")
         .hinted(R"(, such as ["exit_code:75","signal"])"),
     retry(40, "on_node_loss", kSameName, &F::on_node_loss,
-          "of several nodes: `end` (also by itself), or `continue` [with those that are "
-          "left](gangs.md#going-on-without-a-lost-node)")
+          "for jobs on several nodes, when one is lost: `end` the attempt (the default), or `continue` [on "
+          "the remaining nodes](gangs.md#going-on-without-a-lost-node)")
         .hinted(", end or continue"),
     request(3, "priority", kSameName, &F::priority,
-            "left out: `scheduler.default_priority` (100); the tenant's tier is added; the jobs door also "
-            "takes `low` (100), `medium` (500), `high` (1000) and `critical` (5000)")
+            "if omitted: `scheduler.default_priority` (100); the tenant's tier is added; the jobs door also "
+            "accepts `low` (100), `medium` (500), `high` (1000) and `critical` (5000)")
         .from(-limits::kPriorityMax)
         .up_to(limits::kPriorityMax)
         .is_plain(),
     request(4, "max_runtime_ms", "max_runtime_seconds", &F::max_runtime_ms,
-            "then it is stopped and fails as `timeout`; 0, and left out: no limit")
+            "time limit, after which it is stopped and fails with `timeout`; 0 or omitted: no limit")
         .up_to(limits::kRuntimeMax.ms())
         .in(DoorUnit::kSeconds)
         .said_natively()
         .is_plain(),
-    request(6, "require_feasible", kSameName, &F::require_feasible,
-            "refuse it when no registered node could ever run it; else it waits with that as its reason")
+    request(
+        6, "require_feasible", kSameName, &F::require_feasible,
+        "refuse the job if no registered node can ever run it; otherwise it waits, with that as its reason")
         .is_plain(),
-    request(7, "held", kSameName, &F::held, "it waits until it is released").is_plain(),
-    request(8, "begin_at", kSameName, &F::begin_at, "it waits until then ([workflow](workflow.md))")
+    request(7, "held", kSameName, &F::held, "held: it waits until it is released").is_plain(),
+    request(8, "begin_at", kSameName, &F::begin_at, "earliest start ([workflow](workflow.md))")
         .hinted(", such as 2025-01-31T09:00:00Z"),
     request(9, "begin_after_ms", "begin_after_seconds", &F::begin_after_ms, "the same from now on")
         .up_to(limits::kBeginMax.ms())
         .in(DoorUnit::kSeconds),
-    request(10, "deadline", kSameName, &F::deadline, "it fails when it still waits then")
+    request(10, "deadline", kSameName, &F::deadline, "the job fails if it has not started by then")
         .hinted(", such as 2025-01-31T09:00:00Z"),
     request(11, "deadline_after_ms", "deadline_after_seconds", &F::deadline_after_ms, "the same from now on")
         .up_to(limits::kBeginMax.ms())
         .in(DoorUnit::kSeconds),
     request(12, "dependencies", kSameName, &F::dependencies,
-            "`after_ok:job-12`, `after_any:job-12` or `after_start:job-12`: all must hold; over the native "
-            "API `after_ok:#0` names an earlier job of the same request; at most 64")
+            "`after_ok:job-12`, `after_any:job-12` or `after_start:job-12`, at most 64: all must hold; in "
+            "the native API `after_ok:#0` names an earlier job of the same request")
         .hinted(R"(, such as ["after_ok:job-12"])"),
     request(13, "on_parent_failure", kSameName, &F::on_parent_failure,
-            "when a dependency no longer can: `cancel` it (the default), or let it `wait`")
+            "when a dependency can no longer be met: `cancel` the job (the default), or let it `wait`")
         .hinted(", cancel or wait"),
     request(14, "array", kSameName, &F::array,
-            "many of it, each with an index: `0-999%50`, at most fifty at a time")
+            "an array, with one element per index: `0-999%50`, at most fifty at a time")
         .hinted(", such as 0-999%50"),
     request(40, "preemption_mode", kSameName, &F::preemption_mode,
-            "when it is ended for a job of higher priority: `requeue` (the default) or `cancel`"),
+            "when it is preempted: `requeue` (the default) or `cancel`"),
     request(45, "reservation", kSameName, &F::reservation,
-            "the name of one: it runs on the nodes of that alone, while it is on")
+            "name of a reservation: the job runs only on its nodes, while it is active")
         .up_to(limits::kNameBytesMax),
     request(46, "parts", kNoDoor, kNoPlace,
-            "several parts, instead of `resources`, each with `resources`, `members` and `members_max`: "
+            "several parts instead of `resources`, each with `resources`, `members` and `members_max`: "
             "[gangs](gangs.md)"),
-    request(47, "own_nodes", kNoDoor, kNoPlace, "of `parts`: each member on a node of its own"),
+    request(47, "own_nodes", kNoDoor, kNoPlace, "with `parts`: each member on a node of its own"),
     request(60, "work_class", kSameName, &F::work_class,
-            "`online` or `batch`, for pools; left out: by its priority"),
+            "`online` or `batch`, for pools; if omitted: by its priority"),
     request(80, "interactive", kSameName, &F::interactive,
-            "it starts within `scheduler.interactive_wait_seconds` or fails with the reason `not_at_once`; "
-            "small and short jobs only"),
+            "the job starts within `scheduler.interactive_wait_seconds` or fails with the reason "
+            "`not_at_once`; for small, short jobs only"),
     door_only("max_runtime_minutes", &F::runtime_by_minutes_ms, "instead of `max_runtime_seconds`")
         .up_to(limits::kRuntimeMax.ms())
         .in(DoorUnit::kMinutes),
@@ -478,22 +485,14 @@ std::string bounds_of(const JobRow& row, int64_t scale) {
 
 std::string job_fields_markdown() {
   std::string out =
-      "# Fields of a job's request\n\n"
-      "What a job can ask for: the field's path in the native API's `JobRequest` ([native "
-      "REST](native-rest.md), and "
-      "the same over\n"
-      "gRPC), its name in the body of the jobs door's `POST /jobs` ([REST](rest.md)), which has `tenant_id` "
-      "beside "
-      "them, and its\n"
-      "type and bounds there. Names that end in `_ms` are milliseconds, `cpu_milli` and `gpu_milli` "
-      "thousandths; the "
-      "jobs door's\n"
-      "`_seconds`, `_minutes` and `cpu_cores` may have fractions, which are rounded to milliseconds and "
-      "thousandths "
-      "and never to\n"
-      "nothing. A bound is that of the native API where there is one.\n\n"
-      "This page is generated from `src/api/fields/job_rows.cc`; a test compares the two.\n\n"
-      "| native API | jobs door | type | bounds | meaning |\n|---|---|---|---|---|\n";
+      "# Fields of a job's request\n\nWhat a job can request: the field's path in the native API's "
+      "`JobRequest` ([native REST](native-rest.md), and the same over\ngRPC), its name in the body of the "
+      "jobs door's `POST /jobs` ([REST](rest.md)), which has `tenant_id` beside them, and its\ntype and "
+      "bounds there. Names that end in `_ms` are milliseconds, `cpu_milli` and `gpu_milli` thousandths; the "
+      "jobs door's\n`_seconds`, `_minutes` and `cpu_cores` may have fractions, which are rounded to "
+      "milliseconds and thousandths and never to\nnothing. A bound is that of the native API where there is "
+      "one.\n\nThis page is generated from `src/api/fields/job_rows.cc`; a test compares the two.\n\n| "
+      "native API | jobs door | type | bounds | meaning |\n|---|---|---|---|---|\n";
   for (const JobRow& row : kRows) {
     const std::string path = path_of(row);
     const bool only_door = path.empty();

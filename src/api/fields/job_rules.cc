@@ -20,7 +20,7 @@ std::optional<ApiError> check_command(const JobFields& fields) {
   const bool has_script = fields.script && !fields.script->empty();
   const bool has_image = fields.image && !fields.image->empty();
   if (command.size() + args.size() > limits::kCommandWordsMax) {
-    return invalid("command", "command and args together have more than " +
+    return invalid("command", "command and args have in total more than " +
                                   std::to_string(limits::kCommandWordsMax) + " words; put them into a file");
   }
   if (!command.empty() && command.front().empty()) {
@@ -30,7 +30,7 @@ std::optional<ApiError> check_command(const JobFields& fields) {
     return unprocessable("script", "both command and script are given; send one of them");
   }
   if (command.empty() && !has_script && !has_image) {
-    return unprocessable("command", "there is nothing to run; give a command, a script or an image");
+    return unprocessable("command", "the job has nothing to run; give a command, a script or an image");
   }
   return std::nullopt;
 }
@@ -59,10 +59,10 @@ std::optional<ApiError> check_labels(const StringMap& labels) {
                    "there are more than " + std::to_string(limits::kLabelCountMax) + " labels; send fewer");
   }
   for (const auto& [name, value] : labels) {
-    if (name.empty()) return invalid("labels", "a label has an empty name; name it");
+    if (name.empty()) return invalid("labels", "a label has an empty name; give it a name");
     if (has_control_character(name) || has_control_character(value)) {
       return invalid("labels",
-                     "a label's name or value has a control character, such as a line break; leave it out");
+                     "a label's name or value contains a control character, such as a line break; remove it");
     }
     if (name.size() > limits::kLabelBytesMax || value.size() > limits::kLabelBytesMax) {
       return invalid("labels", "a label's name or value is longer than " +
@@ -171,8 +171,8 @@ std::optional<ApiError> check_image(JobFields& fields, bool containers_possible)
   // Nodes come and go: it waits for one, unless the caller wants to know at once.
   if (!has_image || containers_possible || !fields.require_feasible.value_or(false)) return std::nullopt;
   return ApiError{ErrorKind::kImageUnsupported,
-                  "no node can run container images; leave image out, add a node that runs containers, or "
-                  "drop require_feasible to let it wait for one",
+                  "no registered node can run container images; remove image, add a node that runs "
+                  "containers, or drop require_feasible to let the job wait for one",
                   "image"};
 }
 
@@ -264,10 +264,10 @@ std::optional<ApiError> read_node_loss(std::string_view word, const char* field,
   if (word.empty() || word == "end") return std::nullopt;
   if (word != "continue")
     return invalid(field,
-                   std::string(field) + " must be end, or continue: a gang goes on without lost members");
+                   std::string(field) + " must be end, or continue: a gang continues without lost members");
   if (!job.is_gang())
     return unprocessable(field,
-                         std::string(field) + " is continue for a job of one member; ask for several nodes");
+                         std::string(field) + " is continue for a job of one member; request several nodes");
   job.tolerates_node_loss = true;
   return std::nullopt;
 }

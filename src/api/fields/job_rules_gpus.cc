@@ -19,20 +19,19 @@ std::optional<ApiError> check_gpus(const JobFields& fields) {
   if (fields.gpu_milli.value_or(0) > 0) {
     if (fields.gpu_count.value_or(0) <= 1) return std::nullopt;
     return unprocessable("gpu_milli",
-                         "gpu_milli is given with more than one GPU; a share is of one GPU: leave "
-                         "gpu_count out, or gpu_milli");
+                         "gpu_milli is given with more than one GPU, but a share is a part of one GPU; "
+                         "remove gpu_count or gpu_milli");
   }
   if (fields.gpu_count.value_or(0) > 0) return std::nullopt;
   if (fields.gpu_memory_each_mb.value_or(0) > 0) {
     return unprocessable("gpu_memory_each_mb",
-                         "gpu_memory_each_mb is given without a gpu_count; say how many GPUs need as much");
+                         "gpu_memory_each_mb is given without gpu_count; set the number of GPUs");
   }
   if (fields.gpu_memory_mb.value_or(0) > 0) {
-    return unprocessable("gpu_memory_mb",
-                         "gpu_memory_mb is given without a gpu_count; say how many GPUs share it");
+    return unprocessable("gpu_memory_mb", "gpu_memory_mb is given without gpu_count; set the number of GPUs");
   }
   if (fields.gpu_model && !fields.gpu_model->empty()) {
-    return unprocessable("gpu_model", "gpu_model is given without a gpu_count; say how many of them");
+    return unprocessable("gpu_model", "gpu_model is given without gpu_count; set the number of GPUs");
   }
   return std::nullopt;
 }
@@ -41,29 +40,28 @@ std::optional<ApiError> settle_slice(JobFields& fields) {
   const std::string profile = fields.mig_profile.value_or("");
   if (profile.empty()) return std::nullopt;
   const auto beside = [](const char* field, const char* why) {
-    return unprocessable(
-        field, std::string(field) + " is given with mig_profile; " + why + ": leave one of them out");
+    return unprocessable(field,
+                         std::string(field) + " is given with mig_profile; " + why + ": remove one of them");
   };
   if (!mig::is_profile(profile)) {
     return unprocessable("mig_profile", "no GPU has a MIG profile \"" +
-                                            profile.substr(0, limits::kMigProfileMax) + "\"; there are " +
-                                            mig::all_names());
+                                            profile.substr(0, limits::kMigProfileMax) +
+                                            "\"; the known profiles are " + mig::all_names());
   }
-  if (fields.gpu_milli.value_or(0) > 0) return beside("gpu_milli", "a slice is a share by itself");
-  if (fields.gpu_count.value_or(0) > 1) return beside("gpu_count", "a slice is of one GPU");
+  if (fields.gpu_milli.value_or(0) > 0) return beside("gpu_milli", "a MIG slice already is a part of a GPU");
+  if (fields.gpu_count.value_or(0) > 1) return beside("gpu_count", "a MIG slice is a part of one GPU");
   if (fields.nodes.value_or(0) > 0 || fields.gpus_per_node)
-    return beside("nodes", "jobs on several nodes have whole GPUs or shares");
+    return beside("nodes", "jobs on several nodes use whole GPUs or shares");
   if (fields.gpu_memory_mb.value_or(0) > 0)
     return beside("gpu_memory_mb", "a slice has the memory of its profile");
   if (fields.gpu_memory_each_mb.value_or(0) > 0)
     return beside("gpu_memory_each_mb", "a slice has the memory of its profile");
-  if (given(fields.gpu_ids))
-    return beside("gpu_ids", "which GPU a slice is cut from is the scheduler's to choose");
-  if (given(fields.gpu_layout)) return beside("gpu_layout", "a layout is of two GPUs or more");
+  if (given(fields.gpu_ids)) return beside("gpu_ids", "the scheduler chooses the GPU of a MIG slice");
+  if (given(fields.gpu_layout)) return beside("gpu_layout", "a layout needs two or more GPUs");
   if (fields.gpu_bandwidth_gbs.value_or(0) != 0)
-    return beside("gpu_bandwidth_gbs", "a bandwidth is between two GPUs or more");
+    return beside("gpu_bandwidth_gbs", "a minimum bandwidth needs two or more GPUs");
   if (fields.exclusive.value_or(false))
-    return beside("exclusive", "a slice leaves the rest of its GPU to others");
+    return beside("exclusive", "a MIG slice leaves the rest of its GPU to other jobs");
   const std::string models = fields.gpu_model.value_or("");
   bool possible = models.empty();
   for (std::size_t begin = 0; begin < models.size() && !possible;) {
@@ -90,32 +88,33 @@ std::optional<ApiError> normalize_nodes(JobFields& fields) {
   if (fields.domain && !fields.domain->empty() && !parse_domain(*fields.domain))
     return invalid("domain", "domain must be node, rack, block or zone");
   if (fields.domain_required.value_or(false) && fields.domain.value_or("").empty())
-    return unprocessable("domain_required", "domain_required is given without a domain; say which");
+    return unprocessable("domain_required", "domain_required is given without domain; set the domain");
   const int64_t nodes = fields.nodes.value_or(0);
   if (nodes == 0) {
     if (fields.nodes_max.value_or(0) > 0)
-      return unprocessable("nodes_max", "nodes_max is given without nodes; say how many it needs at least");
+      return unprocessable("nodes_max", "nodes_max is given without nodes; set nodes to the minimum number");
     if (fields.gpus_per_node)
       return unprocessable("gpus_per_node",
-                           "gpus_per_node is given without nodes; say how many, or send gpu_count");
+                           "gpus_per_node is given without nodes; set nodes, or send gpu_count instead");
     return std::nullopt;
   }
   if (fields.nodes_max.value_or(0) > 0 && *fields.nodes_max < nodes)
-    return unprocessable("nodes_max", "nodes_max is less than nodes; send them the other way round");
+    return unprocessable("nodes_max", "nodes_max is less than nodes; exchange the two, or remove nodes_max");
   if (fields.gpu_milli.value_or(0) > 0 && fields.gpus_per_node)
-    return unprocessable("gpus_per_node",
-                         "gpus_per_node is given with gpu_milli; a share is of one GPU: leave one out");
+    return unprocessable(
+        "gpus_per_node",
+        "gpus_per_node is given with gpu_milli, but a share is a part of one GPU; remove one of them");
   if (fields.gpus_per_node && fields.gpu_count)
     return unprocessable("gpu_count", "both gpu_count and gpus_per_node are given; send one of them");
   if (fields.gpu_count.value_or(0) % nodes != 0) {
     return unprocessable("gpu_count",
-                         "gpu_count is of all nodes together and cannot be shared out evenly over " +
+                         "gpu_count is the total of all nodes and cannot be divided evenly among " +
                              std::to_string(nodes) + " nodes; send gpus_per_node");
   }
   if (!fields.gpus_per_node) fields.gpus_per_node = fields.gpu_count.value_or(0) / nodes;
   if (*fields.gpus_per_node > int64_t{limits::kDevicesPerNodeMax}) {
     return unprocessable("gpu_count", "a node has at most " + std::to_string(limits::kDevicesPerNodeMax) +
-                                          " GPUs; ask for more nodes");
+                                          " GPUs; request more nodes");
   }
   if (fields.gpu_count || fields.gpu_milli.value_or(0) == 0) fields.gpu_count = fields.gpus_per_node;
   if (fields.gpu_memory_mb) fields.gpu_memory_mb = (*fields.gpu_memory_mb + nodes - 1) / nodes;

@@ -55,7 +55,7 @@ std::optional<ApiError> read_ids(const std::vector<std::string>& ids, PlaceReque
   for (const std::string& id : ids) {
     if (id.empty() || !is_sound(id))
       return invalid("gpu_ids",
-                     "gpu_ids has an entry that is empty or too long; name GPUs as 0 or GPU-8a5c...");
+                     "gpu_ids has an entry that is empty or too long; give GPUs as 0 or GPU-8a5c...");
     const std::optional<uint32_t> index = index_of(id);
     if (!index) {
       place.device_uuids.push_back(id);
@@ -64,7 +64,7 @@ std::optional<ApiError> read_ids(const std::vector<std::string>& ids, PlaceReque
     if (*index >= limits::kDevicesPerNodeMax) {
       return invalid("gpu_ids", "gpu_ids has an index above " +
                                     std::to_string(limits::kDevicesPerNodeMax - 1) +
-                                    "; a node has no more GPUs");
+                                    ", the highest that a node can have");
     }
     const uint64_t bit = uint64_t{1} << *index;
     if ((place.device_mask & bit) != 0)

@@ -44,30 +44,33 @@ struct Row {
   }
 
 constexpr Row kRows[] = {
-    SHOWS(1, "reservation_id", {}, "`reservation-<digits>`; only shown", out.text(view.id)),
-    SHOWS(2, "name", &R::name, "needed; no other reservation has it", out.text(view.name))
+    SHOWS(1, "reservation_id", {}, "`reservation-<digits>`; read-only", out.text(view.id)),
+    SHOWS(2, "name", &R::name, "required; unique among reservations", out.text(view.name))
         .within(1, limits::kNameBytesMax, "must have 1 to 253 bytes"),
-    SHOWS(3, "tenant_id", &R::tenant, "whose, with the tenants below it; left out: nobody's, for maintenance",
+    SHOWS(3, "tenant_id", &R::tenant,
+          "tenant whose jobs, and those of its child tenants, may use it; if omitted: none, for maintenance",
           out.text(view.tenant))
         .within(0, limits::kNameBytesMax, "is too long"),
-    SHOWS(4, "users", &R::users, "of that tenant only these; none: all", out.words(view.users))
+    SHOWS(4, "users", &R::users, "only these users of the tenant; if empty: all", out.words(view.users))
         .within(0, limits::kBookingUsersMax, "must be at most 100 names"),
-    SHOWS(5, "node_names", &R::nodes, "needed; when it is made `*` and `?` stand for any text and any byte",
+    SHOWS(5, "node_names", &R::nodes, "required; on creation `*` matches any text and `?` any byte",
           out.words(view.nodes))
-        .within(1, kNodesMax, "must name 1 to 10000 nodes; a pattern such as gpu-* stands for many"),
-    SHOWS(6, "begin_at", &R::begin_at, "shown: of its present or next time; left out: now",
+        .within(1, kNodesMax, "must match 1 to 10000 nodes; a pattern such as gpu-* matches several"),
+    SHOWS(6, "begin_at", &R::begin_at, "start; in answers: of the present or next period; if omitted: now",
           out.time(view.begin)),
-    SHOWS(7, "begin_after_ms", &R::begin_after, "the same from now on; only when it is made",
+    SHOWS(7, "begin_after_ms", &R::begin_after, "the same, counted from now; only on creation",
           static_cast<void>(view), static_cast<void>(out))
         .within(0, limits::kBeginMax.ms(), ""),
-    SHOWS(8, "duration_ms", &R::length, "needed; how long it is on", out.number((view.end - view.begin).ms()))
-        .within(1, limits::kBookingMax.ms(), "must be above 0 and at most a year"),
-    SHOWS(9, "every_ms", &R::every, "from one begin to the next; 0: once", out.number(view.every.ms()))
-        .within(0, limits::kBookingMax.ms(), "must not be negative, nor longer than a year"),
-    SHOWS(10, "reason", &R::reason, "shown to everybody who asks", out.text(view.reason))
+    SHOWS(8, "duration_ms", &R::length, "required; length of each period",
+          out.number((view.end - view.begin).ms()))
+        .within(1, limits::kBookingMax.ms(), "must be above 0 and at most one year"),
+    SHOWS(9, "every_ms", &R::every, "time from one start to the next; 0: does not repeat",
+          out.number(view.every.ms()))
+        .within(0, limits::kBookingMax.ms(), "must be from 0 to one year"),
+    SHOWS(10, "reason", &R::reason, "reason, visible to everybody", out.text(view.reason))
         .within(0, kReasonBytesMax, "is longer than 1024 bytes; shorten it"),
-    SHOWS(11, "active", {}, "it is on; only shown", out.flag(view.active)),
-    SHOWS(12, "end_at", {}, "when it is over; only shown", out.time(view.end)),
+    SHOWS(11, "active", {}, "whether it is active now; read-only", out.flag(view.active)),
+    SHOWS(12, "end_at", {}, "end; read-only", out.time(view.end)),
 };
 
 #undef SHOWS
@@ -150,7 +153,7 @@ Answer<ReservationRequest> read_reservation(const v1::Reservation& message) {
       return invalid(row.shown.name, std::string(row.shown.name) + " " + std::string(row.wrong));
   }
   if (!request.users.empty() && request.tenant.empty())
-    return invalid("users", "users are a tenant's; give its tenant_id too");
+    return invalid("users", "users requires tenant_id; give the tenant of these users");
   return request;
 }
 
@@ -173,14 +176,11 @@ std::optional<FieldWords> reservation_words(int number) {
 
 std::string reservation_fields_markdown() {
   std::string out =
-      "# Fields of a reservation\n\n"
-      "What can be asked for when nodes are reserved, and what is shown of it: the field's name in the "
-      "native "
-      "API's\n`Reservation` ([native REST](native-rest.md), and the same over gRPC), its type and its "
-      "bounds. Names "
-      "that end in `_ms`\nare milliseconds.\n\n"
-      "This page is generated from `src/api/fields/reservation_rows.cc`; a test compares the two.\n\n"
-      "| field | type | bounds | meaning |\n|---|---|---|---|\n";
+      "# Fields of a reservation\n\nWhat can be requested when nodes are reserved, and what is shown of a "
+      "reservation: the field's name in the native API's\n`Reservation` ([native REST](native-rest.md), and "
+      "the same over gRPC), its type and its bounds. Names that end in `_ms`\nare milliseconds.\n\nThis page "
+      "is generated from `src/api/fields/reservation_rows.cc`; a test compares the two.\n\n| field | type | "
+      "bounds | meaning |\n|---|---|---|---|\n";
   for (const Row& row : kRows) {
     out.append("| `").append(row.shown.name).append("` | ").append(type_of(row)).append(" | ");
     out.append(bounds_of(row)).append(" | ").append(row.shown.meaning).append(" |\n");

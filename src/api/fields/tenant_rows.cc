@@ -57,81 +57,79 @@ constexpr Row setting(int number, std::string_view name, TenantPlace place, uint
 }
 
 constexpr TenantRow kRows[] = {
-    setting(2, "name", &S::name, kTenantName, "needed; unlike the id of any tenant")
+    setting(2, "name", &S::name, kTenantName, "required; must not look like a tenant's id")
         .up_to(limits::kNameBytesMax),
-    setting(3, "email", &S::email, kTenantEmail, "whom to write to").up_to(kEmailBytesMax),
-    setting(4, "organization", &S::organization, kTenantOrganization, "whose it is")
+    setting(3, "email", &S::email, kTenantEmail, "contact address").up_to(kEmailBytesMax),
+    setting(4, "organization", &S::organization, kTenantOrganization, "organization that it belongs to")
         .up_to(limits::kNameBytesMax),
-    setting(
-        5, "max_gpus", &S::max_gpus, kTenantMaxGpus,
-        "its jobs, and those of tenants below it, have at most so many GPUs at a time; left out: any number")
+    setting(5, "max_gpus", &S::max_gpus, kTenantMaxGpus,
+            "maximum GPUs in use by its jobs and those of its child tenants; if omitted: no limit, as for "
+            "the next fields")
         .up_to(kCountMax)
         .limit(),
-    setting(6, "max_gpu_memory_mb", &S::max_gpu_memory_mb, kTenantMaxGpuMemory, "at most so much GPU memory")
+    setting(6, "max_gpu_memory_mb", &S::max_gpu_memory_mb, kTenantMaxGpuMemory, "maximum GPU memory in use")
         .up_to(kCountMax)
         .limit(),
-    setting(7, "max_cpu_cores", &S::max_cpu_milli, kTenantMaxCpu, "at most so many cores")
+    setting(7, "max_cpu_cores", &S::max_cpu_milli, kTenantMaxCpu, "maximum CPU cores in use")
         .up_to(kCountMax* kCore)
         .in(kCore)
         .limit(),
-    setting(8, "max_memory_mb", &S::max_memory_mb, kTenantMaxMemory, "at most so much memory")
+    setting(8, "max_memory_mb", &S::max_memory_mb, kTenantMaxMemory, "maximum memory in use")
         .up_to(kCountMax)
         .limit(),
-    setting(9, "max_concurrent_jobs", &S::max_concurrent_jobs, kTenantMaxJobs, "so many jobs run at a time")
+    setting(9, "max_concurrent_jobs", &S::max_concurrent_jobs, kTenantMaxJobs, "maximum running jobs")
         .up_to(kCountMax)
         .limit(),
     setting(42, "max_waiting_jobs", &S::max_waiting_jobs, kTenantWaiting,
-            "so many of its jobs, and of tenants below it, may wait: one more is refused")
+            "maximum waiting jobs, including those of child tenants; further ones are refused")
         .up_to(limits::kWaitingJobsMax)
         .limit(),
     setting(43, "soft_waiting_jobs", &S::soft_waiting_jobs, kTenantSoftWaiting,
-            "while more wait, each user's are let in one by one")
+            "number of waiting jobs above which each user's submissions are throttled")
         .up_to(limits::kWaitingJobsMax)
         .limit(),
-    setting(
-        10, "priority_tier", &S::priority_tier, kTenantPriorityTier,
-        "added to each job's priority; left out: 500; the jobs door also takes `low` (100), `medium` (500), "
-        "`high` (1000) and `critical` (5000)")
+    setting(10, "priority_tier", &S::priority_tier, kTenantPriorityTier,
+            "added to each job's priority; if omitted: 500; the jobs door also accepts `low` (100), `medium` "
+            "(500), `high` (1000) and `critical` (5000)")
         .up_to(limits::kPriorityMax)
         .as(TenantForm::kTier),
     setting(11, "fair_share_weight", &S::weight_milli, kTenantWeight,
-            "its share among tenants that wait, to thousandths; left out: 1")
+            "weight in fair sharing among tenants with waiting jobs, in steps of 0.001; if omitted: 1")
         .from(1)
         .up_to(1'000'000'000)
         .in(1'000)
         .as(TenantForm::kFraction),
     setting(12, "allow_preemption", &S::allow_preemption, kTenantAllowPreemption,
-            "its jobs may be ended for others of higher priority"),
+            "its jobs may be preempted by jobs of higher priority"),
     setting(13, "can_preempt_others", &S::can_preempt_others, kTenantCanPreempt,
-            "its jobs may have others ended for them"),
+            "its jobs may preempt those of tenants that allow it"),
     setting(90, "anonymous", &S::anonymous, kTenantAnonymous,
-            "callers without a credential may use it, on a scheduler that has such callers"),
-    setting(
-        30, "guaranteed_gpus", &S::guaranteed_gpus, kTenantGuaranteeGpus,
-        "what it gets back from whoever borrowed it; at most its limits, and with its siblings its parent's")
+            "callers without a credential may use it, if the scheduler admits such callers"),
+    setting(30, "guaranteed_gpus", &S::guaranteed_gpus, kTenantGuaranteeGpus,
+            "guaranteed GPUs, reclaimed from borrowers when needed; at most its limit, and with its siblings "
+            "at most its parent's guarantee")
         .up_to(kCountMax),
     setting(31, "guaranteed_gpu_memory_mb", &S::guaranteed_gpu_memory_mb, kTenantGuaranteeGpuMemory,
-            "the same of GPU memory")
+            "guaranteed GPU memory")
         .up_to(kCountMax),
-    setting(32, "guaranteed_cpu_cores", &S::guaranteed_cpu_milli, kTenantGuaranteeCpu, "of cores")
+    setting(32, "guaranteed_cpu_cores", &S::guaranteed_cpu_milli, kTenantGuaranteeCpu, "guaranteed CPU cores")
         .up_to(int64_t{limits::kCpuCoresMax} * kCore)
         .in(kCore),
-    setting(33, "guaranteed_memory_mb", &S::guaranteed_memory_mb, kTenantGuaranteeMemory, "of memory")
+    setting(33, "guaranteed_memory_mb", &S::guaranteed_memory_mb, kTenantGuaranteeMemory, "guaranteed memory")
         .up_to(kCountMax),
-    setting(34, "guaranteed_jobs", &S::guaranteed_jobs, kTenantGuaranteeJobs, "of jobs at a time")
+    setting(34, "guaranteed_jobs", &S::guaranteed_jobs, kTenantGuaranteeJobs, "guaranteed running jobs")
         .up_to(kCountMax),
-    setting(35, "max_gpu_hours", &S::gpu_ms_max, kTenantGpuTimeMax, "GPU hours in each window")
+    setting(35, "max_gpu_hours", &S::gpu_ms_max, kTenantGpuTimeMax, "maximum GPU hours in each window")
         .up_to(limits::kGpuTimeMaxMs / kHour * kHour)
         .in(kHour)
         .as(TenantForm::kFraction)
         .limit(kTenantGpuTimeWindow),
     setting(36, "gpu_hours_window_seconds", &S::gpu_window_ms, kTenantGpuTimeWindow,
-            "how long that window is; left out: a week")
+            "length of the window; if omitted: one week")
         .from(limits::kGpuTimeWindowMin.ms())
         .up_to(limits::kGpuTimeWindowMax.ms())
         .in(1'000),
-    setting(14, "parent_id", &S::parent, 0,
-            "the tenant that it is below, by id or name; only at its creation")
+    setting(14, "parent_id", &S::parent, 0, "parent tenant, by id or name; only on creation")
         .up_to(limits::kNameBytesMax),
 };
 
@@ -159,43 +157,46 @@ constexpr ShownRow<TenantView> kId =
 constexpr bool has_window(const TenantView& view) { return view.settings.gpu_window_ms.has_value(); }
 
 constexpr ShownRow<TenantView> kShown[] = {
-    SHOWN(37, "gpu_hours_used", "gpu_hours_used", "of the present window",
+    SHOWN(37, "gpu_hours_used", "gpu_hours_used", "GPU hours used in the present window",
           out.fraction(static_cast<double>(view.gpu_ms_used) / kMsPerHour))
         .if_any(has_window),
-    SHOWN(38, "gpu_hours_window_ends", "gpu_hours_window_ends", "when it is over",
+    SHOWN(38, "gpu_hours_window_ends", "gpu_hours_window_ends", "end of the present window",
           out.time(view.gpu_window_ends))
         .if_any(has_window),
-    SHOWN(39, "reclaims", "reclaims", "its jobs that started on what others had to give back",
+    SHOWN(39, "reclaims", "reclaims", "number of its jobs that started on reclaimed resources",
           out.number(view.reclaims)),
-    SHOWN(41, "reclaim_seconds_max", "reclaim_seconds_max", "the longest wait of those for it",
+    SHOWN(41, "reclaim_seconds_max", "reclaim_seconds_max",
+          "longest wait of these jobs for the reclaimed resources",
           out.fraction(static_cast<double>(view.reclaim_ms_max) / 1'000.0)),
-    SHOWN(0, "", "reclaim_seconds_mean", "and the mean", out.fraction(mean_reclaim_seconds(view))),
-    SHOWN(40, "reclaim_seconds_total", "", "how long those waited for it, together",
+    SHOWN(0, "", "reclaim_seconds_mean", "mean of these waits", out.fraction(mean_reclaim_seconds(view))),
+    SHOWN(40, "reclaim_seconds_total", "", "total of these waits",
           out.fraction(static_cast<double>(view.reclaim_ms) / 1'000.0)),
-    SHOWN(14, "parent_id", "parent_id", "the tenant that it is below",
+    SHOWN(14, "parent_id", "parent_id", "parent tenant",
           out.text(view.parent.valid() ? tenant_name(view.parent) : ""))
         .if_any([](const TenantView& view) { return view.parent.valid(); }),
     SHOWN(44, "current_gpu_milli", "current_gpu_milli",
-          "thousandths of GPUs that its jobs have as shares, beside `current_gpus`",
+          "thousandths of GPUs that its jobs use as shares, in addition to `current_gpus`",
           out.number(view.current_gpu_milli))
         .if_any([](const TenantView& view) { return view.current_gpu_milli > 0; }),
-    SHOWN(15, "current_gpus", "current_gpus", "what its placed jobs have, and those of tenants below it",
+    SHOWN(15, "current_gpus", "current_gpus", "GPUs in use by its jobs and those of its child tenants",
           out.number(view.current_gpus)),
-    SHOWN(16, "current_gpu_memory_mb", "current_gpu_memory", "their GPU memory",
+    SHOWN(16, "current_gpu_memory_mb", "current_gpu_memory", "GPU memory in use by these jobs",
           out.number(view.current_gpu_memory_mb)),
-    SHOWN(17, "current_cpu_milli", "current_cpu_cores", "their cores; natively in thousandths",
+    SHOWN(17, "current_cpu_milli", "current_cpu_cores",
+          "CPU cores in use by these jobs; in the native API in thousandths",
           out.cores(view.current_cpu_milli)),
-    SHOWN(18, "current_memory_mb", "current_memory", "their memory", out.number(view.current_memory_mb)),
-    SHOWN(19, "current_jobs", "current_jobs", "how many those are", out.number(view.running_jobs)),
-    SHOWN(20, "waiting_jobs", "waiting_jobs", "its own jobs that wait", out.number(view.waiting_jobs)),
-    SHOWN(21, "total_gpu_hours", "total_gpu_hours", "used so far, by ended and running attempts",
+    SHOWN(18, "current_memory_mb", "current_memory", "memory in use by these jobs",
+          out.number(view.current_memory_mb)),
+    SHOWN(19, "current_jobs", "current_jobs", "number of these jobs", out.number(view.running_jobs)),
+    SHOWN(20, "waiting_jobs", "waiting_jobs", "its own waiting jobs", out.number(view.waiting_jobs)),
+    SHOWN(21, "total_gpu_hours", "total_gpu_hours", "GPU hours used so far by ended and running attempts",
           out.fraction(static_cast<double>(view.gpu_milliseconds) / kMsPerHour)),
-    SHOWN(22, "total_jobs", "total_jobs", "its own, ever", out.number(view.total_jobs)),
-    SHOWN(23, "successful_jobs", "successful_jobs", "of those completed", out.number(view.successful_jobs)),
-    SHOWN(24, "failed_jobs", "failed_jobs", "and failed", out.number(view.failed_jobs)),
+    SHOWN(22, "total_jobs", "total_jobs", "all jobs that it has ever submitted", out.number(view.total_jobs)),
+    SHOWN(23, "successful_jobs", "successful_jobs", "completed jobs", out.number(view.successful_jobs)),
+    SHOWN(24, "failed_jobs", "failed_jobs", "failed jobs", out.number(view.failed_jobs)),
     SHOWN(0, "", "active", "always true", static_cast<void>(view), out.flag(true)),
-    SHOWN(25, "created_at", "created_at", "when it was made", out.time(view.created_at)),
-    SHOWN(26, "updated_at", "updated_at", "when a setting changed last", out.time(view.updated_at)),
+    SHOWN(25, "created_at", "created_at", "time of its creation", out.time(view.created_at)),
+    SHOWN(26, "updated_at", "updated_at", "time of the last change of a setting", out.time(view.updated_at)),
 };
 
 #undef SHOWN
@@ -284,7 +285,7 @@ std::optional<ApiError> check_tenant_name(const TenantSettings& settings) {
   constexpr std::string_view kPrefix = "tenant-";
   if (name == "default" || (name.starts_with(kPrefix) && name.size() > kPrefix.size() &&
                             parse_count(std::string_view(name).substr(kPrefix.size()), INT64_MAX)))
-    return invalid("name", "name looks like a tenant's id; choose another one");
+    return invalid("name", "name must not look like a tenant's id; choose another one");
   return std::nullopt;
 }
 
@@ -355,15 +356,12 @@ std::optional<FieldWords> tenant_words(int number) {
 
 std::string tenant_fields_markdown() {
   std::string out =
-      "# Fields of a tenant\n\n"
-      "What can be set of a tenant: the field's name in the native API's `Tenant` ([native "
-      "REST](native-rest.md), and the same\nover gRPC) and in the jobs door's bodies ([REST](rest.md)), its "
-      "type "
-      "and its bounds. In an update only what is given\nchanges; over REST a limit that is `null` is lifted, "
-      "over "
-      "gRPC one that `unlimited` names.\n\n"
-      "This page is generated from `src/api/fields/tenant_rows.cc`; a test compares the two.\n\n"
-      "| field | type | bounds | meaning |\n|---|---|---|---|\n";
+      "# Fields of a tenant\n\nWhat can be set of a tenant: the field's name in the native API's `Tenant` "
+      "([native REST](native-rest.md), and the same\nover gRPC) and in the jobs door's bodies "
+      "([REST](rest.md)), its type and its bounds. An update changes only the\ngiven fields; over REST "
+      "`null` removes a limit, over gRPC its name in `unlimited` does.\n\nThis page is generated from "
+      "`src/api/fields/tenant_rows.cc`; a test compares the two.\n\n| field | type | bounds | meaning "
+      "|\n|---|---|---|---|\n";
   for (const TenantRow& row : kRows) {
     out.append("| `").append(row.name).append("` | ").append(type_of(row)).append(" | ");
     out.append(bounds_of(row))
@@ -371,9 +369,7 @@ std::string tenant_fields_markdown() {
         .append(row.meaning)
         .append(row.is_limit ? "; a limit |\n" : " |\n");
   }
-  out +=
-      "\n## What is shown besides\n\n"
-      "| native API | jobs door | meaning |\n|---|---|---|\n";
+  out += "\n## Read-only fields\n\n| native API | jobs door | meaning |\n|---|---|---|\n";
   out += reference_line(kId.name, kId.door, kId.meaning);
   for (const ShownRow<TenantView>& row : kShown) out += reference_line(row.name, row.door, row.meaning);
   return out;

@@ -112,9 +112,9 @@ void GrpcThread::ticked(bool) {
 }
 
 ApiError GrpcThread::too_late() const {
-  return {ErrorKind::kRequestTimeout,
-          "the call's message was not there " + std::to_string(manners_.message_wait.ms() / 1'000) +
-              " s after the call began; send it at once, and large batches in parts"};
+  return {ErrorKind::kRequestTimeout, "the call's message did not arrive within " +
+                                          std::to_string(manners_.message_wait.ms() / 1'000) +
+                                          " s; send it immediately, and large batches in parts"};
 }
 
 std::optional<ApiError> GrpcThread::refuses(const grpc::ServerContext& context) {

@@ -294,7 +294,7 @@ class GrpcBidi {
 
 /// The answer to a call that ended before its message, or whose bytes do not parse: the client's fault.
 inline ApiError no_message() {
-  return {ErrorKind::kInvalidArgument, "the call has no message, or one that is not of its method"};
+  return {ErrorKind::kInvalidArgument, "the call has no message, or one that does not belong to its method"};
 }
 
 /// Calls of one unary method. Their messages live in arenas that are used again.

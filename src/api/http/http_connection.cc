@@ -154,7 +154,7 @@ bool Connection::parse_some() {
                                         " bytes; put large data into a file that the job reads"});
       return false;
     case HttpParser::Status::kBad:
-      refuse({ErrorKind::kInvalidArgument, "this is no HTTP/1.1 request: " + parser_.error()});
+      refuse({ErrorKind::kInvalidArgument, "this is not an HTTP/1.1 request: " + parser_.error()});
       return false;
     case HttpParser::Status::kDone:
       dispatch(true);
@@ -178,7 +178,8 @@ bool Connection::begin_body() {
   const uint64_t wanted = parser_.content_length().value_or(core_->options.body_bytes_max);
   if (!core_->grant(wanted)) {
     refuse({ErrorKind::kUnavailable,
-            "too many large requests arrive at the same time; send it again in a second", "", seconds(1)});
+            "too many large requests arrive at the same time; send the request again in a second", "",
+            seconds(1)});
     return false;
   }
   budget_ = wanted;

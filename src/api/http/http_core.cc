@@ -23,7 +23,7 @@ Result<Unit> Core::listen(HttpListener listener, std::vector<uint16_t>& ports) {
   const auto address =
       asio::ip::make_address(listener.address == "localhost" ? "127.0.0.1" : listener.address, error);
   if (error)
-    return Error{ErrorCode::kInvalidArgument, listener.address + " is no numeric address", "address"};
+    return Error{ErrorCode::kInvalidArgument, listener.address + " is not a numeric address", "address"};
   const Tcp::endpoint endpoint(address, listener.port);
   auto listening = std::make_unique<Listening>(io_, std::move(listener));
   Tcp::acceptor& acceptor = listening->acceptor;

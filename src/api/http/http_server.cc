@@ -75,7 +75,8 @@ HttpReply& HttpReply::operator=(HttpReply&& other) noexcept {
 HttpReply::~HttpReply() {
   if (connection_ == nullptr) return;
   const ApiError error{ErrorKind::kInternal,
-                       "the request was dropped without an answer; this is a fault of ours"};
+                       "the request was dropped without an answer; this is a bug of the scheduler: report it "
+                       "with the scheduler's log"};
   send({.status = row_of(error.kind).http_status, .body = error_json(error)});
 }
 

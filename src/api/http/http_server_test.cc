@@ -258,7 +258,7 @@ TEST(HttpServer, ADroppedReplyIs500) {
   const auto server = serve([](HttpRequest&&, HttpReply) {});
   Client client(server->ports()[0]);
   client.send("GET / HTTP/1.1\r\n\r\n");
-  EXPECT_NE(client.read_until("fault of ours").find("HTTP/1.1 500 "), std::string::npos);
+  EXPECT_NE(client.read_until("bug of the scheduler").find("HTTP/1.1 500 "), std::string::npos);
 }
 
 TEST(HttpServer, HeadHasTheLengthAndNoBody) {

@@ -41,7 +41,7 @@ std::optional<ApiError> RateLimit::take(const std::string& address) {
   }
   const auto wait = Duration{static_cast<int64_t>((1.0 - bucket.tokens) / rps_ * 1e9)};
   return ApiError{ErrorKind::kRateLimited,
-                  "too many requests from this address; send fewer, or jobs in batches", "",
+                  "too many requests from this address; send fewer requests, or submit jobs in batches", "",
                   std::max(wait, seconds(1))};
 }
 

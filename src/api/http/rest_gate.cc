@@ -112,13 +112,13 @@ bool RestGate::is_our_name(std::string_view host) const {
 /// another site, which Sec-Fetch-Site and, in writes, Origin show; or not at all.
 std::optional<ApiError> RestGate::check_page(const HttpRequest& request) const {
   if (request.host_count > 1 || (request.host_count == 1 && !is_our_name(request.host))) {
-    return ApiError{
-        ErrorKind::kPermissionDenied,
-        "without a credential this scheduler answers under the names of loopback only, and the request's "
-        "Host header has another; use 127.0.0.1, send the shared token, or add the name to api.host_names"};
+    return ApiError{ErrorKind::kPermissionDenied,
+                    "this scheduler answers requests without a credential only under loopback names, and the "
+                    "Host header of this request has another name; use 127.0.0.1, send the shared token, or "
+                    "add the name to api.host_names"};
   }
   const ApiError foreign{ErrorKind::kPermissionDenied,
-                         "requests of other sites' pages are refused; allow the origin by its name with "
+                         "requests from web pages of other origins are refused; allow the origin with "
                          "api.cors_enabled and api.cors_origins, or send the shared token"};
   if (request.origin.empty()) {
     const bool other_site = request.fetch_site == "cross-site" || request.fetch_site == "same-site";

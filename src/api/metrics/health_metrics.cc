@@ -35,12 +35,12 @@ void add_health(const State& state, MetricsView& metrics) {
   const auto gauge = [&metrics](std::string_view name, std::string_view help, int64_t value) {
     metrics.counters.push_back({.name = name, .type = "gauge", .help = help, .value = value});
   };
-  gauge("gpus_faulty", "GPUs that a fault keeps from new work.", faulty);
+  gauge("gpus_faulty", "GPUs that get no new jobs because of a fault.", faulty);
   gauge("gpus_noted", "GPUs with a fault that is only noted.", noted);
-  gauge("gpus_hot", "GPUs that are too hot for new work.", hot);
-  gauge("nodes_suspect", "Nodes that an operator should look at.", suspect);
-  gauge("nodes_drained_by_themselves", "Nodes that the scheduler took out of service.", drained);
-  gauge("jobs_warned", "Running jobs that are warned about: idle, hung, over their share.", warned);
+  gauge("gpus_hot", "GPUs that are too hot for new jobs.", hot);
+  gauge("nodes_suspect", "Nodes that an operator should examine.", suspect);
+  gauge("nodes_drained_by_themselves", "Nodes that the scheduler has drained by itself.", drained);
+  gauge("jobs_warned", "Running jobs with a warning: idle, hung, or over their share.", warned);
 }
 
 namespace {
@@ -102,8 +102,8 @@ void add_sums(const State& state, MetricsView& metrics) {
        {JobState::kPending, JobState::kScheduled, JobState::kRunning, JobState::kPreempted})
     jobs.add({{"state", std::string(to_string(each))}}, state.count(each));
   jobs.write(metrics);
-  Family used("tenant_gpus_used", "GPUs that a tenant's jobs hold.");
-  Family limits("tenant_gpus_limit", "GPUs that a tenant's jobs may hold at most.");
+  Family used("tenant_gpus_used", "GPUs allocated to a tenant's jobs.");
+  Family limits("tenant_gpus_limit", "Maximum GPUs of a tenant's jobs.");
   std::size_t shown = 0;
   for (const auto& [id, tenant] : state.tenants) {
     const bool limited = tenant.limits.plus_one.gpus > 0;
@@ -117,11 +117,11 @@ void add_sums(const State& state, MetricsView& metrics) {
   metrics.counters.push_back(
       {.name = "longest_wait_seconds",
        .type = "gauge",
-       .help = "The longest wait of a job that is first among those that ask for the same.",
+       .help = "Longest wait of a job that is first among the waiting jobs with the same request.",
        .value = longest_wait_seconds(state)});
   metrics.counters.push_back({.name = "starts_paused",
                               .type = "gauge",
-                              .help = "1 while an operator keeps jobs from starting.",
+                              .help = "1 while the cluster is paused by an operator.",
                               .value = state.config.pause.on() ? 1 : 0});
 }
 
@@ -130,24 +130,24 @@ void add_keeping(const HostHealth& health, MetricsView& metrics) {
     metrics.counters.push_back(
         {.name = name, .type = type, .help = help, .value = static_cast<int64_t>(value)});
   };
-  add("snapshots_written_total", "counter", "Snapshots written, read back and proven.",
+  add("snapshots_written_total", "counter", "Snapshots written, read back and verified.",
       health.snapshots.written);
   add("snapshots_failed_total", "counter", "Snapshots that could not be written.", health.snapshots.failed);
   add("snapshots_unprovable_total", "counter",
-      "Snapshots that were thrown away: they did not read back as the state.", health.snapshots.unprovable);
+      "Snapshots discarded because they did not read back as the state.", health.snapshots.unprovable);
   add("snapshots_refused", "gauge", "Snapshots that the last start could not use.", health.refused_snapshots);
   add("snapshot_bytes", "gauge", "Size of the newest snapshot; 0 before the first one.",
       health.snapshots.last_bytes);
   metrics.counters.push_back({.name = "clock_ahead_seconds",
                               .type = "gauge",
-                              .help = "How far the wall clock is ahead of the journal's time.",
+                              .help = "Seconds by which the wall clock is ahead of the journal's time.",
                               .value = health.clock_gap.ms() / 1'000});
   metrics.journal_syncs = static_cast<int64_t>(health.journal_syncs);
   metrics.journal_sync_seconds = static_cast<double>(health.journal_sync_time.ns) / 1e9;
-  add("storage_full", "gauge", "1 while new work is refused for want of room on the disk.",
+  add("storage_full", "gauge", "1 while new work is refused because the disk is full.",
       health.serving ? 0 : 1);
   if (health.snapshot_age) {
-    add("snapshot_age_seconds", "gauge", "Time since the newest snapshot of this process.",
+    add("snapshot_age_seconds", "gauge", "Age of the newest snapshot that this process has written.",
         static_cast<uint64_t>(health.snapshot_age->ms() / 1'000));
   }
   if (health.free_bytes)

@@ -62,12 +62,12 @@ void add_scores(Text& text, const std::vector<QualityView::Score>& scores, const
   };
   using Score = QualityView::Score;
   text.family(name + "_predicted_total", "counter",
-              of + " that were foretold and have come since the start.");
+              of + " that were predicted and have happened since the start.");
   for (std::size_t i = 1; i < scores.size(); ++i)
     text.sample(name + "_predicted_total").label("tenant", scores[i].tenant).value(scores[i].count);
-  text.family(name + "_covered_total", "counter", of + " that were not later than the quantile foretold.");
+  text.family(name + "_covered_total", "counter", of + " that were not later than the predicted quantile.");
   by_quantile(name + "_covered_total", &Score::p50_covered, &Score::p90_covered);
-  text.family(name + "_pinball_seconds_total", "counter", "Pinball loss of " + of + ", summed up.");
+  text.family(name + "_pinball_seconds_total", "counter", "Pinball loss of " + of + ", sum.");
   by_quantile(name + "_pinball_seconds_total", &Score::p50_pinball_sum, &Score::p90_pinball_sum);
 }
 
@@ -76,7 +76,7 @@ void add_quality(Text& text, const QualityView& quality) {
   add_scores(text, quality.run_times, "run_times", "run times");
   add_scores(text, quality.starts, "starts", "starts of waiting jobs");
   text.family("start_error_seconds", "histogram",
-              "Distance of waiting jobs' starts from what was first said of them.");
+              "Difference between the starts of waiting jobs and their first prediction.");
   int64_t below = 0;
   for (std::size_t i = 0; i < quality.error_bounds.size(); ++i) {
     below += quality.error_buckets[i];
@@ -91,7 +91,7 @@ void add_quality(Text& text, const QualityView& quality) {
   text.sample("start_error_seconds_count").value(count);
   text.family("forecasts_total", "counter", "Forecasts made since the start.");
   text.sample("forecasts_total").value(quality.forecasts);
-  text.family("forecast_seconds_total", "counter", "Time that forecasts took on their own thread.");
+  text.family("forecast_seconds_total", "counter", "Time spent on forecasts, on their own thread.");
   text.sample("forecast_seconds_total").value(quality.forecast_seconds);
   text.family("forecast_copy_seconds_total", "counter",
               "Time that readers waited while the state was copied for forecasts.");
@@ -126,7 +126,8 @@ void add_requests(Text& text, const std::vector<MetricsView::Requests>& doors) {
           .label("code", Text::text_of(code))
           .value(answers);
   }
-  text.family("request_seconds", "histogram", "Time from a request's head to its answer's.");
+  text.family("request_seconds", "histogram",
+              "Time from the header of a request to the header of its answer.");
   for (const MetricsView::Requests& door : doors) {
     int64_t below = 0;
     for (std::size_t i = 0; i < door.buckets.size(); ++i) {
@@ -148,7 +149,7 @@ std::string metrics_text(const MetricsView& metrics, std::string_view name_space
   for (const auto& [state, total] : metrics.jobs) {
     text.sample("jobs_total").label("state", to_string(state)).value(total);
   }
-  text.family("queue_size", "gauge", "Jobs that wait.");
+  text.family("queue_size", "gauge", "Waiting jobs.");
   text.sample("queue_size").value(metrics.queue_size);
   text.family("gpu_utilization", "gauge", "Utilization of each GPU, 0 to 1, as its node last reported it.");
   for (const MetricsView::Gpu& gpu : metrics.gpus) {
@@ -158,14 +159,13 @@ std::string metrics_text(const MetricsView& metrics, std::string_view name_space
   histogram(text, "scheduling_latency", metrics.latency_bounds, metrics.latency_buckets, metrics.latency_sum,
             metrics.latency_count);
   text.family("guarantee_reclaim_seconds", "histogram",
-              "Seconds from asking for what is guaranteed to starting on what others gave back.");
+              "Seconds from requesting guaranteed resources to starting on those reclaimed from borrowers.");
   histogram(text, "guarantee_reclaim_seconds", metrics.latency_bounds, metrics.reclaim_buckets,
             metrics.reclaim_sum, metrics.reclaim_count);
   text.family("preemptions_total", "counter", "Jobs that were preempted since the scheduler's start.");
   text.sample("preemptions_total").value(metrics.preemptions);
   add_quality(text, metrics.quality);
-  text.family("journal_sync_seconds", "summary",
-              "Time that the journal's writes took until they were durable.");
+  text.family("journal_sync_seconds", "summary", "Time until writes to the journal were durable.");
   text.sample("journal_sync_seconds_sum").value(metrics.journal_sync_seconds);
   text.sample("journal_sync_seconds_count").value(metrics.journal_syncs);
   std::string_view family;

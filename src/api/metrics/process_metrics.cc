@@ -14,13 +14,13 @@ void add_process(MetricsView& metrics) {
     metrics.counters.push_back({.name = name, .type = type, .help = help, .real = value, .is_bare = true});
   };
   const ProcessUsage usage = process_usage();
-  add("process_cpu_seconds_total", "counter", "Processor time that the process used.", usage.cpu_seconds);
-  add("process_resident_memory_bytes", "gauge", "Memory of the process that is in use.",
-      usage.resident_bytes);
+  add("process_cpu_seconds_total", "counter", "CPU time used by the process.", usage.cpu_seconds);
+  add("process_resident_memory_bytes", "gauge", "Resident memory of the process.", usage.resident_bytes);
   add("process_virtual_memory_bytes", "gauge", "Address space of the process.", usage.virtual_bytes);
-  add("process_open_fds", "gauge", "Files and connections that the process has open.", usage.open_files);
-  add("process_max_fds", "gauge", "Files and connections that the process may have open.", usage.max_files);
-  add("process_start_time_seconds", "gauge", "Start of the process, in seconds since 1970.",
+  add("process_open_fds", "gauge", "Open files and connections of the process.", usage.open_files);
+  add("process_max_fds", "gauge", "Maximum number of open files and connections of the process.",
+      usage.max_files);
+  add("process_start_time_seconds", "gauge", "Start time of the process, in seconds since 1970.",
       usage.start_time_seconds);
 }
 

@@ -47,7 +47,7 @@ std::string dependency_message(const Job& job) {
     if (one.verdict == JobDependency::Verdict::kOpen) open.push_back(wanted(one));
   }
   if (!never.empty())
-    return "waits for " + joined(never) + ", which can no longer happen; cancel it with: gpu-cli cancel " +
+    return "waits for " + joined(never) + ", which can no longer happen; to cancel it: gpu-cli cancel " +
            job_name(job.id);
   return "waits for " + joined(open);
 }
@@ -57,10 +57,10 @@ std::string array_message(const State& state, const Job& job) {
   if (array == nullptr) return "an array";
   const auto live = static_cast<int64_t>(array->live.size());
   const std::string text = std::to_string(array->unexpanded() + array->waiting) + " of " +
-                           std::to_string(array->count) + " elements wait, " +
-                           std::to_string(live - array->waiting) + " run, " +
+                           std::to_string(array->count) + " elements are waiting, " +
+                           std::to_string(live - array->waiting) + " running, " +
                            std::to_string(array->completed) + " completed, " + std::to_string(array->failed) +
-                           " failed, " + std::to_string(array->cancelled) + " were cancelled";
+                           " failed, " + std::to_string(array->cancelled) + " cancelled";
   return job.cancel_requested ? "is being cancelled: " + text : text;
 }
 
@@ -128,10 +128,10 @@ void add_flow(const State& state, const Job& job, JobView& shown) {
 
 std::string flow_message(const State& state, const Job& job) {
   if (job.unmet > 0) return dependency_message(job);
-  if (job.reason == JobReason::kBegin) return "waits until it may begin, at " + instant(job.not_before);
+  if (job.reason == JobReason::kBegin) return "waits for its begin time, " + instant(job.not_before);
   if (job.is_array()) return array_message(state, job);
   if (job.is_element() && job.reason == JobReason::kArray)
-    return "comes when elements of " + job_name(job.array) + " before it have made room";
+    return "waits until earlier elements of " + job_name(job.array) + " have started or ended";
   return {};
 }
 
@@ -159,8 +159,7 @@ std::string deadline_warning(const State& state, const Job& job) {
   const bool runs = job.state == JobState::kRunning && job.started_at.valid();
   const Time begins = runs ? job.started_at : std::max(state.last.at, job.not_before);
   if (begins + job.max_runtime <= job.deadline) return {};
-  return "; its deadline, " + instant(job.deadline) +
-         ", can no longer be met if it runs for as long as it may";
+  return "; warning: if it runs for its full time limit, it will miss its deadline, " + instant(job.deadline);
 }
 
 }  // namespace gpusched::api

@@ -19,8 +19,8 @@ std::string lending_of(const State& state, const forecast::Change& change, bool 
   const std::string gpus =
       std::to_string(change.lent_gpus) + (change.lent_gpus == 1 ? " GPU of " : " GPUs of ");
   const Tenant* lender = state.find_tenant(change.lender);
-  if (!sees_all || lender == nullptr) return gpus + "a guarantee that its owner does not use";
-  return gpus + "the guarantee of tenant " + lender->name + ", which it does not use";
+  if (!sees_all || lender == nullptr) return gpus + "an unused guarantee";
+  return gpus + "the guarantee of tenant " + lender->name + ", which is unused";
 }
 
 std::string flags_of(const forecast::Change& change) {

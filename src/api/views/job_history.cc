@@ -14,13 +14,14 @@ std::string placed_sentence(const State& state, const JobHistoryEntry& entry) {
   std::string text =
       "placed on " + (node == nullptr ? std::string("a node that was removed") : "node " + node->name);
   if (entry.members > 1)
-    text += ", with " + std::to_string(entry.members - 1) + " more members beside it or elsewhere";
+    text += ", with " + std::to_string(entry.members - 1) + " more " +
+            (entry.members == 2 ? "member" : "members");
   return text;
 }
 
 std::string ended_sentence(const JobHistoryEntry& entry) {
   std::string text = end_sentence(entry.cause, entry.exit_code, entry.signal);
-  if (entry.cause == EndCause::kExited && entry.exit_code == 0) text = "its command ended well";
+  if (entry.cause == EndCause::kExited && entry.exit_code == 0) text = "its command completed successfully";
   if (!entry.detail.empty()) text += ": " + entry.detail;
   const std::string used = usage_sentence(usage_view(entry.usage));
   return used.empty() ? text : text + " (" + used + ")";
@@ -35,7 +36,7 @@ std::string finished_sentence(const JobHistoryEntry& entry) {
 
 std::string asked(const std::string& what, const JobHistoryEntry& entry, bool of_array) {
   return what + (of_array ? " of its array" : "") + " was requested by " +
-         (entry.by.empty() ? "somebody" : entry.by);
+         (entry.by.empty() ? "an unknown caller" : entry.by);
 }
 
 std::string sentence_of(const State& state, const JobHistoryEntry& entry, bool of_array) {
@@ -47,23 +48,23 @@ std::string sentence_of(const State& state, const JobHistoryEntry& entry, bool o
     case JobStep::kEnded:
       return ended_sentence(entry);
     case JobStep::kAbandoned:
-      return "its node does not answer; the job goes on without this attempt";
+      return "its node does not respond; the job continues without this attempt";
     case JobStep::kRequeued:
       return "waits again";
     case JobStep::kPreempted:
-      return "waits again: it was ended for another job";
+      return "waits again: it was preempted by another job";
     case JobStep::kHeldByFailure:
       return "waits again, and is held until it is released";
     case JobStep::kFinished:
       return finished_sentence(entry);
     case JobStep::kCancelAsked:
-      return asked("cancelling", entry, of_array);
+      return asked("cancellation", entry, of_array);
     case JobStep::kHoldAsked:
-      return asked("holding", entry, of_array);
+      return asked("hold", entry, of_array);
     case JobStep::kReleaseAsked:
       return asked("release", entry, of_array);
     case JobStep::kRequeueAsked:
-      return asked("another attempt", entry, of_array);
+      return asked("requeue", entry, of_array);
     case JobStep::kChangeAsked:
       return asked("a change", entry, of_array);
   }

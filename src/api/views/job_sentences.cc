@@ -16,27 +16,29 @@ std::string end_sentence(EndCause cause, int32_t exit_code, int32_t signal) {
     case EndCause::kExited:
       return "its command exited with code " + std::to_string(exit_code);
     case EndCause::kSignaled:
-      return "its command was ended by signal " + std::to_string(signal);
+      return "its command was killed by signal " + std::to_string(signal);
     case EndCause::kStartFailed:
       return "its command could not be started";
     case EndCause::kTimeout:
-      return "it ran longer than its maximum runtime and was stopped";
+      return "it reached its time limit and was stopped";
     case EndCause::kStopped:
       return "it was stopped";
     case EndCause::kShimLost:
-      return "the process that watched it died, and its processes with it (shim_lost)";
+      return "its supervisor process on the node died, and all processes of the attempt were killed "
+             "(shim_lost)";
     case EndCause::kNodeLost:
-      return "its node restarted or was confirmed dead (node_lost)";
+      return "its node restarted or was declared dead (node_lost)";
     case EndCause::kContactLost:
-      return "it was stopped because its node had no contact for too long (contact_lost)";
+      return "its node had no contact with the scheduler for too long, and the attempt was stopped "
+             "(contact_lost)";
     case EndCause::kOutOfMemory:
-      return "it used more memory than it asked for and was ended (out_of_memory); ask for more with --mem";
+      return "it exceeded its memory limit and was killed (out_of_memory); request more with --mem";
     case EndCause::kNodeFault:
-      return "its node could not prepare it (node_fault)";
+      return "its node could not prepare the attempt (node_fault)";
     case EndCause::kOverLimit:
-      return "it passed one of its limits and was ended (over_limit)";
+      return "it exceeded one of its limits and was stopped (over_limit)";
     case EndCause::kDeviceFault:
-      return "it failed on a GPU that was at fault (device_fault)";
+      return "its GPU had a fault (device_fault)";
   }
   UNREACHABLE();
 }
@@ -58,9 +60,9 @@ std::string ending_of(const Job& job) {
 std::string holding_of(const Job& job) {
   const std::string release = "gpu-cli release " + job_name(job.id);
   const bool failed_to_start = job.node_faults > 0 || job.last_cause == EndCause::kStartFailed;
-  if (!failed_to_start) return "is held; let it go with: " + release;
+  if (!failed_to_start) return "is held; to release it: " + release;
   return "is held because its last " + std::to_string(std::max(job.node_faults, job.system_failures)) +
-         " starts failed: " + ending_of(job) + "; mend that, then: " + release;
+         " starts failed: " + ending_of(job) + "; fix the cause, then: " + release;
 }
 
 /// The node of its first member, and how many others there are.
@@ -84,17 +86,17 @@ std::string silence_of(const Node& node) {
   std::string since;
   append_rfc3339(since, node.state_since);
   return "node " + node.name + " has not reported since " + since +
-         ", and nobody knows whether the job still runs; if the node is off for certain: gpu-cli node "
+         ", so it is unknown whether the job still runs; if the node is certainly off: gpu-cli node "
          "confirm-dead " +
          node.name;
 }
 
 /// For tenants without the operator's name and words.
 std::string pausing_of(const Pause& pause, const Viewer& viewer) {
-  std::string text = "no job is started at present: the cluster is paused";
+  std::string text = "no jobs are started while the cluster is paused";
   if (viewer.sees_all() && !pause.by.empty()) text += " by " + pause.by;
   if (viewer.sees_all() && !pause.why.empty()) text += " (" + pause.why + ")";
-  return text + "; it goes on with: gpu-cli resume";
+  return text + "; to resume: gpu-cli resume";
 }
 
 std::string describe_for(const State& state, const Promise& promise, const Viewer& viewer) {
@@ -154,8 +156,8 @@ std::string message_of(const Observer::View& view, const Job& job, const Node* n
       if (const Promise* promise = view.state.find_promise(job.id))
         return describe_for(view.state, *promise, viewer);
       if (job.reason == JobReason::kPreempted)
-        return "was ended for a job of higher priority, and waits a moment before its turn comes again";
-      if (!job.is_queued()) return "waits before it is tried again: " + ending_of(job);
+        return "was preempted by a job of higher priority, and returns to the queue shortly";
+      if (!job.is_queued()) return "waits before the next attempt: " + ending_of(job);
       if (view.state.config.pause.on()) return pausing_of(view.state.config.pause, viewer);
       return describe_for(view.state, view.reason_of(job), viewer) + deadline_warning(view.state, job);
     case JobState::kScheduled:
@@ -168,22 +170,22 @@ std::string message_of(const Observer::View& view, const Job& job, const Node* n
     case JobState::kCompleted:
       return "completed";
     case JobState::kFailed:
-      if (job.reason == JobReason::kDeadline) return "its deadline passed before it could run";
+      if (job.reason == JobReason::kDeadline) return "its deadline passed before it could start";
       if (job.reason == JobReason::kNotAtOnce)
-        return "nothing was free for it at once, as an interactive job needs; ask for less, or submit it as "
-               "a "
-               "job that waits";
+        return "the resources that it requested were not free at once, as an interactive job requires; "
+               "request less, or submit it as an ordinary job";
       if (job.reason == JobReason::kElements) return std::string(job.last_detail.view());
       return ending_of(job);
     case JobState::kCancelled:
       if (job.reason == JobReason::kDependency)
-        return "was cancelled because a job that it waited for ended otherwise: " +
+        return "was cancelled because a dependency can no longer be met: " +
                std::string(job.last_detail.view());
       if (job.reason == JobReason::kElements) return std::string(job.last_detail.view());
       if (job.reason == JobReason::kIdle || job.reason == JobReason::kHung)
-        return "was ended by the watchdog: " + std::string(job.watch_detail.view());
-      return job.reason == JobReason::kPreempted ? "was cancelled: it was ended for a job of higher priority"
-                                                 : "was cancelled";
+        return "was cancelled by the watchdog: " + std::string(job.watch_detail.view());
+      return job.reason == JobReason::kPreempted
+                 ? "was cancelled because it was preempted by a job of higher priority"
+                 : "was cancelled";
     case JobState::kPreempted:
       if (const Promise* promise = view.state.find_promise(job.id); promise != nullptr)
         return "is being ended on " + where + " and " + describe_for(view.state, *promise, viewer);

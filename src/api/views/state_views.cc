@@ -60,10 +60,12 @@ std::optional<int64_t> limit_of(const Limits& limits, Resource resource) {
 Answer<AttemptPlace> place_of(const State& state, const Job& job, uint32_t attempt, uint32_t member) {
   AttemptPlace place{.attempt = attempt == 0 ? job.attempt_count : attempt, .node = {}};
   if (place.attempt == 0)
-    return ApiError{ErrorKind::kLogNotFound, "the job has not started yet; it has no output and no files"};
+    return ApiError{ErrorKind::kLogNotFound,
+                    "the job has not started yet, so it has no output and no files; wait until it runs"};
   if (place.attempt > job.attempt_count) {
     return ApiError{ErrorKind::kLogNotFound,
-                    "the job has had " + std::to_string(job.attempt_count) + " attempts; ask for one of them",
+                    "the job has had " + std::to_string(job.attempt_count) +
+                        (job.attempt_count == 1 ? " attempt" : " attempts") + "; request one of them",
                     "attempt"};
   }
   const Attempt* held = state.find_attempt(job.id, place.attempt);
@@ -71,24 +73,24 @@ Answer<AttemptPlace> place_of(const State& state, const Job& job, uint32_t attem
     if (member != 0) {
       if (place.attempt == job.attempt_count) place.node = job.node_of_member(member);
       if (place.node.valid()) return place;
-      return ApiError{
-          ErrorKind::kLogNotFound,
-          "there is no such member, or it is not known any more where it ran: of attempts before the last "
-          "one only the first member's node is",
-          "member"};
+      return ApiError{ErrorKind::kLogNotFound,
+                      "no such member, or its node is no longer recorded: for attempts before the latest, "
+                      "only the node of the first member is kept",
+                      "member"};
     }
     place.node = job.node_of_attempt(place.attempt);
     // A job from before nodes were remembered.
     if (!place.node.valid() && job.past_nodes.empty()) place.node = job.node;
     if (place.node.valid()) return place;
     return ApiError{ErrorKind::kLogNotFound,
-                    "it is no longer known where attempt " + std::to_string(place.attempt) +
-                        " ran; the last 16 attempts are remembered",
+                    "the node of attempt " + std::to_string(place.attempt) +
+                        " is no longer recorded; only the last 16 attempts are kept",
                     "attempt"};
   }
   if (member >= held->members.size()) {
     return ApiError{ErrorKind::kLogNotFound,
-                    "the attempt has " + std::to_string(held->members.size()) + " members; they count from 0",
+                    "the attempt has " + std::to_string(held->members.size()) +
+                        (held->members.size() == 1 ? " member" : " members") + "; they are numbered from 0",
                     "member"};
   }
   place.node = held->members[member].node;
@@ -125,7 +127,7 @@ ApiError ambiguous_tenant(std::string_view name, std::span<const TenantId> ids) 
   if (ids.size() > kShown) listed += " and " + std::to_string(ids.size() - kShown) + " more";
   return {ErrorKind::kTenantAmbiguous,
           std::to_string(ids.size()) + " tenants have the name " + std::string(name.substr(0, 64)) + ": " +
-              listed + "; name the one that is meant by its id",
+              listed + "; give the id instead",
           "tenant_id"};
 }
 
@@ -406,7 +408,7 @@ void show_fitness(const Device& device, DeviceView& shown) {
   if (device.hot && device.condition == DeviceCondition::kOk) {
     shown.condition = "hot";
     if (device.state != DeviceState::kQuarantined)
-      shown.detail = "too hot for new work: " + device.hot_detail;
+      shown.detail = "too hot for new jobs: " + device.hot_detail;
   }
   if (device.fault != FaultClass::kNone) {
     shown.fault = device.fault;
@@ -499,7 +501,7 @@ NodeView view_of(const State& state, const Node& node, const NodeTelemetry& tele
                .version = node.version};
   if (node.state != NodeState::kReady) {
     out.state_by = node.state == NodeState::kDead ? "operator" : "scheduler";
-    out.state_reason = node.state == NodeState::kDead ? "was confirmed dead" : "does not report";
+    out.state_reason = node.state == NodeState::kDead ? "was declared dead" : "does not report";
     out.state_since = node.state_since;
   }
   for (uint32_t i = 0; i < node.devices.size(); ++i) {

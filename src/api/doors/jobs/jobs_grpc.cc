@@ -52,7 +52,7 @@ Answer<SubmitRequest> read_submit_job(const ::scheduler::SubmitJobRequest& messa
   const google::protobuf::Duration& runtime = message.max_runtime();
   if (runtime.seconds() < 0 || runtime.nanos() < 0 || runtime.nanos() > 999'999'999 ||
       runtime.seconds() >= limits::kRuntimeMax.ns / 1'000'000'000) {
-    return invalid("max_runtime", "max_runtime must not be negative, nor longer than a year");
+    return invalid("max_runtime", "max_runtime must be from 0 to one year");
   }
   native.set_max_runtime_ms(runtime.seconds() * 1'000 + runtime.nanos() / 1'000'000);
   if (message.tenant_id().size() > limits::kNameBytesMax)

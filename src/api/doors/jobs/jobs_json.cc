@@ -150,7 +150,7 @@ std::optional<ApiError> check_request_key(std::string_view key, std::string_view
   for (const char c : key) {
     if (c < 0x21 || c > 0x7E) {
       return invalid(field,
-                     std::string(field) + " must be printable ASCII without spaces; a UUID is a good one");
+                     std::string(field) + " must be printable ASCII without spaces; a UUID is a good choice");
     }
   }
   return std::nullopt;

@@ -68,7 +68,8 @@ void JobsRest::handle(HttpRequest&& request, const RestCallPtr& call) {
   if (request.method == HttpMethod::kPost && request.path == "/api/v1/jobs") return submit(request, {}, call);
   const auto segments = path_segments(request.path.starts_with('/') ? request.path : std::string_view("/*"));
   if (!segments) {
-    return call->fail({ErrorKind::kInvalidArgument, "the path has a broken escape; encode it"});
+    return call->fail(
+        {ErrorKind::kInvalidArgument, "the path has an invalid percent escape; encode it correctly"});
   }
   const HttpMethod wanted = request.method == HttpMethod::kHead ? HttpMethod::kGet : request.method;
   std::string allowed;
@@ -80,9 +81,9 @@ void JobsRest::handle(HttpRequest&& request, const RestCallPtr& call) {
     if (row.method == HttpMethod::kGet) allowed += ", HEAD";
   }
   if (allowed.empty()) {
-    return call->fail({ErrorKind::kNotFound, "no such path; the API's paths begin with " +
+    return call->fail({ErrorKind::kNotFound, "no such path; the paths of the API begin with " +
                                                  std::string(kPrefix) +
-                                                 " and stand in docs/reference/rest.md"});
+                                                 " and are listed in docs/reference/rest.md"});
   }
   refuse_method(request.method, allowed, call);
 }
@@ -146,7 +147,7 @@ void JobsRest::get_job(const HttpRequest& request, const Segments& path, const R
   Duration wait;
   if (const auto text = query.text("wait")) {
     const auto given = parse_duration(*text);
-    if (!given) query.fail("wait", "must be a time such as 30s, at most 10m");
+    if (!given) query.fail("wait", "must be a duration such as 30s, at most 10m");
     wait = std::min(given.value_or(Duration{}), kWaitMax);
   }
   if (query.problem()) return call->fail(*query.problem());

@@ -196,7 +196,10 @@ class NativeService final : public GrpcService {
       JobFilter filter{.tenant = request->tenant_id()};
       if (request->state() != v1::JOB_STATE_UNSPECIFIED) {
         if (!v1::JobState_IsValid(request->state())) {
-          return call.fail({ErrorKind::kInvalidArgument, "state is none that exists", "state"});
+          return call.fail(
+              {ErrorKind::kInvalidArgument,
+               "state must be pending, scheduled, running, completed, failed, cancelled or preempted",
+               "state"});
         }
         filter.state = static_cast<JobState>(request->state());
       }
@@ -344,8 +347,8 @@ class NativeService final : public GrpcService {
       for (const std::string& name : request->unlimited()) {
         const TenantRow* const row = find_tenant_row(name);
         if (row == nullptr || !row->is_limit) {
-          return call.fail(
-              {ErrorKind::kInvalidArgument, "unlimited names no limit: " + name.substr(0, 64), "unlimited"});
+          return call.fail({ErrorKind::kInvalidArgument,
+                            "unlimited has a name that is not a limit: " + name.substr(0, 64), "unlimited"});
         }
         parsed->unlimited.push_back(name);
       }

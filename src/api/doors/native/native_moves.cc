@@ -28,7 +28,8 @@ std::optional<ApiError> read_moves(const std::string& job, MovesRequest& request
 
 Answer<ApplyMoves> read_apply(const v1::ApplyMovesRequest& message) {
   if (message.id().empty() || message.id().size() > limits::kNameBytesMax)
-    return ApiError{ErrorKind::kInvalidArgument, "id must be that of a proposal, as in gpu-cli moves", "id"};
+    return ApiError{ErrorKind::kInvalidArgument, "id must be that of a proposal, as gpu-cli moves shows it",
+                    "id"};
   if (message.by().size() > limits::kNameBytesMax) {
     return ApiError{ErrorKind::kInvalidArgument,
                     "by is longer than " + std::to_string(limits::kNameBytesMax) + " bytes; shorten it",

@@ -43,7 +43,7 @@ Answer<SubmitRequest> read_submit(const v1::SubmitJobsRequest& message, bool con
     bytes += job->spec.size();
     if (bytes > kBatchBytesMax) {
       return ApiError{ErrorKind::kTooLarge,
-                      "the batch's specifications are larger than " + std::to_string(kBatchBytesMax) +
+                      "the specifications of the batch are larger than " + std::to_string(kBatchBytesMax) +
                           " bytes; send several batches",
                       "jobs"};
     }
@@ -185,8 +185,7 @@ Answer<JobUpdate> read_update(const v1::UpdateJobRequest& message) {
       !update.moves_deadline && !update.changes_parts()) {
     return ApiError{
         ErrorKind::kUnprocessable,
-        "nothing is to be changed; give priority, max_runtime_ms, name, begin_at, deadline or what "
-        "the job needs"};
+        "the request changes nothing; give priority, max_runtime_ms, name, begin_at, deadline or resources"};
   }
   return update;
 }
@@ -202,7 +201,7 @@ std::optional<ApiError> check_words(const Message& message) {
   if (message.by().size() > limits::kNameBytesMax)
     return invalid("by", "by is longer than " + std::to_string(limits::kNameBytesMax) + " bytes; shorten it");
   if (has_control_character(message.reason()))
-    return invalid("reason", "reason has a control character, such as a line break; leave it out");
+    return invalid("reason", "reason has a control character, such as a line break; remove it");
   return std::nullopt;
 }
 
@@ -221,20 +220,21 @@ Answer<LabelChange> read_labels(const v1::LabelNodeRequest& message) {
     return invalid("set", "a node has at most " + std::to_string(limits::kNodeLabelsMax) + " labels");
   }
   if (change.set.empty() && change.remove.empty()) {
-    return ApiError{ErrorKind::kUnprocessable, "nothing is to be changed; give set or remove"};
+    return ApiError{ErrorKind::kUnprocessable, "the request changes nothing; give set or remove"};
   }
   const auto bad = [](const std::string& text) {
     return text.size() > limits::kLabelBytesMax || has_nul(text);
   };
   for (const Label& label : change.set) {
-    if (label.name.empty()) return invalid("set", "a label has an empty name; name it");
+    if (label.name.empty()) return invalid("set", "a label has an empty name; give it a name");
     if (bad(label.name) || bad(label.value) || has_control_character(label.name) ||
         has_control_character(label.value)) {
       return invalid("set", "a label's name or value is longer than 253 bytes or has a control character");
     }
   }
   for (const std::string& name : change.remove) {
-    if (name.empty() || bad(name)) return invalid("remove", "remove has a name that no label can have");
+    if (name.empty() || bad(name))
+      return invalid("remove", "remove has a name that is not a valid label name");
   }
   return change;
 }

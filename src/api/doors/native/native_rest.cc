@@ -99,7 +99,8 @@ JobMask read_mask(RestQuery& query) {
 void NativeRest::handle(HttpRequest&& request, const RestCallPtr& call) {
   const auto segments = path_segments(request.path);
   if (!segments) {
-    return call->fail({ErrorKind::kInvalidArgument, "the path has a broken escape; encode it"});
+    return call->fail(
+        {ErrorKind::kInvalidArgument, "the path has an invalid percent escape; encode it correctly"});
   }
   const HttpMethod wanted = request.method == HttpMethod::kHead ? HttpMethod::kGet : request.method;
   std::string allowed;
@@ -172,7 +173,7 @@ void NativeRest::get_job(NativeCall& call) {
   Duration wait;
   if (const auto text = call.query.text("wait")) {
     const auto given = parse_duration(*text);
-    if (!given) call.query.fail("wait", "must be a time such as 30s, at most 10m");
+    if (!given) call.query.fail("wait", "must be a duration such as 30s, at most 10m");
     wait = std::min(given.value_or(Duration{}), kWaitMax);
   }
   if (call.refused()) return;

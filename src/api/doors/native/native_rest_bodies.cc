@@ -41,7 +41,7 @@ Answer<std::string> one_key(const std::string& header_key, const std::string& bo
   if (auto problem = check_request_key(header_key, "Idempotency-Key")) return std::move(*problem);
   if (auto problem = check_request_key(body_key, "request_key")) return std::move(*problem);
   if (!header_key.empty() && !body_key.empty() && header_key != body_key) {
-    return invalid("request_key", "request_key and the header Idempotency-Key differ; send one of them");
+    return invalid("request_key", "request_key and the header Idempotency-Key differ; send only one of them");
   }
   return header_key.empty() ? body_key : header_key;
 }
@@ -83,7 +83,7 @@ Answer<SubmitRequest> read_native_submit(std::string_view body, const std::strin
   }
   if (has(given.given, "jobs")) {
     return ApiError{ErrorKind::kUnprocessable,
-                    "both jobs and " + *of_single + " are given; send jobs, or the fields of one job",
+                    "both jobs and " + *of_single + " are given; send either jobs or the fields of one job",
                     *of_single};
   }
   if (batch->tenant_id().size() > limits::kNameBytesMax) return invalid("tenant_id", "tenant_id is too long");
@@ -134,7 +134,7 @@ namespace {
 std::optional<ApiError> check_same(std::string_view field, std::string_view in_body,
                                    std::string_view in_path) {
   if (in_body.empty() || in_body == in_path) return std::nullopt;
-  return invalid(field, std::string(field) + " is not the one of the path; leave it out");
+  return invalid(field, std::string(field) + " differs from the one in the path; remove it");
 }
 
 }  // namespace
@@ -194,14 +194,15 @@ Answer<EditsRequest> read_native_edits(std::string_view body) {
   const boost::json::value* const tenants =
       whole.is_object() ? whole.as_object().if_contains("tenants") : nullptr;
   if (failed || (message.tenants_size() > 0 && (tenants == nullptr || !tenants->is_array())))
-    return ApiError{ErrorKind::kMalformedJson, "the body is no JSON that can be read twice; send plain JSON"};
+    return ApiError{ErrorKind::kMalformedJson,
+                    "the body is not plain JSON with tenants as an array; send one JSON object"};
   for (std::size_t i = 0; i < static_cast<std::size_t>(message.tenants_size()); ++i) {
     const std::string text = boost::json::serialize(tenants->as_array().at(i));
     Answer<TenantRequest> tenant = read_native_tenant(text, "", TenantUse::kUpdate);
     if (!tenant) return in_list(tenant.error(), "tenants", i);
     if (!tenant->name) return in_list(invalid("name", "name is missing; a tenant needs one"), "tenants", i);
     if (!tenant->request_key.empty())
-      return in_list(invalid("request_key", "edits take no request_key; leave it out"), "tenants", i);
+      return in_list(invalid("request_key", "edits do not take a request_key; remove it"), "tenants", i);
     request.tenants.push_back(std::move(*tenant));
   }
   for (int i = 0; i < message.nodes_size(); ++i) {

@@ -200,7 +200,7 @@ class Handler {
   bool map_key(std::string_view key, json::error_code& error) {
     frames_.back().key = key;
     if (key.find('\0') != std::string_view::npos) {
-      return stop(ErrorKind::kInvalidArgument, "has a name with a NUL character", error);
+      return stop(ErrorKind::kInvalidArgument, "has a name that contains a NUL character", error);
     }
     return one_more(error);
   }
@@ -221,7 +221,7 @@ class Handler {
     const std::string before = place();
     const std::string where = before.empty() ? name : before + "." + name;
     std::string message = "there is no field " + where;
-    message.append(nearest.empty() ? "; docs/reference/native-rest.md lists those that exist"
+    message.append(nearest.empty() ? "; docs/reference/native-rest.md lists the existing ones"
                                    : "; did you mean " + nearest + "?");
     problem = ApiError{ErrorKind::kInvalidArgument, std::move(message), where};
     error = json::error::exception;

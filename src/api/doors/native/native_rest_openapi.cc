@@ -444,12 +444,12 @@ class Document {
     json_.key("required").begin_array().value("error").value("code").end_array();
     json_.key("properties").begin_object();
     json_.key("error").begin_object().field("type", "string");
-    json_.field("description", "One sentence that says what to do.").end_object();
+    json_.field("description", "What happened, why, and what to do about it.").end_object();
     json_.key("code").begin_object().field("type", "string").key("enum").begin_array();
     for (const ErrorRow& row : error_table()) json_.value(row.code);
     json_.end_array().end_object();
     json_.key("field").begin_object().field("type", "string");
-    json_.field("description", "The field at fault.").end_object();
+    json_.field("description", "The field at fault; absent if no single field is.").end_object();
     json_.end_object().end_object().end_object();
     json_.key("responses").begin_object().key("Error").begin_object();
     json_.field("description", "An error; docs/reference/errors.md lists the codes.");

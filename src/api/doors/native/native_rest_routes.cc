@@ -14,7 +14,7 @@ using enum HttpMethod;
 using Kind = NativeRoute::Answer;
 
 constexpr NativeParameter kTenant{Type::kText, "tenant_id",
-                                  "Only when the job is this tenant's: an id or a name."};
+                                  "Only if the job belongs to this tenant: an id or a name."};
 // As parse_duration and parse_since take them; nothing is as good as leaving it out.
 constexpr std::string_view kSpan = "^([0-9]{1,9}(ms|s|m|h|d)?)?$";
 constexpr std::string_view kInstantOrSpan =
@@ -23,14 +23,14 @@ constexpr std::string_view kInstantOrSpan =
     "[0-5][0-9](\\.[0-9]{1,9})?Z)?$";
 constexpr std::string_view kStates = "^(pending|scheduled|running|completed|failed|cancelled|preempted)?$";
 
-constexpr NativeParameter kFields{Type::kText, "fields",
-                                  "Which fields to answer with, separated by commas, such as "
-                                  "job_id,state,spec.name; all when it is left out."};
-constexpr NativeParameter kWait{Type::kText, "wait",
-                                "Answer once the job is final, or after this time, such as 30s; at most 10m.",
-                                kSpan};
+constexpr NativeParameter kFields{
+    Type::kText, "fields",
+    "The fields to return, comma-separated, such as job_id,state,spec.name; all if omitted."};
+constexpr NativeParameter kWait{
+    Type::kText, "wait", "Wait until the job is final, but at most this long, such as 30s; at most 10m.",
+    kSpan};
 constexpr NativeParameter kTenantPage{Type::kCount, "page_size",
-                                      "At most so many tenants: 50 when it is left out, at most 1000."};
+                                      "Maximum number of tenants on a page: 50 if omitted, at most 1000."};
 constexpr NativeParameter kJobToken{Type::kText, "page_token", "The next_page_token of the page before.",
                                     "^(job-[1-9][0-9]{0,17})?$"};
 constexpr NativeParameter kTenantToken{Type::kText, "page_token", "The next_page_token of the page before.",
@@ -41,16 +41,16 @@ std::vector<NativeParameter> list_parameters() {
           {Type::kText, "state",
            "Only jobs in this state: pending, scheduled, running, completed, failed, cancelled or preempted.",
            kStates},
-          {Type::kText, "name", "Only jobs of this name; * and ? stand for any text and any byte."},
-          {Type::kText, "user", "Only jobs that this user submitted, or that run as it."},
+          {Type::kText, "name", "Only jobs with this name; * matches any text, ? any byte."},
+          {Type::kText, "user", "Only jobs that this user submitted, or that run as this user."},
           {Type::kTexts,
            "label",
-           "Only jobs with this label: key=value, or key for any value; with all that are given.",
+           "Only jobs with this label: key=value, or key for any value; if repeated, all must match.",
            {},
            limits::kLabelTermsMax},
-          {Type::kText, "since", "Only jobs submitted since this time, or since so long ago, such as 2h.",
+          {Type::kText, "since", "Only jobs submitted since this time, or within this duration, such as 2h.",
            kInstantOrSpan},
-          {Type::kCount, "page_size", "At most so many jobs: 50 when it is left out, at most 10000."},
+          {Type::kCount, "page_size", "Maximum number of jobs on a page: 50 if omitted, at most 10000."},
           kJobToken,
           kFields};
 }
@@ -59,30 +59,31 @@ std::vector<NativeParameter> watch_parameters() {
   std::vector<NativeParameter> out = list_parameters();
   std::erase_if(out,
                 [](const NativeParameter& p) { return p.name == "page_size" || p.name == "page_token"; });
-  out.push_back({Type::kFlag, "nodes", "Also changes of nodes, as events named node."});
+  out.push_back({Type::kFlag, "nodes", "Also sends changes of nodes, as events named node."});
   return out;
 }
 
 std::vector<NativeParameter> log_parameters() {
-  return {kTenant,
-          {Type::kText, "stream", "stdout (when it is left out) or stderr.", "^(stdout|stderr)?$"},
-          {Type::kCount, "attempt", "The attempt's number; the latest when it is left out.", {}, UINT32_MAX},
-          {Type::kCount,
-           "member",
-           "Of a job of several members: whose output, counted from 0.",
-           {},
-           limits::kMembersMax},
-          {Type::kCount, "offset", "Where to begin, in bytes.", {}, int64_t{1} << 62},
-          {Type::kCount, "tail_lines", "Begin at the last so many lines.", {}, kTailLinesMax},
-          {Type::kText, "since",
-           "Begin at what was written since this time, or since so long ago, such as 10m.", kInstantOrSpan},
-          {Type::kText, "grep", "Only lines that hold this text, chosen on the node; at most 1024 bytes.",
-           "^[^\\n]{0,256}$"},
-          {Type::kFlag, "timestamps", "Each line begins with the time at which it was there at the latest."},
-          {Type::kFlag, "follow",
-           "The answer is a stream: it waits for the start and for more, and ends with the attempt."},
-          {Type::kText, "format", "bytes (when it is left out), or json: one object a line, with offsets.",
-           "^(bytes|json)?$"}};
+  return {
+      kTenant,
+      {Type::kText, "stream", "stdout (the default) or stderr.", "^(stdout|stderr)?$"},
+      {Type::kCount, "attempt", "The attempt's number; the latest if omitted.", {}, UINT32_MAX},
+      {Type::kCount,
+       "member",
+       "For a job with several members: the member whose output to read, counted from 0.",
+       {},
+       limits::kMembersMax},
+      {Type::kCount, "offset", "Offset to begin at, in bytes.", {}, int64_t{1} << 62},
+      {Type::kCount, "tail_lines", "Begin this many lines before the end.", {}, kTailLinesMax},
+      {Type::kText, "since",
+       "Begin with what was written since this time, or within this duration, such as 10m.", kInstantOrSpan},
+      {Type::kText, "grep", "Only lines that contain this text, filtered on the node; at most 1024 bytes.",
+       "^[^\\n]{0,256}$"},
+      {Type::kFlag, "timestamps", "Prefix each line with the latest time at which it can have been written."},
+      {Type::kFlag, "follow",
+       "Stream the output: wait for the start and for new output, and end with the attempt."},
+      {Type::kText, "format", "bytes (the default), or json: one object per line, with offsets.",
+       "^(bytes|json)?$"}};
 }
 
 using Handle = void (NativeRest::*)(NativeCall&);
@@ -158,19 +159,19 @@ void NativeRest::Routes::jobs(Table& table) {
   const Descriptor* const job = v1::Job::descriptor();
   table
       .add(kPost, "v1/jobs", "submit_jobs", &NativeRest::submit,
-           "Accepts all jobs of the request or none; a body that is one job itself is taken too.")
+           "Submits jobs: accepts all jobs of the request or none. The body may also be a single job.")
       .body(v1::SubmitJobsRequest::descriptor(), v1::JobRequest::descriptor())
       .answers(v1::SubmitJobsResponse::descriptor(), 201)
       .with_key();
   table
       .add(kPost, "v1/jobs:stream", "submit_job_stream", &NativeRest::submit_stream,
-           "Takes a submission in each line and answers each in a line, in order, once it is durable.")
+           "Submits one request per line, and answers each with one line, in order, once it is durable.")
       .body(v1::SubmitJobsRequest::descriptor(), v1::JobRequest::descriptor())
       .answers(v1::SubmitJobsResponse::descriptor())
       .as(Kind::kLines);
   table
       .add(kPost, "v1/jobs:plan", "plan_job", &NativeRest::plan,
-           "Says what a submission of one job would come to, and submits nothing.")
+           "Predicts the outcome of the submission of one job, without submitting it.")
       .body(v1::SubmitJobsRequest::descriptor(), v1::JobRequest::descriptor())
       .needs({"jobs"})
       .answers(v1::PlanResponse::descriptor());
@@ -182,18 +183,18 @@ void NativeRest::Routes::jobs(Table& table) {
            "Cancels several jobs, each with its own result.")
       .body(v1::CancelJobsRequest::descriptor())
       .answers(v1::CancelJobsResponse::descriptor());
-  table.add(kGet, "v1/jobs/{job_id}", "get_job", &NativeRest::get_job, "Shows one job.")
+  table.add(kGet, "v1/jobs/{job_id}", "get_job", &NativeRest::get_job, "Returns one job.")
       .query({kTenant, kFields, kWait})
       .answers(job);
   table
       .add(kPatch, "v1/jobs/{job_id}", "update_job", &NativeRest::update_job,
-           "Changes what is given of a waiting or running job.")
+           "Changes the given fields of a waiting or running job.")
       .query({kTenant})
       .body(v1::UpdateJobRequest::descriptor())
       .answers(job);
   table
       .add(kPost, "v1/jobs/{job_id}/cancel", "cancel_job", &NativeRest::cancel_job,
-           "Cancels a job, or ends it.")
+           "Cancels a waiting job, or stops a running one.")
       .query({kTenant})
       .answers(job);
 }
@@ -202,27 +203,26 @@ void NativeRest::Routes::job_actions(Table& table) {
   const Descriptor* const job = v1::Job::descriptor();
   table
       .add(kPost, "v1/jobs/{job_id}/hold", "hold_job", &NativeRest::hold_job,
-           "Keeps a waiting job from starting until it is released.")
+           "Holds a waiting job: it does not start until it is released.")
       .query({kTenant})
       .answers(job);
   table
-      .add(kPost, "v1/jobs/{job_id}/release", "release_job", &NativeRest::release_job,
-           "Lets a held job wait for its turn again.")
+      .add(kPost, "v1/jobs/{job_id}/release", "release_job", &NativeRest::release_job, "Releases a held job.")
       .query({kTenant})
       .answers(job);
   table
       .add(kPost, "v1/jobs/{job_id}/requeue", "requeue_job", &NativeRest::requeue_job,
-           "Ends a running job's attempt and puts the job back in line; no retry is spent.")
+           "Stops a running job's attempt and puts the job back into the queue; no retry is used up.")
       .query({kTenant})
       .answers(job);
   table
       .add(kGet, "v1/jobs/{job_id}/history", "get_job_history", &NativeRest::get_history,
-           "Tells what happened to a job, and who asked for what.")
+           "Lists what happened to a job, and who requested it.")
       .query({kTenant})
       .answers(v1::JobHistory::descriptor());
   table
       .add(kGet, "v1/jobs/{job_id}/explain", "explain_job", &NativeRest::explain_job,
-           "Says why a job waits, and which events could change that.")
+           "Explains why a job waits, and which events could let it start.")
       .query({kTenant})
       .answers(v1::Explanation::descriptor());
   table.add(kGet, "v1/jobs/{job_id}/log", "read_log", &NativeRest::read_log, "Reads an attempt's output.")
@@ -230,7 +230,7 @@ void NativeRest::Routes::job_actions(Table& table) {
       .as(Kind::kBytes);
   table
       .add(kGet, "v1/jobs/{job_id}/watch", "watch_job", &NativeRest::watch_job,
-           "Sends the job now and at every change, until it is final.")
+           "Sends the job now and after every change, until it is final.")
       .query({kTenant, kFields})
       .answers(job)
       .as(Kind::kEvents);
@@ -254,11 +254,11 @@ void NativeRest::Routes::tenants(Table& table) {
       .answers(v1::ListTenantsResponse::descriptor());
   table
       .add(kGet, "v1/tenants/{tenant_id}", "get_tenant", &NativeRest::get_tenant,
-           "Shows a tenant, by id or name.")
+           "Returns a tenant, by id or name.")
       .answers(tenant);
   table
       .add(kPatch, "v1/tenants/{tenant_id}", "update_tenant", &NativeRest::update_tenant,
-           "Changes what is given of a tenant; a limit that is null is lifted.")
+           "Changes the given settings of a tenant; null removes a limit.")
       .body(tenant)
       .answers(tenant);
   table
@@ -267,7 +267,8 @@ void NativeRest::Routes::tenants(Table& table) {
       .answers(v1::DeleteTenantResponse::descriptor());
   table
       .add(kPost, "v1/cluster:edit", "edit_cluster", &NativeRest::edit_cluster,
-           "Makes all changes of tenants and labels or none; a dry run only tells whether it would.")
+           "Makes all the given changes of tenants and labels, or none; a dry run only checks whether it "
+           "would.")
       .body(v1::EditClusterRequest::descriptor())
       .answers(v1::EditClusterResponse::descriptor());
 }
@@ -277,43 +278,41 @@ void NativeRest::Routes::nodes(Table& table) {
   const Descriptor* const words = v1::DrainNodeRequest::descriptor();
   table.add(kGet, "v1/nodes", "list_nodes", &NativeRest::list_nodes, "Lists nodes by name.")
       .answers(v1::ListNodesResponse::descriptor());
-  table.add(kGet, "v1/nodes/{node_name}", "get_node", &NativeRest::get_node, "Shows a node.").answers(node);
+  table.add(kGet, "v1/nodes/{node_name}", "get_node", &NativeRest::get_node, "Returns a node.").answers(node);
   table
       .add(kPost, "v1/nodes/{node_name}/drain", "drain_node", &NativeRest::drain_node,
-           "Keeps new work away from a node; what runs there goes on.")
+           "Drains a node: it gets no new jobs; running jobs continue.")
       .body(words)
       .or_nothing()
       .answers(node);
   table
       .add(kPost, "v1/nodes/{node_name}/resume", "resume_node", &NativeRest::resume_node,
-           "Puts a node back to work.")
+           "Returns a node to service.")
       .body(words)
       .or_nothing()
       .answers(node);
   table
       .add(kPost, "v1/nodes/{node_name}/reboot", "reboot_node", &NativeRest::reboot_node,
-           "Has a drained node run its configured reboot command.")
+           "Makes a drained node run its configured reboot command.")
       .body(words)
       .or_nothing()
       .answers(node);
   table
       .add(kPost, "v1/nodes/{node_name}/label", "label_node", &NativeRest::label_node,
-           "Sets and removes an operator's labels; they stand over the agent's own.")
+           "Sets and removes labels; they take precedence over those of the node's agent.")
       .body(v1::LabelNodeRequest::descriptor())
       .answers(node);
   table
       .add(kPost, "v1/nodes/{node_name}/confirm-dead", "confirm_node_dead", &NativeRest::confirm_dead,
-           "Takes an operator's word that nothing runs on a lost node any more.")
+           "Declares a lost node dead: nothing runs on it any more, and its attempts are retried elsewhere.")
       .answers(node);
   table
       .add(kDelete, "v1/nodes/{node_name}", "remove_node", &NativeRest::remove_node,
-           "Takes a node that is gone for good off the books; 409 while it is connected, holds work or is "
-           "reserved.")
+           "Removes a node that is gone for good; 409 while it is connected, has work or is reserved.")
       .answers(v1::RemoveNodeResponse::descriptor());
   table
       .add(kPost, "v1/nodes/{node_name}/devices/{index}/condition", "set_device_condition",
-           &NativeRest::set_condition,
-           "Quarantines a device, or ends its quarantine; what runs there goes on.")
+           &NativeRest::set_condition, "Quarantines a device, or ends its quarantine; running jobs continue.")
       .body(v1::SetDeviceConditionRequest::descriptor())
       .needs({"condition"})
       .answers(node);
@@ -322,59 +321,59 @@ void NativeRest::Routes::nodes(Table& table) {
 void NativeRest::Routes::reservations(Table& table) {
   table
       .add(kPost, "v1/reservations", "create_reservation", &NativeRest::create_reservation,
-           "Keeps nodes for a tenant, or for maintenance, at a time agreed before.")
+           "Reserves nodes for a tenant, or for maintenance, at a set time.")
       .body(v1::Reservation::descriptor())
       .needs({"name", "node_names", "duration_ms"})
       .answers(v1::Reservation::descriptor(), 201);
   table
       .add(kGet, "v1/reservations", "list_reservations", &NativeRest::list_reservations,
-           "Lists reservations by their begin; those that are over are gone.")
+           "Lists reservations by start; those that have ended are not kept.")
       .answers(v1::ListReservationsResponse::descriptor());
   table
       .add(kDelete, "v1/reservations/{reservation}", "cancel_reservation", &NativeRest::cancel_reservation,
-           "Gives the nodes back, by the reservation's name or id; what runs there goes on.")
+           "Cancels a reservation, by name or id; running jobs continue.")
       .answers(v1::CancelReservationResponse::descriptor());
 }
 
 void NativeRest::Routes::cluster(Table& table) {
-  table.add(kGet, "v1/cluster", "get_cluster", &NativeRest::get_cluster, "Shows the cluster's sums.")
+  table.add(kGet, "v1/cluster", "get_cluster", &NativeRest::get_cluster, "Returns the cluster's totals.")
       .answers(v1::Cluster::descriptor());
   table
       .add(kPost, "v1/cluster/pause", "pause_starts", &NativeRest::pause_starts,
-           "Stops all starts until they are resumed; what runs goes on, and submissions are taken.")
+           "Pauses the cluster: no job starts until it is resumed; running jobs continue, and submissions "
+           "are accepted.")
       .body(v1::PauseStartsRequest::descriptor())
       .or_nothing()
       .answers(v1::Cluster::descriptor());
   table
       .add(kPost, "v1/cluster/resume", "resume_starts", &NativeRest::resume_starts,
-           "Lets jobs start again after a pause.")
+           "Resumes a paused cluster.")
       .body(v1::PauseStartsRequest::descriptor())
       .or_nothing()
       .answers(v1::Cluster::descriptor());
   table
       .add(kGet, "v1/quality", "get_quality", &NativeRest::get_quality,
-           "Shows how good what was said beforehand of run times and starts turned out to be.")
-      .query({{Type::kText, "tenant_id", "Only what is of this tenant: an id or a name."}})
+           "Returns how accurate the predicted run times and starts were.")
+      .query({{Type::kText, "tenant_id", "Only the figures of this tenant: an id or a name."}})
       .answers(v1::Quality::descriptor());
   table
       .add(kGet, "v1/moves", "get_moves", &NativeRest::get_moves,
-           "Shows which running jobs could go on elsewhere so that others start; changes nothing. For "
-           "operators.")
-      .query({{Type::kText, "tenant_id", "Refused: moves are of all tenants' jobs."},
+           "Proposes moves of running jobs that would let others start; changes nothing. For operators.")
+      .query({{Type::kText, "tenant_id", "Refused: moves concern the jobs of all tenants."},
               {Type::kText, "job_id", "Only moves for this waiting job.", "^(job-[1-9][0-9]{0,17})?$"},
               {Type::kCount,
                "moves_max",
-               "So many moves for one job: 4 when it is left out, at most 16.",
+               "Maximum number of moves for one job: 4 if omitted, at most 16.",
                {},
                int64_t{limits::kMovesMax}}})
       .answers(v1::Moves::descriptor());
   table
       .add(kPost, "v1/moves", "apply_moves", &NativeRest::apply_moves,
-           "Carries out one proposal, if it still holds.")
+           "Carries out a proposal, if it is still valid.")
       .body(v1::ApplyMovesRequest::descriptor())
       .needs({"id"})
       .answers(v1::MoveProposal::descriptor());
-  table.add(kGet, "v1/openapi.json", "get_openapi", &NativeRest::openapi, "Shows this document.")
+  table.add(kGet, "v1/openapi.json", "get_openapi", &NativeRest::openapi, "Returns this document.")
       .as(Kind::kDocument);
 }
 

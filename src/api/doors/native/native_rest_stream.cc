@@ -118,7 +118,7 @@ class LineStream : public std::enable_shared_from_this<LineStream> {
       if (self->gone_ || self->ended_) return;
       if (self->pieces_ == before && !self->paused_) {
         return self->end_with({ErrorKind::kRequestTimeout,
-                               "no line came for ten minutes; open another stream when there are more"});
+                               "no line arrived for ten minutes; open another stream for further lines"});
       }
       self->watch_silence();
     });

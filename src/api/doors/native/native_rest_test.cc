@@ -204,7 +204,7 @@ TEST_F(NativeRestDoor, AWrongQueryNamesItsParameter) {
     EXPECT_EQ(text(get("/v1/jobs?" + query, 400), "field"), field) << query;
   }
   EXPECT_EQ(text(get("/v1/jobs?sate=pending", 400), "error"),
-            "sate is no parameter of this call; did you mean state?");
+            "sate is not a parameter of this call; did you mean state?");
   EXPECT_EQ(get("/v1/jobs?name=%ZZ", 400).at("code"), "invalid_argument");
 }
 

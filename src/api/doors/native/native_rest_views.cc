@@ -304,7 +304,8 @@ ApiError unknown_field(std::string_view path, const pb::Descriptor& type) {
   const std::size_t dot = path.rfind('.');
   const std::string_view last = dot == std::string_view::npos ? path : path.substr(dot + 1);
   const std::string nearest = nearest_name(last, names);
-  std::string message = "fields names no field of a job: " + std::string(path.substr(0, 64));
+  std::string message =
+      "fields has an entry that is not a field of a job: " + std::string(path.substr(0, 64));
   if (!nearest.empty()) message += "; did you mean " + nearest + "?";
   return {ErrorKind::kInvalidArgument, std::move(message), "fields"};
 }

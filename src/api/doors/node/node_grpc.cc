@@ -123,7 +123,7 @@ class Stream final : public StreamBase, public GrpcWaiter {
   /// Whoever connects and does not prove who it is holds nothing for ever.
   void too_late() override {
     if (id_) return;
-    refuse(ErrorKind::kRequestTimeout, "the agent did not say in time who it is; it may connect again");
+    refuse(ErrorKind::kRequestTimeout, "the agent did not identify itself in time; it may connect again");
     session_->close();
   }
 
@@ -177,9 +177,9 @@ class Stream final : public StreamBase, public GrpcWaiter {
     if (nonce_.empty()) return challenge();
     if (incoming_.has_prove() && !old_ && !proven_) return check_proof();
     if (!incoming_.has_register_()) {
-      return refuse(
-          ErrorKind::kInvalidArgument,
-          "the message after Hello must be Prove, and then Register; is the agent's version right?");
+      return refuse(ErrorKind::kInvalidArgument,
+                    "the messages after Hello must be Prove and then Register; check that the agent has a "
+                    "compatible version");
     }
     if (old_) {
       proven_ =
@@ -208,8 +208,8 @@ class Stream final : public StreamBase, public GrpcWaiter {
     if (old_ && !options_.old_handshake && !options_.everybody_trusted) {
       return refuse(
           ErrorKind::kUnauthenticated,
-          "this agent is older than the scheduler and proves the token in an older way; upgrade gpu-agent on "
-          "its node, whose jobs go on, or set agent.accept_old_handshake until all are upgraded");
+          "this agent is older than the scheduler and uses an older handshake; upgrade gpu-agent on its node "
+          "(running jobs continue), or set agent.accept_old_handshake until all agents are upgraded");
     }
     agent_nonce_ = hello.nonce();
     nonce_ = random_bytes(kNonceBytes);
@@ -240,11 +240,10 @@ class Stream final : public StreamBase, public GrpcWaiter {
     return true;
   }
   bool refuse_token() {
-    return refuse(
-        ErrorKind::kUnauthenticated,
-        "the agent's token is missing or not this scheduler's; give it the content of the scheduler's "
-        "DATA_DIR/token with --token-file (an agent of root's, or of the scheduler's user, on its machine "
-        "finds it by itself)");
+    return refuse(ErrorKind::kUnauthenticated,
+                  "the agent's token is missing or is not that of this scheduler; give it the content of the "
+                  "scheduler's DATA_DIR/token with --token-file (on the scheduler's machine, an agent that "
+                  "runs as root or as the scheduler's user finds it by itself)");
   }
   bool refuse(ErrorKind kind, const std::string& sentence) {
     log_event(LogLevel::kWarning, "scheduler", "agent_refused", {},

@@ -47,9 +47,9 @@ class FileRelay : public std::enable_shared_from_this<FileRelay> {
     if (size > bytes_max_) {
       give_up();
       return fail(
-          {ErrorKind::kTooLarge, "the file has " + std::to_string(size) + " bytes, and at most " +
-                                     std::to_string(bytes_max_) +
-                                     " are copied; have the job write large results to shared storage"});
+          {ErrorKind::kTooLarge,
+           "the file has " + std::to_string(size) + " bytes, but at most " + std::to_string(bytes_max_) +
+               " can be copied (api.copy_bytes_max); have the job write large results to shared storage"});
     }
     if (!stream_) {
       HttpResponse head{.content_type = "application/octet-stream"};

@@ -196,7 +196,7 @@ std::optional<ApiError> check_log_request(const LogRequest& request) {
   if (request.grep.size() > kGrepBytesMax || request.grep.find('\n') != std::string::npos) {
     return ApiError{
         ErrorKind::kInvalidArgument,
-        "the text to look for must be one line of at most " + std::to_string(kGrepBytesMax) + " bytes",
+        "the text to search for must be one line of at most " + std::to_string(kGrepBytesMax) + " bytes",
         "grep"};
   }
   return std::nullopt;

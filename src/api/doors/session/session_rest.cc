@@ -146,7 +146,7 @@ class SessionLink final : public SessionPeer, public std::enable_shared_from_thi
   void on_input(std::string data) {
     if (session_ == nullptr) return fail("the first message must be of type \"open\"");
     const auto size = static_cast<int64_t>(data.size());
-    if (input_left_.fetch_sub(size) < size) return fail("more input was sent than credit was given for");
+    if (input_left_.fetch_sub(size) < size) return fail("more input was sent than the granted credit allows");
     session_->input(std::move(data));
   }
 
@@ -188,7 +188,7 @@ bool SessionRest::handle(const HttpRequest& request, const RestCallPtr& call) {
   if (what != "session" && what != "files") return false;
   if (request.method != HttpMethod::kGet) {
     HttpResponse response{.status = row_of(ErrorKind::kMethodNotAllowed).http_status,
-                          .body = error_json({ErrorKind::kMethodNotAllowed, "this path takes GET"})};
+                          .body = error_json({ErrorKind::kMethodNotAllowed, "this path supports GET only"})};
     response.headers.emplace_back("Allow", "GET");
     call->send(std::move(response));
     return true;
@@ -213,7 +213,9 @@ void SessionRest::open_session(const HttpRequest& request, JobId job, const Rest
                        "this path speaks WebSocket, version 13; open a session with `gpu-cli exec`"});
   }
   const auto query = parse_query(request.query);
-  if (!query) return call->fail({ErrorKind::kInvalidArgument, "the query has a broken escape; encode it"});
+  if (!query)
+    return call->fail(
+        {ErrorKind::kInvalidArgument, "the query has an invalid percent escape; encode it correctly"});
   std::string tenant;
   for (const auto& [name, value] : *query) {
     if (name == "tenant_id") tenant = value;
@@ -223,7 +225,9 @@ void SessionRest::open_session(const HttpRequest& request, JobId job, const Rest
 
 void SessionRest::read_file(const HttpRequest& request, JobId job, const RestCallPtr& call) {
   const auto query = parse_query(request.query);
-  if (!query) return call->fail({ErrorKind::kInvalidArgument, "the query has a broken escape; encode it"});
+  if (!query)
+    return call->fail(
+        {ErrorKind::kInvalidArgument, "the query has an invalid percent escape; encode it correctly"});
   FileRequest wanted{.job = job};
   for (const auto& [name, value] : *query) {
     if (name == "tenant_id") wanted.tenant = value;
