@@ -230,7 +230,7 @@ TEST(ConfigRefuses, AKeyOutsideItsSection) {
 
 TEST(ConfigRefuses, AKeyThatIsLikeNoOther) {
   EXPECT_EQ(refusal("api:\n  zzzzzzzzzzzz: 1\n"),
-            "2: unknown key api.zzzzzzzzzzzz; docs/reference/configuration.md lists the known ones");
+            "2: unknown key api.zzzzzzzzzzzz; docs/reference/configuration.md lists the known keys");
 }
 
 TEST(ConfigRefuses, AValueOfTheWrongType) {

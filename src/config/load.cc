@@ -159,7 +159,7 @@ void Loader::unknown(const std::string& where, std::string_view section, std::st
   if (nearest != nullptr) {
     sentence += "; did you mean " + (in_environment ? nearest->environment() : nearest->full_name()) + "?";
   } else {
-    sentence += "; docs/reference/configuration.md lists the known ones";
+    sentence += "; docs/reference/configuration.md lists the known keys";
   }
   problem(full, sentence);
 }
@@ -181,10 +181,11 @@ void Loader::set(const ConfigKey& key, const RawValue& raw, const std::string& f
   }
   bool* const* const flag = std::get_if<bool*>(&slot);
   if (key.effect == ConfigEffect::kNotYetTrue && flag != nullptr && **flag) {
-    problem(key.full_name(), where + ": " + key.full_name() +
-                                 " cannot be true: this version does not implement it, and without it "
-                                 "clients would speak in the clear; set it to false, and put a proxy that "
-                                 "ends TLS in front of this scheduler");
+    problem(
+        key.full_name(),
+        where + ": " + key.full_name() +
+            " cannot be true: this version does not implement it, and clients would send their requests "
+            "unencrypted; set it to false, and use a proxy that terminates TLS in front of this scheduler");
   }
   out_.origins[key.full_name()] = from;
 }
@@ -346,13 +347,12 @@ void Loader::check_whole() {
                 std::to_string(lease / 3) + ", or the lease to at least " + std::to_string(3 * beat));
   }
   if (config.scheduler.pool_online_percent + config.scheduler.pool_batch_percent > 100) {
-    problem(
-        "scheduler.pool_online_percent",
-        "scheduler.pool_online_percent and scheduler.pool_batch_percent are more than 100 together; lower "
-        "one");
+    problem("scheduler.pool_online_percent",
+            "scheduler.pool_online_percent and scheduler.pool_batch_percent add up to more than 100; lower "
+            "one of them");
   }
   if (config.scheduler.fence_command.find('\0') != std::string::npos) {
-    problem("scheduler.fence_command", "scheduler.fence_command has a zero byte; remove it");
+    problem("scheduler.fence_command", "scheduler.fence_command contains a NUL byte; remove it");
   }
   const std::string& hook = config.scheduler.preempt_webhook_url;
   if (!hook.empty() && (hook.size() > limits::kPreemptUrlBytesMax || !parse_webhook_url(hook))) {

@@ -20,11 +20,11 @@ scheduler:
 Each key has an environment variable, `GPU_SCHEDULER_<SECTION>_<KEY>`, which wins over the file; a command-line
 flag wins over both. An environment variable writes a list with commas. A key that is not in the tables below is
 refused with the nearest known one, and so is a value of the wrong type or out of range. `gpu-scheduler --print-config`
-shows the effective configuration, where each value comes from, and no password.
+shows the effective configuration and the source of each value; passwords are omitted.
 
-On SIGHUP (`systemctl reload gpu-scheduler`) file and environment are read again. The log names what differs, old and
-new, and which keys need a restart; those marked *live* hold at once. When anything is wrong with the file, all of the
-old configuration stays, and the log says what is wrong. SIGHUP also opens the log's file anew.
+On SIGHUP (`systemctl reload gpu-scheduler`) file and environment are read again. The log names each change, old and
+new, and which keys need a restart; those marked *live* take effect at once. If the file has any error, the whole
+old configuration stays in effect, and the log says what is wrong. SIGHUP also reopens the log file.
 
 Keys marked "no effect" are accepted with any value, so that existing configuration files can be used as they are. A
 warning at start, `--print-config` and `gpu-scheduler doctor` name those that are given.

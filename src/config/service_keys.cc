@@ -56,7 +56,7 @@ constexpr ConfigKey kKeys[] = {
      .name = "segment_mb",
      .slot = [](Config& c) -> ConfigSlot { return &c.journal.segment_mb; },
      .meaning = "Size of one journal file in MiB. Each is filled with zeros before it is used, so that a "
-                "full disk shows then and not at a commit.",
+                "full disk is detected then and not at a commit.",
      .min = 16,
      .max = 4'096},
 
@@ -95,7 +95,7 @@ constexpr ConfigKey kKeys[] = {
      .name = "anonymous_priority_tier",
      .slot = [](Config& c) -> ConfigSlot { return &c.api.anonymous_priority_tier; },
      .meaning = "Highest `priority_tier` that callers without a credential may give a tenant. With `medium`, "
-                "the default of all tenants, they precede nobody; existing clients ask for `high`.",
+                "the default of all tenants, they precede nobody; existing clients request `high`.",
      .one_of = "low medium high critical"},
     {.section = "api",
      .name = "host_names",
@@ -185,9 +185,9 @@ constexpr ConfigKey kKeys[] = {
     {.section = "agent",
      .name = "accept_old_handshake",
      .slot = [](Config& c) -> ConfigSlot { return &c.agent.accept_old_handshake; },
-     .meaning = "Whether agents of version 0.1.0 and before may prove the token in their way, during an "
+     .meaning = "Whether agents of version 0.1.0 and earlier may use their older handshake, during an "
                 "upgrade. Anyone who connects then receives a proof against which tokens can be tried, and "
-                "all calls need the token: such agents cannot tell jobs of anonymous callers from others."},
+                "all calls need the token: such agents cannot distinguish the jobs of anonymous callers."},
     {.section = "agent",
      .name = "health_check_interval_ms",
      .slot = [](Config& c) -> ConfigSlot { return &c.agent.health_check_interval_ms; },

@@ -96,10 +96,9 @@ struct Input {
 std::string clock_concern(Duration gap) {
   const int64_t hours_off = (gap.ns < 0 ? -gap.ns : gap.ns) / hours(1).ns;
   return "the wall clock is " + std::to_string(hours_off) + " hours " + (gap.ns < 0 ? "behind" : "ahead of") +
-         " the journal's time and is not believed: time goes on without it. If the clock is wrong, set it "
+         " the journal's time and is ignored: time advances without it. If the clock is wrong, set it "
          "(timedatectl set-ntp true); if it is right, stop the scheduler, run `gpu-scheduler accept-clock`, "
-         "and "
-         "start it again";
+         "and start it again";
 }
 
 class HostImpl final : public Host {
@@ -184,20 +183,20 @@ class HostImpl final : public Host {
   [[noreturn]] static void write_failed(const Error& error) {
     log_event(LogLevel::kError, "journal", "write_failed", {}, {{"error", error.message}});
     log_flush();
-    std::fprintf(
-        stderr, "gpu-scheduler: writing the journal failed: %s; ending, because what is durable is unknown\n",
-        error.message.c_str());
+    std::fprintf(stderr,
+                 "gpu-scheduler: writing the journal failed: %s; exiting, because it is unknown which "
+                 "records are durable\n",
+                 error.message.c_str());
     std::_Exit(kExitWriteFailed);
   }
 
   [[noreturn]] static void state_differs(const std::string& what) {
     log_event(LogLevel::kError, "scheduler", "state_differs", {}, {{"error", what}});
     log_flush();
-    std::fprintf(
-        stderr,
-        "gpu-scheduler: %s; ending, because one of them is wrong: the next start builds both from the "
-        "journal. Report this, and check the machine's memory\n",
-        what.c_str());
+    std::fprintf(stderr,
+                 "gpu-scheduler: %s; exiting, because one of the two is wrong: the next start rebuilds both "
+                 "from the journal. Report this, and check the machine's memory\n",
+                 what.c_str());
     std::_Exit(kExitStateDiffers);
   }
 
@@ -447,8 +446,8 @@ void HostImpl::shed_history(const State& state, uint64_t needed, uint64_t snapsh
             {{"finished_jobs_kept", kept},
              {"bytes_needed", needed},
              {"means",
-              "the volume is too small for the state: the older half of the finished jobs is forgotten "
-              "before its time, so that new work can be taken"}});
+              "the volume is too small for the state: the older half of the finished jobs is removed early, "
+              "so that new work can be accepted"}});
   push({Input::KeepFinished{kept}});
 }
 
@@ -464,17 +463,17 @@ HostHealth HostImpl::health() const {
     const std::lock_guard lock(stats_mutex_);
     health.clock_gap = clock_gap_;
     if (!config_trouble_.empty())
-      health.concerns.push_back("the configuration is not in force, the engine refused it: " +
+      health.concerns.push_back("the configuration is not in effect, because the engine rejected it: " +
                                 config_trouble_);
     if (!believes_clock_) health.concerns.push_back(clock_concern(clock_gap_));
   }
   if (!health.serving) health.reason = "the disk is full: " + space_reason();
   if (!health.snapshots.trouble.empty())
-    health.concerns.push_back("the newest snapshot could not be taken: " + health.snapshots.trouble);
+    health.concerns.push_back("the latest snapshot could not be written: " + health.snapshots.trouble);
   if (health.free_bytes && *health.free_bytes < 4 * segment_bytes_) {
     health.concerns.push_back("the volume of " + data_dir_ + " has " +
                               std::to_string(*health.free_bytes >> 20) +
-                              " MB left: make room before new work has to be refused");
+                              " MB left; free space before new work has to be refused");
   }
   return health;
 }

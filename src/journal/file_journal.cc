@@ -513,7 +513,7 @@ Result<Unit> FileJournal::usable() const {
   if (!failure_) return Unit{};
   return Error{.code = ErrorCode::kIo,
                .message = "the journal failed earlier (" + failure_->message +
-                          "): it is unknown what is durable; stop the process and start it again"};
+                          "), so it is unknown which records are durable; restart the process"};
 }
 
 Error FileJournal::fail(const Error& cause, ErrorCode code) {

@@ -64,7 +64,7 @@ Result<Unit> check_header(const Candidate& candidate, uint64_t store_id) {
   const std::string& path = candidate.file.path;
   if (candidate.parsed.state == HeaderState::kNewer) {
     return Error{.code = ErrorCode::kVersion,
-                 .message = path + " was written by a newer version: start that version on this folder"};
+                 .message = path + " was written by a newer version: start that version with this folder"};
   }
   if (header.store_id != store_id) return damage(path, 0, "the segment belongs to another journal");
   if (header.index != candidate.file.index) {
@@ -198,7 +198,7 @@ class Scanner {
   }
 
   static Error wiped(const PreparedSegment& prepared) {
-    return damage(prepared.path, 0, "a later segment is in use, this one is all zero bytes");
+    return damage(prepared.path, 0, "a later segment is in use, but this one contains only zero bytes");
   }
 
   /// A header whose write was not finished has nothing behind it: it is synced before the first record.
@@ -218,7 +218,8 @@ class Scanner {
     if (all_zero(bytes_)) return Unit{};
     // A scheduler that is running may have taken it since its header was read.
     if (!all_zero(std::string_view(bytes_).substr(0, kSegmentHeaderBytes))) {
-      return Error{.code = ErrorCode::kNotFound, .message = prepared.path + " was taken into use meanwhile"};
+      return Error{.code = ErrorCode::kNotFound,
+                   .message = prepared.path + " was taken into use in the meantime"};
     }
     return damage(prepared.path, 0, "the segment's header was overwritten by zero bytes");
   }
@@ -229,7 +230,7 @@ class Scanner {
       if (before.header.index < prepared.index && prepared.index < next.file.index) return wiped(prepared);
     }
     return damage(before.path, before.scan.end,
-                  "records are missing or damaged: the next segment goes on with record " +
+                  "records are missing or damaged: the next segment continues with record " +
                       std::to_string(next.parsed.header.first_position));
   }
 
@@ -251,8 +252,9 @@ class Scanner {
     if (!scanned) return scanned.error();
     const bool wrong_tail = scanned->tail != SegmentTail::kClean && !last;
     if (scanned->tail == SegmentTail::kDamaged || wrong_tail) {
-      return damage(candidate.file.path, scanned->end,
-                    scanned->reason.empty() ? "there is a seal, but the journal goes on" : scanned->reason);
+      return damage(
+          candidate.file.path, scanned->end,
+          scanned->reason.empty() ? "there is a seal, but the journal continues after it" : scanned->reason);
     }
     scan_.segments.push_back({.path = candidate.file.path, .header = header, .scan = std::move(*scanned)});
     return Unit{};
@@ -315,8 +317,9 @@ Result<JournalVersion> read_version(Disk& disk, const std::string& dir) {
   if (fields >= 1 && version.format > kJournalFormatVersion) {
     return Error{.code = ErrorCode::kVersion,
                  .message = path + " says format " + std::to_string(version.format) +
-                            ", this program knows up to " + std::to_string(kJournalFormatVersion) +
-                            ": start the newer version on this folder"};
+                            ", but this program supports only up to " +
+                            std::to_string(kJournalFormatVersion) +
+                            ": start the newer version with this folder"};
   }
   if (fields != 2 || version.format == 0 || version.store_id == 0) {
     return Error{.code = ErrorCode::kCorrupt,

@@ -63,9 +63,9 @@ bool later_record_proves_damage(std::string_view segment, const SegmentHeader& h
     if (!later || later->synced_position < bad_position) continue;
     const bool seal = later->kind == RecordKind::kSeal;
     *reason = "record " + std::to_string(bad_position) + " is damaged: " +
-              (seal ? "the journal was sealed behind it"
+              (seal ? "the journal was sealed after it"
                     : "record " + std::to_string(later->record.position) + " at offset " +
-                          std::to_string(at) + " was written after it was durable");
+                          std::to_string(at) + " was overwritten after it was durable");
     return true;
   }
   return false;
@@ -78,7 +78,7 @@ void judge_tail(std::string_view segment, const SegmentHeader& header, SegmentSc
   if (here && seals(*here, scan)) {
     const bool clean = scan.used_end <= scan.end + here->bytes;
     scan.tail = clean ? SegmentTail::kSealed : SegmentTail::kDamaged;
-    if (!clean) scan.reason = "there are bytes behind the seal";
+    if (!clean) scan.reason = "there are bytes after the seal";
     return;
   }
   // What was never proven may be the rest of an unfinished write that a later one has overwritten in part.

@@ -73,8 +73,9 @@ Result<Layout> parse_header(std::string_view block, uint64_t file_bytes) {
   if (version > kSnapshotFormatVersion) {
     return Error{.code = ErrorCode::kVersion,
                  .message = "the snapshot has format " + std::to_string(version) +
-                            ", this program knows up to " + std::to_string(kSnapshotFormatVersion) +
-                            ": start the newer version on this folder"};
+                            ", but this program supports only up to " +
+                            std::to_string(kSnapshotFormatVersion) +
+                            ": start the newer version with this folder"};
   }
   if (load<uint32_t>(block, 12) != kChunkBytes || !all_zero(block.substr(kHeaderUsed))) {
     return corrupt("the header is damaged");
@@ -90,7 +91,7 @@ Result<Layout> parse_header(std::string_view block, uint64_t file_bytes) {
   layout.chunks = (layout.info.content_bytes + kChunkBytes - 1) / kChunkBytes;
   const uint64_t expected = kHeaderBytes + layout.info.content_bytes + layout.chunks * sizeof(uint32_t);
   if (file_bytes != expected) {
-    return corrupt("the file has " + std::to_string(file_bytes) + " bytes, its header says " +
+    return corrupt("the file has " + std::to_string(file_bytes) + " bytes, but its header says " +
                    std::to_string(expected));
   }
   return layout;
@@ -185,7 +186,8 @@ Result<Unit> SnapshotWriter::finish() {
 Result<Unit> SnapshotWriter::prove(const SnapshotJudge& judge) {
   const Result<Snapshot> stored = read_snapshot(disk_, temporary_);
   if (!stored) return stored.error();
-  if (stored->info != info_) return corrupt(temporary_ + ": another header came back than was written");
+  if (stored->info != info_)
+    return corrupt(temporary_ + ": the header that was read back differs from the one that was written");
   return judge(*stored);
 }
 
@@ -262,7 +264,8 @@ Result<LatestSnapshot> SnapshotStore::latest(const SnapshotJudge& judge) {
     Result<Snapshot> snapshot = read_snapshot(disk_, dir_ + "/" + name);
     Result<Unit> usable = snapshot ? Result<Unit>(Unit{}) : snapshot.error();
     if (usable && snapshot->info.last_position != position_of(name))
-      usable = corrupt("it was renamed: by its header it is " + name_of(snapshot->info.last_position));
+      usable =
+          corrupt("it was renamed: according to its header it is " + name_of(snapshot->info.last_position));
     if (usable && judge) usable = judge(*snapshot);
     if (usable) {
       proven_.insert(name);

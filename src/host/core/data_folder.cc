@@ -18,7 +18,7 @@ namespace {
 Result<Unit> make_folder(const std::string& path) {
   if (::mkdir(path.c_str(), 0700) != 0) {
     if (errno == EEXIST) return Unit{};
-    return Error{.code = ErrorCode::kIo, .message = "cannot make " + path + ": " + std::strerror(errno)};
+    return Error{.code = ErrorCode::kIo, .message = "cannot create " + path + ": " + std::strerror(errno)};
   }
   const Result<Unit> synced = posix_disk().sync_dir(folder_above(path));
   // One that may be written and not read cannot be synced.
@@ -34,7 +34,7 @@ void warn_of_small_volume(const HostOptions& options) {
       {{"folder", options.data_dir},
        {"bytes", room->total_bytes},
        {"recommended_bytes", limits::kVolumeBytesMin},
-       {"means", "snapshots are taken often, and new work is refused early: see docs/operate/recover.md"}});
+       {"means", "snapshots are taken often, and new work is refused early; see docs/operate/recover.md"}});
 }
 
 void log_refused_snapshots(const RecoveryReport& report) {
@@ -51,16 +51,20 @@ Error refuse(const std::string& why) { return {.code = ErrorCode::kInvalidArgume
 /// Whether the operator's word is needed and can be carried out.
 Result<Unit> check_acceptable(Time newest, Time wall, Duration bound) {
   if (!newest.valid())
-    return refuse("nothing was ever written here: the first start takes the wall clock as it is");
+    return refuse("this data folder is empty: the first start accepts the wall clock as it is");
   if (StampClock::is_near(wall - newest, bound))
     return refuse(
-        "the wall clock is near the newest time in the journal: the next start takes it, there is nothing "
+        "the wall clock is near the newest time in the journal: the next start uses it, so there is nothing "
         "to accept");
   if (wall < newest)
     return refuse(
-        "the wall clock is behind the newest time in the journal, and time there never goes back: if the "
-        "clock is right, restore a backup from before the clock was wrong, or go on: durations stay right");
-  if (wall > limits::kTimeMax) return refuse("the wall clock is past the year 2116, which no journal holds");
+        "the wall clock is behind the newest time in the journal, which never goes back; if the clock is "
+        "right, restore a backup from before the clock was wrong, or simply continue: durations remain "
+        "correct");
+  if (wall > limits::kTimeMax)
+    return refuse(
+        "the wall clock is past the year 2116, which the journal cannot represent; set it (timedatectl "
+        "set-ntp true)");
   return Unit{};
 }
 
@@ -68,8 +72,8 @@ Result<Unit> check_acceptable(Time newest, Time wall, Duration bound) {
 Result<Unit> check_first_clock(Time wall) {
   if (limits::kTimeMin <= wall && wall <= limits::kTimeMax) return Unit{};
   return refuse(
-      "this machine's clock says that it is before 2024 or after 2116: set it (timedatectl set-ntp true), "
-      "then start again. A new data folder would keep that time");
+      "this machine's clock is before 2024 or after 2116; set it (timedatectl set-ntp true), then start "
+      "again. A new data folder would keep that time");
 }
 
 }  // namespace
@@ -95,9 +99,9 @@ Result<DataFolder> open_data_folder(const HostOptions& options) {
   folder.snapshots = std::move(*snapshots);
   const OpenReport& opened = folder.journal->open_report();
   if (opened.bytes_cut > 0) {
-    folder.report.notes += "cut a torn tail of " + std::to_string(opened.bytes_cut) + " bytes from " +
-                           opened.segment + " at offset " + std::to_string(opened.offset) + " (" +
-                           opened.reason + "). ";
+    folder.report.notes += "removed an unfinished write of " + std::to_string(opened.bytes_cut) +
+                           " bytes from " + opened.segment + " at offset " + std::to_string(opened.offset) +
+                           " (" + opened.reason + "). ";
   }
   Result<Recovered> recovered = recover(*folder.journal, *folder.snapshots, folder.report);
   if (!recovered.ok()) return recovered.error();

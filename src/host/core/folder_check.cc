@@ -36,8 +36,8 @@ Result<Unit> FolderCheck::visit(const JournalRecord& record) {
   if (record.position != position_ + 1) {
     return Error{
         .code = ErrorCode::kCorrupt,
-        .message = "the journal goes on with record " + std::to_string(record.position) +
-                   ", but no usable snapshot holds what is before it (" +
+        .message = "the journal continues with record " + std::to_string(record.position) +
+                   ", but no usable snapshot covers the records before it (" +
                    (position_ == 0 ? "there is none" : "the oldest ends at " + std::to_string(position_)) +
                    "): restore the data folder from a backup"};
   }
@@ -52,7 +52,7 @@ void FolderCheck::compare() {
   const auto met = newer_.find(position_);
   if (met == newer_.end()) return;
   if (snapshot_digest(state_).value() != met->second.digest)
-    refused_.push_back(met->second.path + ": the journal leads to another state than it holds");
+    refused_.push_back(met->second.path + ": its state differs from that of the replayed journal");
   newer_.erase(met);
 }
 

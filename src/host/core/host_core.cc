@@ -29,14 +29,15 @@ policy::PolicySet policies_of(const HostTuning& tuning, LearnedRunTimes*& run_ti
 /// Which field of the request is at fault, as the doors name it, and what to do.
 struct Blame {
   std::string field;
-  const char* advice = "ask for less at a time";
+  const char* advice = "request less at a time";
 };
 
 Blame blame_of(const Command& command) {
   constexpr const char* kAdvice = "split the batch, or put large data into a file that the jobs read";
   if (std::holds_alternative<SubmitJobs>(command)) return {.field = "jobs", .advice = kAdvice};
   if (std::holds_alternative<RegisterNode>(command))
-    return {.field = "attempts", .advice = "remove ended attempts' folders of the agent"};
+    return {.field = "attempts",
+            .advice = "remove the folders of ended attempts from the agent's data folder"};
   if (std::holds_alternative<MakeBooking>(command))
     return {.field = "nodes", .advice = "reserve fewer nodes at a time"};
   return {};
@@ -46,8 +47,8 @@ Error too_large(const Command& command, std::size_t bytes, std::size_t bytes_max
   const Blame blame = blame_of(command);
   return {.code = ErrorCode::kTooLarge,
           .message = "the request takes " + std::to_string(bytes) +
-                     " bytes in the journal, and one may take at most " + std::to_string(bytes_max) + "; " +
-                     blame.advice,
+                     " bytes in the journal, but a request may take at most " + std::to_string(bytes_max) +
+                     "; " + blame.advice,
           .field = blame.field};
 }
 
@@ -101,9 +102,10 @@ bool HostCore::start_matters() const {
 }
 
 Error HostCore::storage_full_error() const {
-  return {
-      .code = ErrorCode::kStorageFull,
-      .message = "the scheduler's disk is full: new work is refused until there is room; running jobs go on"};
+  return {.code = ErrorCode::kStorageFull,
+          .message =
+              "the scheduler's disk is full: new work is refused until there is free space; running jobs "
+              "continue"};
 }
 
 void HostCore::fail(Proposal& proposal, const Error& error) {
@@ -205,11 +207,11 @@ void HostCore::propose(EditSet set) {
   const std::size_t bytes = encoded_bytes(set);
   const std::size_t bytes_max = group_bytes_max_ - kGroupHeaderBytes;
   if (set.edits.size() > limits::kEditsMax || bytes > bytes_max) {
-    return set.decided(
-        Error{.code = ErrorCode::kTooLarge,
-              .message = std::to_string(set.edits.size()) + " changes of " + std::to_string(bytes) +
-                         " bytes are more than can be made together (" + std::to_string(limits::kEditsMax) +
-                         ", " + std::to_string(bytes_max) + " bytes); make them in parts"});
+    return set.decided(Error{.code = ErrorCode::kTooLarge,
+                             .message = std::to_string(set.edits.size()) + " changes of " +
+                                        std::to_string(bytes) + " bytes are more than can be made at once (" +
+                                        std::to_string(limits::kEditsMax) + ", " + std::to_string(bytes_max) +
+                                        " bytes); split them into several requests"});
   }
   if (storage_full_ && !set.dry_run) return set.decided(storage_full_error());
   if (edit_sets_.size() >= limits::kEditSetsWaitingMax) return set.decided(overloaded());

@@ -296,12 +296,11 @@ TEST_F(Specs, ManyAtOnceNeverTakeMoreThanTheLimitAndNobodyMoreThanIsLeft) {
   while (accepted + refused < 200) core_.commit();
   EXPECT_EQ(accepted, 32);
   EXPECT_EQ(state().spec_bytes, 32 * kOne);
-  EXPECT_EQ(
-      sentence,
-      "the specifications of jobs that have not ended take 32 MB of the 64 MB that scheduler.specs_mb_max "
-      "allows, 32 MB of it those that tenant default has, and nobody may have more than is left free for "
-      "others; wait until jobs end, cancel some, or put large scripts and data into files that the jobs "
-      "read");
+  EXPECT_EQ(sentence,
+            "the specifications of jobs that have not ended take 32 MB of the 64 MB that "
+            "scheduler.specs_mb_max allows, 32 MB of it those that tenant default has, and nobody may use "
+            "more than the space left free for others; wait until jobs end, cancel some, or put large "
+            "scripts and data into files that the jobs read");
   // Another one finds room, up to what is left then.
   for (int i = 0; i < 16; ++i) EXPECT_TRUE(fits(other_, kOne));
   EXPECT_FALSE(fits(other_, kOne));
@@ -360,7 +359,7 @@ TEST_F(Specs, CancelledJobsMakeRoomAndTheOldestFinishedOnesAreForgotten) {
   for (int i = 0; i < 30; ++i) {
     std::optional<Result<Decided>> answer = ask(batch(kDefaultTenant, kOne));
     if (!answer->ok()) {  // Room is being made: who asks again finds it.
-      EXPECT_NE(answer->error().message.find("forgotten to make room"), std::string::npos);
+      EXPECT_NE(answer->error().message.find("removed to free space"), std::string::npos);
       settle();
       answer = ask(batch(kDefaultTenant, kOne));
     }

@@ -11,8 +11,9 @@ namespace gpusched {
 
 /// For a proposal that finds too many others before it.
 inline Error overloaded() {
-  return {.code = ErrorCode::kUnavailable,
-          .message = "the scheduler is overloaded: too many requests wait for the disk; try again soon"};
+  return {
+      .code = ErrorCode::kUnavailable,
+      .message = "the scheduler is overloaded: too many requests are waiting for the disk; try again soon"};
 }
 /// For a proposal that nobody will decide any more.
 inline Error shutting_down() {

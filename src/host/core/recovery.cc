@@ -20,7 +20,7 @@ Result<Unit> check_level(int64_t used, int64_t known) {
   if (used <= known) return Unit{};
   return Error{.code = ErrorCode::kVersion,
                .message = "a newer version has used this data folder (feature level " + std::to_string(used) +
-                          ", this program knows " + std::to_string(known) +
+                          ", this program supports " + std::to_string(known) +
                           "): start that version, or restore a backup from before its first start"};
 }
 
@@ -32,13 +32,13 @@ std::string hex(uint64_t value) {
 
 /// The program that wrote the record had another state.
 Error diverged(const State& state, uint64_t position, uint64_t expected) {
-  return {
-      .code = ErrorCode::kCorrupt,
-      .message = "journal record " + std::to_string(position) + " was written behind a state with digest " +
-                 hex(expected) + ", and replaying the journal gives " + hex(state.digest.value()) +
-                 " there: this program decides otherwise than the one that wrote it, or something decayed "
-                 "unseen. Nothing was changed. Start the version that wrote the journal, and report this; or "
-                 "restore the data folder from a backup"};
+  return {.code = ErrorCode::kCorrupt,
+          .message = "journal record " + std::to_string(position) +
+                     " was written after a state with digest " + hex(expected) +
+                     ", but replaying the journal gives " + hex(state.digest.value()) +
+                     ": this program decides differently from the one that wrote the journal, or data was "
+                     "silently corrupted. Nothing was changed. Start the version that wrote the journal, and "
+                     "report this; or restore the data folder from a backup"};
 }
 
 }  // namespace

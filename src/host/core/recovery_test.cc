@@ -199,7 +199,7 @@ TEST_F(Recovery, ARecordBehindAnotherStateEndsTheStart) {
   const Result<Recovered> recovered = recover();
   ASSERT_FALSE(recovered.ok());
   EXPECT_EQ(recovered.error().code, ErrorCode::kCorrupt);
-  EXPECT_NE(recovered.error().message.find("record 4 was written behind a state with digest"),
+  EXPECT_NE(recovered.error().message.find("record 4 was written after a state with digest"),
             std::string::npos)
       << recovered.error().message;
 }

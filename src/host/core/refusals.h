@@ -10,7 +10,7 @@ namespace gpusched {
 /// What a command is refused with of which unprintable_field names a field.
 inline Error unprintable(std::string_view field) {
   return {.code = ErrorCode::kInvalidArgument,
-          .message = std::string(field) + " holds a control character, such as a line break; leave it out",
+          .message = std::string(field) + " contains a control character, such as a line break; remove it",
           .field = std::string(field)};
 }
 

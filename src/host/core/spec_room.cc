@@ -70,14 +70,14 @@ std::optional<Error> SpecRoom::refusal(const State& state, const Tenant& tenant,
     return Error{.code = ErrorCode::kSpecsFull,
                  .message = "the specifications of jobs that have not ended take " + megabytes(unfinished) +
                             " of " + limit + ", " + megabytes(held) + " of it those that " + who +
-                            ", and nobody may have more than is left free for others; " + advice,
+                            ", and nobody may use more than the space left free for others; " + advice,
                  .field = "jobs"};
   }
   if (state.spec_bytes + group_bytes_ + bytes > bytes_max_) {
     return Error{.code = ErrorCode::kSpecsFull,
-                 .message = "the specifications of jobs, finished ones among them, take " +
+                 .message = "the specifications of all jobs, including finished ones, take " +
                             megabytes(state.spec_bytes + group_bytes_) + " of " + limit +
-                            "; the oldest finished jobs are being forgotten to make room: try again soon",
+                            "; the oldest finished jobs are being removed to free space: try again soon",
                  .field = "jobs"};
   }
   return std::nullopt;

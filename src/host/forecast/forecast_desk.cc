@@ -20,13 +20,14 @@ namespace {
 
 Error too_many() {
   return {.code = ErrorCode::kUnavailable,
-          .message = "too many ask for forecasts at once, or the scheduler is shutting down; try again soon"};
+          .message =
+              "too many forecasts are requested at once, or the scheduler is shutting down; try again soon"};
 }
 Error failed() {
   return {.code = ErrorCode::kInternal,
           .message =
-              "no forecast is available: it failed by a bug of the scheduler's, which its log names; "
-              "everything else goes on"};
+              "no forecast is available: it failed because of a bug of the scheduler, which its log names; "
+              "everything else continues"};
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ void Leases::renew(Connection& connection, uint64_t sequence) {
                               });
   } else if (state == NodeState::kDead) {
     // Declared dead while it was silent: what it runs must be settled by a registration.
-    connection.refuse("stale", "the node was confirmed dead; register again");
+    connection.refuse("stale", "the node was declared dead; register again");
   }
 }
 

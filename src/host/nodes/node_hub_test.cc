@@ -165,7 +165,7 @@ TEST(NodeHub, WhatWasPlacedBeforeThisJournalBeganIsLeftAloneUntilAnOperatorWants
   hub.hub.receive(id, busy);
   hub.decide();
   EXPECT_EQ(hub.node().devices[0].state, DeviceState::kQuarantined);
-  EXPECT_NE(hub.node().devices[0].detail.find("device release ends that job"), std::string::npos);
+  EXPECT_NE(hub.node().devices[0].detail.find("device release stops that job"), std::string::npos);
   hub.proposals.emplace_back(SetDeviceCondition{.node = hub.node().id,
                                                 .device = 0,
                                                 .condition = DeviceCondition::kOk,

@@ -10,12 +10,12 @@ void Output::read(NodeId node, v1::ReadLog request, Done done) {
   Connection* connection = connections_.of(node);
   if (connection == nullptr) {
     done(Error{.code = ErrorCode::kUnavailable,
-               .message = "the node that holds the output is not connected; try again when it is back"});
+               .message = "the node that has the output is not connected; try again when it is connected"});
     return;
   }
   if (connection->log_reads >= limits::kLogReadsPerNodeMax) {
     done(Error{.code = ErrorCode::kUnavailable,
-               .message = "the node has not answered many requests for output yet; try again soon"});
+               .message = "the node has not yet answered many earlier requests for output; try again soon"});
     return;
   }
   connection->log_reads += 1;
@@ -43,8 +43,8 @@ void Output::node_gone(NodeId node) {
       ++read;
       continue;
     }
-    read->second.done(
-        Error{.code = ErrorCode::kUnavailable, .message = "the node's agent went away; try again"});
+    read->second.done(Error{.code = ErrorCode::kUnavailable,
+                            .message = "the connection to the node's agent was lost; try again"});
     read = pending_.erase(read);
   }
 }

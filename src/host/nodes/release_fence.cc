@@ -34,7 +34,7 @@ void ReleaseFence::on_draining(Connection& connection, const v1::Draining& drain
   std::string evidence = draining.evidence().substr(0, limits::kLabelBytesMax);
   for (const Connection::Foreign& foreign : connection.foreign) {
     if (((foreign.slots >> *slot) & 1) != 0)
-      evidence = "a job of another scheduler runs on it; gpu-cli device release ends that job";
+      evidence = "a job of another scheduler runs on it; gpu-cli device release stops that job";
   }
   telemetry_.set_evidence(connection.node, *slot, evidence);
   const State& state = hooks_.state();

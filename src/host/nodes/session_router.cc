@@ -19,14 +19,15 @@ v1::SessionOutput refusal(const std::string& code, const std::string& sentence) 
 constexpr int64_t kUnreadMax = 4 * limits::kSessionCreditBytes;
 
 constexpr const char* kNodeGone =
-    "the connection to the job's node broke, and the session with it; the job itself goes on";
+    "the connection to the job's node was lost, and the session ended with it; the job continues";
 
 }  // namespace
 
 void SessionRouter::open(NodeId node, v1::OpenSession order, std::shared_ptr<SessionClient> client) {
   if (sessions_.size() >= limits::kSessionsMax) {
-    return client->on_output(refusal(
-        "session_limit", "the scheduler has as many sessions as it may; end one, or try again later"));
+    return client->on_output(
+        refusal("session_limit",
+                "the scheduler has reached its maximum number of sessions; end one, or try again later"));
   }
   const uint64_t number = next_session_++;
   order.set_session(number);
@@ -34,8 +35,8 @@ void SessionRouter::open(NodeId node, v1::OpenSession order, std::shared_ptr<Ses
   v1::SchedulerMessage message;
   *message.mutable_open_session() = std::move(order);
   if (!send_(node, message)) {
-    return client->on_output(
-        refusal("unavailable", "the node that runs the job is not connected; try again when it is back"));
+    return client->on_output(refusal(
+        "unavailable", "the node that runs the job is not connected; try again when it is connected"));
   }
   const std::shared_ptr<SessionClient> told = client;
   sessions_[number] = Session{.node = node, .job = job, .client = std::move(client)};
@@ -46,12 +47,12 @@ void SessionRouter::attach(JobId job, uint64_t number, std::shared_ptr<SessionCl
   const auto found = sessions_.find(number);
   if (found == sessions_.end() || found->second.job != job) {
     return client->on_output(
-        refusal("session_not_found", "the job has no session of this number (any more)"));
+        refusal("session_not_found", "the job has no session with this number; it may have ended"));
   }
   Session& session = found->second;
   if (session.client != nullptr) {
     return client->on_output(
-        refusal("conflict", "somebody is at this session; it can be taken up once it is detached from"));
+        refusal("conflict", "the session is in use; it can be resumed once it is detached"));
   }
   session.client = client;
   session.detached_at = {};
@@ -80,9 +81,9 @@ void SessionRouter::overrun(uint64_t number, const Session& session) {
   const std::shared_ptr<SessionClient> client = session.client;
   sessions_.erase(number);
   if (client != nullptr) {
-    client->on_output(refusal("session_failed",
-                              "the node's agent sent more output than was asked for; the session "
-                              "is ended, the job goes on"));
+    client->on_output(refusal(
+        "session_failed",
+        "the node's agent sent more output than requested; the session was ended, and the job continues"));
   }
 }
 
@@ -136,8 +137,9 @@ void SessionRouter::read_file(NodeId node, v1::ReadFile order,
   v1::SchedulerMessage message;
   *message.mutable_read_file() = std::move(order);
   if (!send_(node, message) && !closing) {
-    return done(Error{.code = ErrorCode::kUnavailable,
-                      .message = "the node that holds the file is not connected; try again when it is back"});
+    return done(
+        Error{.code = ErrorCode::kUnavailable,
+              .message = "the node that has the file is not connected; try again when it is connected"});
   }
   if (!closing) reads_[number] = PendingRead{.node = node, .done = std::move(done)};
 }
@@ -180,7 +182,8 @@ void SessionRouter::node_gone(NodeId node) {
     }
     const auto done = std::move(it->second.done);
     it = reads_.erase(it);
-    done(Error{.code = ErrorCode::kUnavailable, .message = "the node's agent went away; try again"});
+    done(Error{.code = ErrorCode::kUnavailable,
+               .message = "the connection to the node's agent was lost; try again"});
   }
 }
 

@@ -144,9 +144,9 @@ void Observer::take(Changes& changes) {
 
 void Observer::differs(const Changes& changes) {
   CHECK(difference_);
-  difference_("behind journal record " + std::to_string(changes.position) +
+  difference_("after journal record " + std::to_string(changes.position) +
               " the state for readers has digest " + std::to_string(state_.digest.value()) +
-              ", the scheduler's own " + std::to_string(*changes.digest));
+              ", but that of the scheduler has " + std::to_string(*changes.digest));
 }
 
 void Observer::wake_watchers(const Changes& changes) {

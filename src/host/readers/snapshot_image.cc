@@ -26,11 +26,11 @@ Result<State> decode_proven(const SnapshotInfo& info, std::string_view content) 
   if (state->last.sequence != info.last_sequence) {
     return Error{.code = ErrorCode::kCorrupt,
                  .message = "its state ends with command " + std::to_string(state->last.sequence) +
-                            ", its header says " + std::to_string(info.last_sequence)};
+                            ", but its header says " + std::to_string(info.last_sequence)};
   }
   if (snapshot_digest(*state).value() != info.state_digest) {
     return Error{.code = ErrorCode::kCorrupt,
-                 .message = "the state that it decodes to has another digest than its header says"};
+                 .message = "the digest of its decoded state differs from the one in its header"};
   }
   return state;
 }

@@ -95,7 +95,7 @@ TEST(SnapshotPace, ARecordIsWishedForWhereItWouldShortenTheJournal) {
   SnapshotPace pace(every(256 * kMega));
   pace.note(1);
   take(pace, kMega, kNow, false, 9);
-  EXPECT_FALSE(pace.look(kNow, false, kRoomy).press) << "there is room";
+  EXPECT_FALSE(pace.look(kNow, false, kRoomy).press) << "there is free space";
   EXPECT_TRUE(pace.look(kNow, true, kRoomy).press);
   EXPECT_FALSE(pace.look(kNow, true, kRoomy).press) << "once in a while";
   EXPECT_TRUE(pace.look(kNow + limits::kSnapshotPressFirst, true, kRoomy).press);
@@ -149,7 +149,7 @@ TEST(SnapshotPace, WhereTheNextSnapshotHasNoRoomTheStateHasToShrink) {
   EXPECT_TRUE(advice.take) << "it is smaller now";
   pace.begun(28 * kMega);
   pace.failed(kNow, /*no_room=*/true);
-  EXPECT_EQ(pace.look(kNow, true, 32 * kMega).missing_bytes, 0u) << "there is room";
+  EXPECT_EQ(pace.look(kNow, true, 32 * kMega).missing_bytes, 0u) << "there is free space";
 }
 
 TEST(SnapshotPace, WhereThereWasNoRoomItIsTriedAgainEachMinute) {

@@ -139,11 +139,11 @@ void Snapshotter::note_outcome(const SnapshotImage& image, const Result<Unit>& w
             {{"sequence", sequence},
              {"error", written.error().message},
              {"means",
-              "what was written for a snapshot does not read back as the state: it was thrown away; the "
-              "journal and the older snapshot are kept whole, and it is tried again"},
+              "a snapshot did not read back as the state and was discarded; the journal and the older "
+              "snapshot are kept, and another snapshot will be written"},
              {"do",
-              "check the disk (dmesg); where it is well this is a defect of the program: report it with a "
-              "support bundle, and keep a backup"}});
+              "check the disk (dmesg); if the disk has no errors, this is a bug of the program: report it "
+              "with a support bundle, and keep a backup"}});
 }
 
 void Snapshotter::forget_older() {
@@ -174,8 +174,8 @@ void Snapshotter::tell_hold(std::unique_lock<std::mutex>& lock, uint64_t free_by
   const bool holds = pace_.holds();
   if (std::exchange(told_hold_, holds) == holds) return;
   const std::string reason = "the volume has " + megabytes(free_bytes) +
-                             " left, and the next snapshot needs up to " + megabytes(pace_.estimate()) +
-                             " beside a journal segment of " + megabytes(segment_bytes_);
+                             " left, but the next snapshot needs up to " + megabytes(pace_.estimate()) +
+                             " in addition to a journal segment of " + megabytes(segment_bytes_);
   lock.unlock();
   hooks_.hold(holds, reason);
   lock.lock();

@@ -38,7 +38,7 @@ Result<Unit> read_exact(DiskFile& file, uint64_t offset, char* out, std::size_t 
   while (size > 0) {
     const Result<std::size_t> got = file.pread(offset, out, size);
     if (!got) return got.error();
-    if (*got == 0) return Error{.code = ErrorCode::kCorrupt, .message = "the file is shorter than it was"};
+    if (*got == 0) return Error{.code = ErrorCode::kCorrupt, .message = "the file has become shorter"};
     offset += *got;
     out += *got;
     size -= *got;

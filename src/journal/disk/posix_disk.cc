@@ -132,8 +132,8 @@ class PosixLock final : public DiskLock {
   static Error replaced(const std::string& path) {
     return {.code = ErrorCode::kLocked,
             .message = path +
-                       " was moved or replaced while this process was using it: another process may write "
-                       "there now. Put it back, or start again on the new one"};
+                       " was moved or replaced while this process was using it, and another process may "
+                       "write there now. Move it back, or start again with the new one"};
   }
 
   Descriptor dir_;  // flock ends when the description is closed.
@@ -236,7 +236,7 @@ class PosixDisk final : public Disk {
     const std::string holder = file.valid() ? holder_of(file.get()) : std::string();
     return {.code = ErrorCode::kLocked,
             .message = path + " is held by " + (holder.empty() ? "another process" : "process " + holder) +
-                       ": stop that one first, or use another folder"};
+                       ": stop that process first, or use another folder"};
   }
 
   /// Opens and locks the file that the path names at the end: one that is replaced in between is tried again.
@@ -252,7 +252,7 @@ class PosixDisk final : public Disk {
       if (PosixLock::is_at(file, path)) return file;
     }
     return Error{.code = ErrorCode::kLocked,
-                 .message = path + " is replaced again and again: stop the program that does so"};
+                 .message = path + " is replaced repeatedly: stop the program that does so"};
   }
 
   std::optional<DiskRoom> room(const std::string& path) override {

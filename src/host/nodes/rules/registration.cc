@@ -24,7 +24,8 @@ void take_topology(const v1::Register& message, RegisterNode& command) {
                                             [](int64_t code) { return Link::is_sound(code); }));
   if (sound) return;
   command.links.clear();
-  command.topology_note = "how the GPUs are linked is not known: the agent's words do not fit its GPUs";
+  command.topology_note =
+      "the links between the GPUs are unknown: the agent's report does not match its GPUs";
 }
 
 }  // namespace
@@ -103,11 +104,11 @@ std::string problem_of(const v1::Register& message) {
   if (message.node_name().empty() || message.node_name().size() > limits::kNameBytesMax) {
     return "the node's name must have 1 to 253 bytes";
   }
-  if (message.instance().empty() || message.boot_id().empty()) return "instance and boot_id must be given";
+  if (message.instance().empty() || message.boot_id().empty()) return "instance and boot_id are missing";
   if (message.instance().size() > limits::kNameBytesMax || message.boot_id().size() > limits::kNameBytesMax)
     return "instance and boot_id must have at most 253 bytes";
   if (message.attempts_size() > static_cast<int>(limits::kAttemptsPerRegistration)) {
-    return "the agent knows " + std::to_string(message.attempts_size()) + " attempts, and at most " +
+    return "the agent knows " + std::to_string(message.attempts_size()) + " attempts, but at most " +
            std::to_string(limits::kAttemptsPerRegistration) +
            " can be registered; remove those that have ended from its data folder";
   }
@@ -136,9 +137,10 @@ std::string problem_of_cluster(const State& state, const v1::Register& message) 
   const std::string& ours = state.config.cluster;
   if (message.cluster().empty() || ours.empty() || message.cluster() == ours) return {};
   return "this node belongs to the cluster " + message.cluster().substr(0, limits::kLabelBytesMax) +
-         ", and this scheduler is that of " + ours +
-         "; point the agent at its own scheduler, or, if that one's data is lost for good, remove the line "
-         "'cluster' of the file identity in the agent's data folder and restart the agent: its jobs run on";
+         ", but this scheduler belongs to the cluster " + ours +
+         "; point the agent at its own scheduler, or, if the data of that scheduler is lost for good, remove "
+         "the line 'cluster' from the file 'identity' in the agent's data folder and restart the agent; its "
+         "jobs continue";
 }
 
 bool is_foreign(const State& state, const v1::AttemptOnNode& known) {

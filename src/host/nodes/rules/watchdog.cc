@@ -47,8 +47,7 @@ WatchFinding judge(const WatchPolicy& policy, std::span<const MemberActivity> me
   for (const MemberActivity& member : members) {
     if (member.over_mb <= 0 || member.over < kOverShareGrace) continue;
     return {.kind = WatchdogFinding::kOverShare,
-            .detail =
-                "uses " + std::to_string(member.over_mb) + " MB more of its GPU's memory than its share has",
+            .detail = "uses " + std::to_string(member.over_mb) + " MB more GPU memory than its share has",
             .age = member.over};
   }
   Duration idle = members.front().idle;
@@ -60,14 +59,14 @@ WatchFinding judge(const WatchPolicy& policy, std::span<const MemberActivity> me
   if (policy.idle_after.ns > 0 && idle >= policy.idle_after) {
     return {.kind = WatchdogFinding::kIdle,
             .detail = "its GPUs have been unused for " + span_words(idle) +
-                      ": no utilisation, and no memory beyond what they use when idle",
+                      ": no utilization, and no memory use beyond the idle level",
             .age = idle,
             .action = policy.idle_action};
   }
   if (policy.hung_after.ns > 0 && hung >= policy.hung_after) {
     return {.kind = WatchdogFinding::kHung,
             .detail = "its GPUs have been fully busy for " + span_words(hung) +
-                      " without output and without a word that its work is saved",
+                      " without output and without a report that its work is saved",
             .age = hung,
             .action = policy.hung_action};
   }
