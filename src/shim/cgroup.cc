@@ -132,7 +132,7 @@ void freeze(const std::string& path) {
 
 std::string make_cgroup(const CgroupFolder& folder) {
   if (mkdir(folder.path.c_str(), 0755) != 0 && errno != EEXIST) {
-    return "cannot make the cgroup " + folder.path + ": " + strerrordesc_np(errno);
+    return "cannot create the cgroup " + folder.path + ": " + strerrordesc_np(errno);
   }
   SettingsWriter writer(folder.path);
   for (const CgroupSetting& setting : folder.settings) {

@@ -71,13 +71,13 @@ Refusal refusal_of(const std::string& path, int error) {
       return {"file_not_found", "there is no file " + path + " in the job's working directory"};
     case EXDEV:
       return {"permission_denied",
-              path + " leads out of the job's working directory; give the absolute path of the file itself"};
+              path + " leads outside the job's working directory; give the absolute path of the file itself"};
     case ELOOP:
       return {"permission_denied",
               path + " is a symbolic link, which is not followed; give the file that it points to"};
     case EACCES:
     case EPERM:
-      return {"permission_denied", "the job's user may not read " + path};
+      return {"permission_denied", "the job's user does not have permission to read " + path};
     case ENOSYS:
       return {"session_failed", "the node's kernel is older than Linux 5.6 and cannot read files safely"};
     default:
@@ -102,7 +102,7 @@ std::optional<Refusal> open_regular(int folder, const std::string& path, int& fi
   if (!seen) return refusal_of(path, errno);
   if (S_ISDIR(facts.st_mode))
     return Refusal{"is_directory",
-                   path + " is a folder; take it with: gpu-cli exec JOB -- tar -c " + path + " > folder.tar"};
+                   path + " is a folder; copy it with: gpu-cli exec JOB -- tar -c " + path + " > folder.tar"};
   if (!S_ISREG(facts.st_mode))
     return Refusal{"permission_denied",
                    path + " is " + kind_of(facts.st_mode) + "; only regular files are copied"};
@@ -154,12 +154,11 @@ int serve(int socket, FileSource& source) {
 
 int serve_file(int socket, int folder, const std::string& path, bool reader_is_root) {
   if (path.empty() || path.size() > limits::kPathBytesMax || path.find('\0') != std::string::npos)
-    return refuse(socket, {"invalid_argument", "the path must have 1 to 4096 bytes and no zero byte"});
+    return refuse(socket, {"invalid_argument", "the path must have 1 to 4096 bytes and no NUL byte"});
   if (path.starts_with('/') && reader_is_root) {
-    return refuse(socket,
-                  {"permission_denied",
-                   "absolute paths are read as the job's user, and this job's is root; name a file below its "
-                   "working directory"});
+    return refuse(socket, {"permission_denied",
+                           "absolute paths are read as the job's user, which must not be root; give a path "
+                           "below the job's working directory"});
   }
   int file = -1;
   struct stat facts{};

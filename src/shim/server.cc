@@ -142,8 +142,8 @@ class Server {
     send(Event{.kind = EventKind::kEnded,
                .key = *key,
                .outcome = {.cause = Cause::kNodeFault,
-                           .detail = "gpu-shim and gpu-agent are of different versions; restart gpu-agent, "
-                                     "which ends no job"}});
+                           .detail = "gpu-shim and gpu-agent have different versions; restart gpu-agent "
+                                     "(running jobs continue)"}});
   }
 
   void start_in_memory(const msghdr& header) {
@@ -230,7 +230,7 @@ class Server {
   }
 
   static std::string describe(int status) {
-    if (WIFSIGNALED(status)) return "its shim was ended by signal " + std::to_string(WTERMSIG(status));
+    if (WIFSIGNALED(status)) return "its shim was killed by signal " + std::to_string(WTERMSIG(status));
     return "its shim failed with status " + std::to_string(WEXITSTATUS(status));
   }
 

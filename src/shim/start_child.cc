@@ -135,7 +135,7 @@ void say_not_entered(const ChildPlan& plan, int error) {
   const std::array<iovec, 5> line = {
       piece("gpu-scheduler: cannot enter the folder '"), piece(plan.working_directory),
       piece("' on this node ("), piece(name == nullptr ? "unknown error" : name),
-      piece("); the job runs in a folder of its own instead, --chdir names another\n")};
+      piece("); the job runs in a folder of its own instead; --chdir selects another\n")};
   static_cast<void>(!writev(STDERR_FILENO, line.data(), static_cast<int>(line.size())));
 }
 

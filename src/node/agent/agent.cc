@@ -27,7 +27,7 @@ namespace gpusched {
 namespace {
 
 constexpr const char* kMissingWords =
-    "the driver has not shown it since gpu-agent started; restart gpu-agent once it is back";
+    "the driver has not listed it since gpu-agent started; restart gpu-agent once it is back";
 
 std::string folder_of_this_program() {
   std::error_code ignored;
@@ -99,7 +99,7 @@ Result<Unit> Agent::prepare() {
 
   epoll_ = epoll_create1(EPOLL_CLOEXEC);
   stop_event_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (epoll_ < 0 || stop_event_ < 0) return io_error("cannot make an event loop");
+  if (epoll_ < 0 || stop_event_ < 0) return io_error("cannot create an event loop");
   Result<std::unique_ptr<AttemptLog>> log = AttemptLog::open(options_.data_folder);
   if (!log) return log.error();
   log_ = std::move(*log);
@@ -115,8 +115,8 @@ Result<Unit> Agent::open_metrics() {
     if (token_.empty()) {
       return Error{.code = ErrorCode::kInvalidArgument,
                    .message = "--metrics-address " + options_.metrics->address +
-                              ": others reach it, and there is no token to ask for; give --token-file, or "
-                              "use 127.0.0.1"};
+                              " can be reached by other machines, and there is no token to require; give "
+                              "--token-file, or use 127.0.0.1"};
     }
     options_.metrics->token = token_;
   }
@@ -236,13 +236,13 @@ Result<Unit> Agent::remember_devices(const Error& trouble) {
     log_event(LogLevel::kWarning, "agent", "no_gpus", {}, {{"why", trouble.message}});
     return Unit{};
   }
-  driver_fault_ = "the GPU driver does not answer (" + trouble.message + "), and this node had " +
+  driver_fault_ = "the GPU driver does not respond (" + trouble.message + "), and this node had " +
                   std::to_string(before->size()) +
                   " GPUs; repair the driver (after an upgrade often by a reboot), then restart gpu-agent. If "
                   "the GPUs were removed for good: delete " +
                   options_.data_folder + "/inventory";
   log_event(LogLevel::kError, "agent", "driver_lost", {}, {{"why", driver_fault_}});
-  driver_ = make_slot_driver(nullptr, *before, "the driver does not answer: " + trouble.message);
+  driver_ = make_slot_driver(nullptr, *before, "the driver does not respond: " + trouble.message);
   devices_ = driver_->inventory();
   return Unit{};
 }

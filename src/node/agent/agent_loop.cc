@@ -200,7 +200,8 @@ void Agent::on_connection_lost(const std::string& why) {
 }
 
 void Agent::try_to_connect(Time now) {
-  if (connection_ != Connection::kWaiting) return on_connection_lost("the scheduler did not answer in 15 s");
+  if (connection_ != Connection::kWaiting)
+    return on_connection_lost("the scheduler did not answer within 15 s");
   // Who listens there may have changed since the start.
   if (const Result<Unit> trusted = check_scheduler(); !trusted)
     return on_connection_lost(trusted.error().message);

@@ -81,11 +81,10 @@ void declare_node(CLI::App& app, CommandLine& line) {
   app.add_option("--token-file", agent.token_file, "File with the scheduler's shared token (default: none)");
   app.add_option(
       "--metrics-port", line.metrics_port,
-      "Port on which Prometheus reads this agent's figures; 0: any free one, see the log (default: "
-      "none is opened)");
-  app.add_option("--metrics-address", line.metrics_address,
-                 "Address of that port; on one that is not loopback the shared token is asked for (default: "
-                 "127.0.0.1)");
+      "Port of this agent's own metrics for Prometheus; 0: any free port, named in the log (default: none)");
+  app.add_option(
+      "--metrics-address", line.metrics_address,
+      "Address of that port; if it is not loopback, requests need the shared token (default: 127.0.0.1)");
 }
 
 void declare_output(CLI::App& app, CommandLine& line) {
@@ -465,7 +464,8 @@ int run_agent(int argc, char** argv) {
   if (!loaded->without_effect.empty()) {
     log_event(LogLevel::kWarning, "agent", "config_without_effect", {},
               {{"keys", loaded->without_effect},
-               {"message", "these variables of the environment do nothing here; they may stay or go"}});
+               {"message",
+                "these environment variables have no effect on the agent; they may be kept or removed"}});
   }
   AgentReloader reloader(arguments, std::move(loaded));
   const int status = serve(line.agent, reloader, manager);

@@ -119,25 +119,25 @@ std::string AgentMetrics::text() const {
 
 std::string agent_metrics_text(const AgentFigures& figures, const ProcessUsage& usage) {
   Text text;
-  text.family("gpu_agent_build_info", "gauge", "1; which program this is, and of which node.");
+  text.family("gpu_agent_build_info", "gauge", "Always 1; the labels identify the program and its node.");
   text.sample("{version=" + label_text(figures.version) + ",node=" + label_text(figures.node_name) + "}", 1);
-  text.one("gpu_agent_connected", "gauge", "1 while the agent is registered at its scheduler.",
+  text.one("gpu_agent_connected", "gauge", "1 while the agent is registered with its scheduler.",
            figures.connected ? 1 : 0);
-  text.one("gpu_agent_attempts_running", "gauge", "Attempts of jobs that run here.",
+  text.one("gpu_agent_attempts_running", "gauge", "Attempts that run on this node.",
            static_cast<double>(figures.attempts_running));
-  text.one("gpu_agent_attempts_known", "gauge", "Those, and ended ones that are kept.",
+  text.one("gpu_agent_attempts_known", "gauge", "Attempts whose records this node keeps, running and ended.",
            static_cast<double>(figures.attempts_known));
   text.one("gpu_agent_reports_unacknowledged", "gauge",
            "Reports that the scheduler has not acknowledged yet.",
            static_cast<double>(figures.unacknowledged));
   add_devices(figures, text);
-  text.one("process_cpu_seconds_total", "counter", "Processor time that the agent used.", usage.cpu_seconds);
-  text.one("process_resident_memory_bytes", "gauge", "Memory of the agent that is in use.",
-           usage.resident_bytes);
+  text.one("process_cpu_seconds_total", "counter", "CPU time used by the agent.", usage.cpu_seconds);
+  text.one("process_resident_memory_bytes", "gauge", "Resident memory of the agent.", usage.resident_bytes);
   text.one("process_virtual_memory_bytes", "gauge", "Address space of the agent.", usage.virtual_bytes);
-  text.one("process_open_fds", "gauge", "Files and connections that the agent has open.", usage.open_files);
-  text.one("process_max_fds", "gauge", "Files and connections that it may have open.", usage.max_files);
-  text.one("process_start_time_seconds", "gauge", "Start of the agent, in seconds since 1970.",
+  text.one("process_open_fds", "gauge", "Open files and connections of the agent.", usage.open_files);
+  text.one("process_max_fds", "gauge", "Maximum number of open files and connections of the agent.",
+           usage.max_files);
+  text.one("process_start_time_seconds", "gauge", "Start time of the agent, in seconds since 1970.",
            usage.start_time_seconds);
   return text.take();
 }

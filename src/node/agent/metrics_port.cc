@@ -153,14 +153,14 @@ void MetricsPort::serve(int connection) const {
 std::string MetricsPort::answer_to(std::string_view request) const {
   const std::string_view line = request.substr(0, request.find("\r\n"));
   if (!line.ends_with(" HTTP/1.1") && !line.ends_with(" HTTP/1.0"))
-    return response("400 Bad Request", "", "this is no HTTP request\n");
+    return response("400 Bad Request", "", "this is not an HTTP request\n");
   if (!token_.empty() && !is_token(header(request, "authorization"), token_)) {
     return response("401 Unauthorized", "WWW-Authenticate: Bearer\r\n",
                     "send the scheduler's shared token as a bearer token\n");
   }
   const bool head = line.starts_with("HEAD ");
   if (!head && !line.starts_with("GET ")) {
-    return response("405 Method Not Allowed", "Allow: GET, HEAD\r\n", "metrics are read by GET\n");
+    return response("405 Method Not Allowed", "Allow: GET, HEAD\r\n", "metrics support GET only\n");
   }
   std::string_view path = line.substr(head ? 5 : 4);
   path = path.substr(0, path.find_first_of(" ?"));

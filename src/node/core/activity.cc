@@ -75,8 +75,8 @@ void Activity::end_over_share(AttemptRow& attempt) {
   if (share_memory_grace_.ns == 0 || activity.over_mb == 0) return;
   if (activity.over < share_memory_grace_ || !attempt.over_share.empty()) return;
   attempt.over_share = "it used " + std::to_string(activity.over_mb) +
-                       " MB more of its GPU's memory than its share has, for " +
-                       std::to_string(activity.over.ms() / 1'000) + " s; ask for more with --gpu-memory";
+                       " MB more GPU memory than its share has, for " +
+                       std::to_string(activity.over.ms() / 1'000) + " s; request more with --gpu-memory";
   orders_.stop(attempt, StopOrder(grace_));
 }
 

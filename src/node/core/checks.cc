@@ -14,7 +14,7 @@ constexpr Duration kFaultStands = seconds(60);
 /// So often that time is doubled, to half an hour.
 constexpr int kFaultsCountedMax = 6;
 constexpr const char* kFullDiskProblem =
-    "the disk of the agent's data folder is full; make room there, running jobs go on";
+    "the disk of the agent's data folder is full; free space there; running jobs continue";
 
 }  // namespace
 
@@ -78,7 +78,7 @@ void Checks::lift_fault() {
 /// No verdict in time is a failed one. Should it still come, it counts then.
 void Checks::give_up() {
   due_ = kNever;
-  take_verdict("the node's checks have not answered for " + std::to_string(limits_.patience.ms() / 1'000) +
+  take_verdict("the node's checks have not finished for " + std::to_string(limits_.patience.ms() / 1'000) +
                " s: a health script or a file system hangs; see ps -eo pid,stat,args | grep ' D'");
 }
 
@@ -91,7 +91,7 @@ void Checks::note_clock(int64_t scheduler_unix_ms, Duration on_its_way) {
   if (distance <= limits_.clock_skew_max + on_its_way) return;
   clock_problem_ = "the clock is " + std::to_string(distance.ms() / 1'000) + " s " +
                    (skew.ns > 0 ? "ahead of" : "behind") +
-                   " the scheduler's; synchronise both (chronyc makestep, timedatectl set-ntp true)";
+                   " the scheduler's; synchronize both (chronyc makestep, timedatectl set-ntp true)";
 }
 
 void Checks::on_checked(const std::string& checked) {

@@ -379,7 +379,7 @@ void NodeCore::on_shim_ended(const AttemptKey& key, const v1::Outcome& outcome) 
   AttemptRow* const attempt = attempts_.find(key);
   if (attempt == nullptr || attempt->over()) return;
   if (outcome.cause() == v1::Outcome::NODE_FAULT)
-    checks_.note_fault("an attempt could not begin: " + outcome.detail());
+    checks_.note_fault("an attempt could not be started: " + outcome.detail());
   if (!faults_.examine(*attempt, outcome)) endings_.end(*attempt, outcome);
 }
 

@@ -66,7 +66,7 @@ TEST(NodeCore, NothingStartsOnADeviceThatALivingAttemptHas) {
   ASSERT_EQ(node.spawner.started.size(), 1u);
   node.sync();
   EXPECT_EQ(node.last_outcome().cause(), v1::Outcome::NODE_FAULT);
-  EXPECT_NE(node.last_outcome().detail().find("GPU-1 is taken by attempt 7-1-0"), std::string::npos);
+  EXPECT_NE(node.last_outcome().detail().find("GPU-1 is used by attempt 7-1-0"), std::string::npos);
   node.acknowledge_all();
   // Of what it was granted the other device is free at once, and this one when the first attempt is over.
   ASSERT_EQ(node.count(v1::Report::kReleased), 1u);
@@ -552,11 +552,11 @@ TEST(NodeCore, AShimThatDiedMakesItsAttemptShimLost) {
   Node node;
   node.connect();
   node.order_start(kKey);
-  node.core->on_shim_lost(kKey, "its shim was ended by signal 9");
+  node.core->on_shim_lost(kKey, "its shim was killed by signal 9");
   node.core->settle();
   node.sync();
   EXPECT_EQ(node.last_outcome().cause(), v1::Outcome::SHIM_LOST);
-  EXPECT_EQ(node.last_outcome().detail(), "its shim was ended by signal 9");
+  EXPECT_EQ(node.last_outcome().detail(), "its shim was killed by signal 9");
 }
 
 TEST(NodeCore, ReportIdsOfTheNextAgentAreNewOnes) {

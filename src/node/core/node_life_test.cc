@@ -228,7 +228,7 @@ TEST(NodeLife, ANodeThatCannotBeginAttemptsIsHeldForLongerEachTime) {
     node.order_start(key);
     v1::Outcome outcome;
     outcome.set_cause(v1::Outcome::NODE_FAULT);
-    outcome.set_detail("cannot make the attempt's folder");
+    outcome.set_detail("cannot create the attempt's folder");
     node.core->on_shim_ended(key, outcome);
     node.core->settle();
     EXPECT_FALSE(node.reports(v1::Report::kValidated).back().validated().ok());
@@ -256,7 +256,7 @@ TEST(NodeLife, ChecksThatDoNotAnswerHaveFailed) {
   EXPECT_TRUE(node.reports(v1::Report::kValidated).back().validated().ok());
   node.pass(minutes(10));  // The next ones hang.
   EXPECT_FALSE(node.reports(v1::Report::kValidated).back().validated().ok());
-  EXPECT_NE(node.reports(v1::Report::kValidated).back().validated().detail().find("have not answered"),
+  EXPECT_NE(node.reports(v1::Report::kValidated).back().validated().detail().find("have not finished"),
             std::string::npos);
   node.core->on_checked("");
   node.core->settle();

@@ -202,7 +202,7 @@ TEST_F(NodeSlices, WhatCannotBeDestroyedDrainsAndIsTriedAgain) {
   ASSERT_EQ(node_.slices.destroyed.size(), 1u);
   answer_destroyed(5, "In use by another client");
   EXPECT_EQ(node_.reports(What::kDraining).back().draining().evidence(),
-            "its MIG slice stays: In use by another client");
+            "its MIG slice could not be destroyed: In use by another client");
   node_.pass(seconds(1));
   ASSERT_EQ(node_.slices.destroyed.size(), 2u);
   EXPECT_EQ(node_.count(What::kReleased), 0u);
@@ -288,7 +288,7 @@ TEST_F(NodeSlices, ANodeThatMakesNoneRefuses) {
   other.connect();
   other.order_start(key_of(7), {slice_of(7, 5)});
   other.sync();
-  EXPECT_EQ(other.last_outcome().detail(), "this node makes no MIG slices");
+  EXPECT_EQ(other.last_outcome().detail(), "this node does not create MIG slices");
 }
 
 TEST_F(NodeSlices, WithoutAProcessInItItIsIdleAndWithOneNobodyKnows) {

@@ -32,18 +32,18 @@ void Orders::on_start(const v1::StartAttempt& order) {
   // With slices it gets its box when they are made; what is refused anyway is refused before.
   Result<SpawnRequest> plan = plan_(order, sliced ? nullptr : parts_.ports.boxes, {});
   if (plan.ok() && parts_.attempts.running_count() > limits::kAttemptsPerNodeMax) {
-    plan =
-        Error{.code = ErrorCode::kUnavailable, .message = "this node runs its maximum of attempts already"};
+    plan = Error{.code = ErrorCode::kUnavailable,
+                 .message = "this node already runs its maximum number of attempts"};
   }
   if (plan.ok() && sliced && parts_.ports.slices == nullptr)
-    plan = Error{.code = ErrorCode::kUnavailable, .message = "this node makes no MIG slices"};
+    plan = Error{.code = ErrorCode::kUnavailable, .message = "this node does not create MIG slices"};
   attempt.placed_at_ns = order.placed_at_ns();
   parts_.fence.hold(attempt);
   if (plan.ok() && plan->lost_contact.ns > 0 &&
       parts_.ports.clock.monotonic() - parts_.leases.contact_at() >= plan->lost_contact) {
     // The order lay about for so long that the scheduler may take its attempt for over.
     record_intent(attempt, {});
-    return parts_.endings.end(attempt, v1::Outcome::CONTACT_LOST, "its order came too late");
+    return parts_.endings.end(attempt, v1::Outcome::CONTACT_LOST, "the order to start it arrived too late");
   }
   if (!plan || !sliced) return queue_start(attempt, std::move(plan));
   record_intent(attempt, {});
@@ -65,10 +65,9 @@ void Orders::refuse_start(const v1::StartAttempt& order, const std::string& why)
 void Orders::refuse_number(const v1::AttemptKey& key, int64_t placed_at_ns, v1::Outcome::Cause cause) {
   parts_.reports.ended_other(
       key, placed_at_ns,
-      parts_.endings.outcome(
-          cause,
-          "this node knows another attempt of that number, from before the scheduler's data was "
-          "restored from an older copy"));
+      parts_.endings.outcome(cause,
+                             "this node has another attempt with this number, from before the scheduler's "
+                             "data was restored from an older copy"));
 }
 
 void Orders::record_intent(const AttemptRow& attempt, std::vector<uint32_t> cores) {
@@ -265,7 +264,7 @@ void Orders::end_late(Time now) {
     log_event(LogLevel::kError, "agent",
               attempt->end_cause == v1::Outcome::TIMEOUT ? "limit_not_carried_out" : "stop_not_carried_out",
               {.id = attempt->key.job},
-              {{"attempt", attempt->key.attempt}, {"action", "its shim and its processes are ended"}});
+              {{"attempt", attempt->key.attempt}, {"action", "its shim and its processes are being killed"}});
     parts_.attempts.set_due(*attempt, Deadline::kEnd, now + patience_);
     attempt->ignored_order = attempt->end_cause;
     parts_.ports.spawner.force_end(attempt->key);
@@ -284,8 +283,8 @@ void Orders::replace_late_server(Time now) {
   for (AttemptRow* attempt : parts_.attempts.in(AttemptState::kStarting)) {
     if (attempt->due(Deadline::kStart) != kNever) unheard.push_back(attempt);
   }
-  const std::string problem = "gpu-shim has not begun what was ordered for " +
-                              std::to_string(patience_.ms() / 1'000) + " s and is replaced";
+  const std::string problem = "gpu-shim has not carried out an order for " +
+                              std::to_string(patience_.ms() / 1'000) + " s and is being replaced";
   log_event(LogLevel::kError, "agent", "start_not_carried_out", {.id = unheard.front()->key.job},
             {{"attempts", unheard.size()}, {"action", problem}});
   for (AttemptRow* attempt : unheard) {

@@ -62,8 +62,8 @@ std::optional<std::string> ReleaseFence::conflict_of(const std::vector<HeldDevic
             return held.index != device.index || (held.is_share() && device.is_share() && !same_slot);
           });
       if (beside) continue;
-      return "its GPU " + watch_.facts()[device.index].uuid + " is taken by attempt " +
-             to_string(other->key) + ", which has not ended on this node";
+      return "its GPU " + watch_.facts()[device.index].uuid + " is used by attempt " + to_string(other->key) +
+             ", which has not ended on this node";
     }
   }
   return std::nullopt;
@@ -331,7 +331,8 @@ bool ReleaseFence::on_slice_destroyed(uint32_t index, const std::string& profile
     waiting.push_back(device);
   }
   for (const HeldDevice& device : waiting)
-    report(device, problem.empty(), problem.empty() ? "" : "its MIG slice stays: " + problem);
+    report(device, problem.empty(),
+           problem.empty() ? "" : "its MIG slice could not be destroyed: " + problem);
   return !waiting.empty();
 }
 

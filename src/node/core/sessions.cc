@@ -15,7 +15,7 @@ void Sessions::on_open(const v1::OpenSession& order) const {
   output.set_ended(true);
   output.set_code("job_not_running");
   output.set_error(known ? "the attempt's command has not started yet; try again in a moment"
-                         : "the attempt has ended; sessions are for running ones");
+                         : "the attempt has ended; sessions need a running attempt");
   ports_.link.send(message);
 }
 

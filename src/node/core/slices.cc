@@ -67,7 +67,7 @@ AttemptRow* Slices::on_made(uint32_t index, const std::string& profile, int32_t 
       slicing.made[static_cast<std::size_t>(at)] = made;
       slicing.open -= 1;
       if (!problem.empty()) {
-        slicing.problem = words_of(profile, start, device.uuid()) + " cannot be made: " + problem;
+        slicing.problem = words_of(profile, start, device.uuid()) + " cannot be created: " + problem;
         log_event(LogLevel::kWarning, "agent", "slice_failed", {.id = attempt->key.job},
                   {{"attempt", attempt->key.attempt}, {"problem", slicing.problem}});
         const Time now = ports_.clock.monotonic();
@@ -83,7 +83,7 @@ std::vector<AttemptRow*> Slices::give_up_late(Time now) {
   std::vector<AttemptRow*> late = attempts_.late(Deadline::kSlices, now);
   for (AttemptRow* attempt : late) {
     AttemptRow::Slicing& slicing = *attempt->slicing;
-    slicing.problem = "the driver did not make its MIG slice within " +
+    slicing.problem = "the driver did not create its MIG slice within " +
                       std::to_string(kMakePatience.ms() / 1'000) + " s; see nvidia-smi and dmesg";
     for (const v1::GrantedDevice& device : slicing.order.devices())
       watch_.bar(device.index(), slicing.problem, now + kBarred, now);
@@ -124,7 +124,7 @@ void Slices::add_progress(v1::Heartbeat& out) const {
   for (const AttemptRow* attempt : attempts_.in(AttemptState::kSlicing)) {
     v1::AttemptProgress& progress = *out.add_progress();
     *progress.mutable_key() = to_wire(attempt->key);
-    progress.set_message("making its MIG slice");
+    progress.set_message("creating its MIG slice");
   }
 }
 

@@ -144,7 +144,7 @@ namespace smi {
 Result<DeviceTopology> topology_of(std::string_view text, std::size_t devices, std::string_view model) {
   const std::string clean = plain(text);
   const std::optional<Matrix> matrix = matrix_of(clean);
-  if (!matrix) return malformed("shows no matrix of GPUs");
+  if (!matrix) return malformed("does not show a matrix of the GPUs");
   std::size_t shown = 0;
   while (shown + 1 < matrix->heading.size() && matrix->heading[shown + 1] == gpu(shown)) ++shown;
   if (shown != devices || matrix->rows.size() != devices)
@@ -164,7 +164,8 @@ Result<DeviceTopology> topology_of(std::string_view text, std::size_t devices, s
       if (!link) return malformed("has an unknown kind of link between GPUs");
       int64_t& code = topology.links[pair_index(row, column, devices)];
       if (column < row && code != link->code())
-        return malformed("shows another link from " + gpu(row) + " to " + gpu(column) + " than back");
+        return malformed("shows a different link from " + gpu(row) + " to " + gpu(column) +
+                         " than in the other direction");
       code = link->code();
     }
     if (numa_at >= cells.size()) continue;

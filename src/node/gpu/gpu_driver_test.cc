@@ -247,7 +247,7 @@ TEST_F(NvmlDriverTest, ADeviceThatIsLostAtTheStartTakesNoOtherWithIt) {
   set_(1, 0, 0, 0, 15);
   const auto none = open_nvml_driver(GPUSCHED_FAKE_NVML_PATH);
   ASSERT_FALSE(none.ok()) << "no device that answers is no inventory";
-  EXPECT_EQ(none.error().message, "NVML cannot look at any device: GPU is lost");
+  EXPECT_EQ(none.error().message, "NVML cannot access any device: GPU is lost");
 }
 
 TEST_F(NvmlDriverTest, WhatDrawsOnADeviceUsesIt) {
@@ -337,17 +337,17 @@ TEST_F(NvmlDriverTest, WhatCannotBeMadeIsSaidAndLeavesNothing) {
   const auto driver = with_mig();
   ASSERT_TRUE(driver->make_slice(1, "4g.40gb", 0).ok());
   EXPECT_EQ(driver->make_slice(1, "1g.10gb", 2).error().message,
-            "NVML cannot make MIG instances: Insufficient Resources");
+            "NVML cannot create MIG instances: Insufficient Resources");
   EXPECT_EQ(driver->make_slice(1, "1g.5gb", 5).error().message,
             "a NVIDIA A100-SXM4-80GB has no such profile");
   mig_errors_(1, 0, 4, 0, 0);
   EXPECT_EQ(driver->make_slice(1, "1g.10gb", 5).error().message,
-            "the driver allows only root to make compute instances: run gpu-agent as root");
+            "the driver allows only root to create compute instances: run gpu-agent as root");
   mig_errors_(1, 0, 0, 0, 0);
   EXPECT_EQ(driver->read(1).slices.size(), 1u);
   mig_errors_(1, 4, 0, 0, 4);
   EXPECT_EQ(driver->make_slice(1, "1g.10gb", 5).error().message,
-            "the driver allows only root to make MIG instances: run gpu-agent as root");
+            "the driver allows only root to create MIG instances: run gpu-agent as root");
   EXPECT_EQ(driver->read(1).condition, v1::DEVICE_CONDITION_UNHEALTHY);
   EXPECT_EQ(driver->read(1).detail,
             "the driver allows only root to list the GPU's MIG instances: run gpu-agent as root");
@@ -382,7 +382,7 @@ TEST_F(NvmlDriverTest, MonitorMakesAndDestroysSlicesInOrder) {
   EXPECT_EQ(all[0].kind, Kind::kMade);
   EXPECT_EQ(all[0].made.uuid, "MIG-fake-1-19-3");
   EXPECT_EQ(all[0].problem, "");
-  EXPECT_EQ(all[1].problem, "NVML cannot make MIG instances: Insufficient Resources");
+  EXPECT_EQ(all[1].problem, "NVML cannot create MIG instances: Insufficient Resources");
   EXPECT_EQ(all[1].profile, "2g.20gb");
   EXPECT_EQ(all[2].reading.slices.size(), 1u);
   EXPECT_EQ(all[3].kind, Kind::kDestroyed);

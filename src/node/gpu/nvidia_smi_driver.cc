@@ -141,7 +141,7 @@ class SmiDriver final : public GpuDriver {
     if (ran.status == kNoDriver || ran.status == kNoLibrary)
       return Error{.code = ErrorCode::kNotFound, .message = reason_of(ran)};
     const bool none = ran.out.find("No devices were found") != std::string::npos;
-    if (none) return Error{.code = ErrorCode::kNotFound, .message = "nvidia-smi finds no device"};
+    if (none) return Error{.code = ErrorCode::kNotFound, .message = "nvidia-smi does not find any device"};
     Result<std::vector<DeviceFacts>> facts = smi::devices_of(ran.status == 0 ? ran.out : each_alone(ran));
     if (ran.status != 0 && !facts.ok())
       return Error{.code = ErrorCode::kUnavailable, .message = reason_of(ran)};

@@ -196,7 +196,7 @@ class NvmlDriver final : public GpuDriver {
                         .pci_bus_id = bus_of(device)});
       mig_.look_at_mode(device, facts_.back());
     }
-    if (devices_.empty() && last_failure != kSuccess) return failure("look at any device", last_failure);
+    if (devices_.empty() && last_failure != kSuccess) return failure("access any device", last_failure);
     take_topology();
     return Unit{};
   }
@@ -465,7 +465,7 @@ Result<std::unique_ptr<GpuDriver>> open_nvml_driver(const std::string& library) 
   if (const NvmlReturn code = functions.init(); code != kSuccess) {
     const std::string why = functions.error_string(code);
     dlclose(handle);
-    return Error{.code = ErrorCode::kNotFound, .message = "NVML does not start: " + why};
+    return Error{.code = ErrorCode::kNotFound, .message = "NVML cannot be initialized: " + why};
   }
   auto driver = std::make_unique<NvmlDriver>(handle, functions);
   if (const Result<Unit> taken = driver->take_inventory(); !taken) return taken.error();

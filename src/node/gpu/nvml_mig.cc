@@ -94,7 +94,7 @@ Result<std::vector<NvmlMig::Instance>> NvmlMig::instances(NvmlDevice device) con
     for (unsigned i = 0; i < std::min<unsigned>(count, kInstancesMax); ++i) {
       Instance instance{.handle = handles[i]};
       if (const NvmlReturn seen = call_.info(instance.handle, &instance.info); seen != kSuccess)
-        return failure("look at a MIG instance", seen);
+        return failure("access a MIG instance", seen);
       all.push_back(instance);
     }
   }
@@ -115,7 +115,7 @@ Result<std::vector<NvmlMig::MigDevice>> NvmlMig::mig_devices(NvmlDevice device) 
     if (code == kSuccess) code = call_.gpu_instance_id(one.handle, &one.gpu_instance);
     if (code == kSuccess) code = call_.compute_instance_id(one.handle, &compute_instance);
     if (code == kSuccess) code = call_.uuid(one.handle, uuid.data(), uuid.size());
-    if (code != kSuccess) return failure("look at a MIG device", code);
+    if (code != kSuccess) return failure("access a MIG device", code);
     one.made = {.uuid = clean_text(uuid.data(), uuid.size()),
                 .gpu_instance = static_cast<int32_t>(one.gpu_instance),
                 .compute_instance = static_cast<int32_t>(compute_instance)};
@@ -176,11 +176,11 @@ Result<MadeSlice> NvmlMig::make(NvmlDevice device, const DeviceFacts& facts, con
   NvmlGpuInstance instance = nullptr;
   if (const NvmlReturn code = call_.create(device, static_cast<unsigned>(wanted->id), &placement, &instance);
       code != kSuccess)
-    return failure("make MIG instances", code);
+    return failure("create MIG instances", code);
   GpuInstanceInfo info{};
   Result<Unit> filled = Unit{};
   if (const NvmlReturn code = call_.info(instance, &info); code != kSuccess) {
-    filled = failure("look at a MIG instance", code);
+    filled = failure("access a MIG instance", code);
   } else {
     filled = fill_with_compute(instance);
   }
@@ -208,7 +208,7 @@ Result<Unit> NvmlMig::fill_with_compute(NvmlGpuInstance instance) const {
   }
   NvmlComputeInstance made = nullptr;
   if (const NvmlReturn code = call_.create_compute(instance, widest.id, &made); code != kSuccess)
-    return failure("make compute instances", code);
+    return failure("create compute instances", code);
   return Unit{};
 }
 

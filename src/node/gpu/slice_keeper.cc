@@ -110,9 +110,9 @@ Result<MadeSlice> SliceKeeper::make_slice(uint32_t index, const std::string& pro
   if (!present) return present.error();
   const Place place = place_of(index, profile, start);
   if (const SliceReading* const known = find(*present, profile, start); known != nullptr) {
-    if (!known->ours) return refuse("there is one that this agent did not create");
+    if (!known->ours) return refuse("there is a MIG instance that this agent did not create");
     if (!known->processes.empty())
-      return refuse("there is one already, in use by " + words_of(known->processes));
+      return refuse("there is already a MIG instance, in use by " + words_of(known->processes));
     if (!known->made.uuid.empty()) return known->made;
     if (const Result<Unit> gone = driver_->destroy_slice(index, profile, start); !gone) return gone.error();
   }

@@ -56,7 +56,7 @@ TEST_F(SliceKeeperTest, AnothersSliceStaysAndStandsAgainstTheDevice) {
       "-i 0 -dci; nvidia-smi mig -i 0 -dgi) or switch its MIG mode off (nvidia-smi -i 0 -mig 0) and "
       "restart gpu-agent");
   EXPECT_EQ(keeper_->make_slice(0, "2g.20gb", 2).error().message,
-            "there is one that this agent did not create");
+            "there is a MIG instance that this agent did not create");
   EXPECT_EQ(keeper_->destroy_slice(0, "2g.20gb", 2).error().message, "this agent did not create it");
   EXPECT_EQ(driver_->read(0).slices.size(), 1u);
 }
@@ -80,7 +80,8 @@ TEST_F(SliceKeeperTest, OneMissingFromOneListingStaysOurs) {
 TEST_F(SliceKeeperTest, OneThatIsInUseIsNeitherGivenAgainNorDestroyed) {
   ASSERT_TRUE(keeper_->make_slice(0, "1g.10gb", 5).ok());
   control(R"("processes": [[77, 100, 5]])");
-  EXPECT_EQ(keeper_->make_slice(0, "1g.10gb", 5).error().message, "there is one already, in use by pid 77");
+  EXPECT_EQ(keeper_->make_slice(0, "1g.10gb", 5).error().message,
+            "there is already a MIG instance, in use by pid 77");
   EXPECT_EQ(keeper_->destroy_slice(0, "1g.10gb", 5).error().message, "in use by pid 77");
   EXPECT_EQ(driver_->read(0).slices.size(), 1u);
 }

@@ -15,8 +15,9 @@ Result<shim::Credentials> identity_of(const AttemptKey& key, const AttemptProces
   if (!process.user.empty()) {
     const Result<UserFacts> found = UserDirectory::look_up_user(process.user);
     if (found) return found->credentials;
-    return Error{.code = ErrorCode::kNotFound,
-                 .message = "the job's user '" + process.user + "' is not known on its node (any more)"};
+    return Error{
+        .code = ErrorCode::kNotFound,
+        .message = "the job's user '" + process.user + "' does not exist on its node, or no longer exists"};
   }
   // Its shim gave it this folder, inside one that only root may change.
   const std::string work =

@@ -288,7 +288,7 @@ Result<Unit> AttemptLog::load_segment(uint64_t number) {
     if (!rest.starts_with(kMagicOfAnyVersion))
       return Unit{};  // Torn before its first record: older ones hold all.
     return Error{.code = ErrorCode::kVersion,
-                 .message = segment_path(number) + " was written by a newer gpu-agent: start that one"};
+                 .message = segment_path(number) + " was written by a newer gpu-agent: start that version"};
   }
   take_segment(text, number);
   return Unit{};
@@ -330,7 +330,7 @@ void AttemptLog::take_segment(std::string_view text, uint64_t number) {
     log_event(LogLevel::kError, "agent", "records_damaged", {},
               {{"file", segment_path(number)},
                {"bytes", passed_over},
-               {"why", "what was written there is lost; the records after it were read"}});
+               {"why", "the damaged records are lost; the records after them were read"}});
   }
   if (rest.empty()) return;
   log_event(LogLevel::kWarning, "agent", "torn_tail_cut", {},
@@ -376,7 +376,8 @@ Result<Unit> AttemptLog::begin_segment() {
   const uint64_t number = segment_ + 1;
   const std::string path = segment_path(number);
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
-  if (file < 0) return Error{.code = ErrorCode::kIo, .message = "cannot make " + path + ": " + errno_words()};
+  if (file < 0)
+    return Error{.code = ErrorCode::kIo, .message = "cannot create " + path + ": " + errno_words()};
   const std::string bytes = snapshot();
   if (write_some(file, bytes) != bytes.size()) {
     close(file);

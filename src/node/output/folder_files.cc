@@ -277,9 +277,9 @@ void FolderFiles::carry_out(const std::deque<Work>& works, Duration boot_time) {
             trash_.throw_away(attempts_folder_ + "/" + shim::key_text(work.key) + "/" + shim::kTmpFolder);
         break;
       case What::kRemove:
-        retention_.forgot(
-            work.key, work.at + boot_time,
-            "this node keeps the last " + std::to_string(options_.finished_kept) + " ended attempts");
+        retention_.forgot(work.key, work.at + boot_time,
+                          "this node keeps the output of only the last " +
+                              std::to_string(options_.finished_kept) + " ended attempts");
         remove_folder(work.key);
         removed = true;
         break;

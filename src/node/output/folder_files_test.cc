@@ -55,7 +55,8 @@ TEST_F(FolderFilesTest, OutputThatWentWithItsFolderIsNoted) {
   const std::vector<v1::LogChunk> chunks = files_->take_chunks();
   ASSERT_EQ(chunks.size(), 1u);
   EXPECT_EQ(chunks[0].code(), "log_removed");
-  EXPECT_NE(chunks[0].error().find("this node keeps the last 5 ended attempts"), std::string::npos);
+  EXPECT_NE(chunks[0].error().find("this node keeps the output of only the last 5 ended attempts"),
+            std::string::npos);
 }
 
 TEST_F(FolderFilesTest, NothingIsTooOldByAClockThatNobodyConfirmed) {

@@ -27,9 +27,9 @@ constexpr int64_t kGrepBytesAtOnce = int64_t{64} << 20;
 constexpr int64_t kLineBackMax = 64 << 10;
 
 LogTrouble not_ours(const std::string& name) {
-  return {
-      .code = "log_not_found",
-      .message = "the job has replaced its " + name + " by something that is not a regular file of its own"};
+  return {.code = "log_not_found",
+          .message =
+              "the job has replaced its " + name + " with something that is not a regular file of its own"};
 }
 
 /// A link stands where the job's output goes to a file that it named.

@@ -225,7 +225,7 @@ LogTrouble LogReader::why_not_there(const Read& read) const {
   }
   if (read.life == AttemptLife::kEnded) return {};
   return {.code = "log_not_found",
-          .message = "attempt " + to_string(read.key) + " has no output on this node (any more)"};
+          .message = "attempt " + to_string(read.key) + " has no output on this node, or it was removed"};
 }
 
 /// Where the first answer begins.

@@ -130,7 +130,8 @@ Duration LogRetention::enforce(Time wall, bool by_age) {
   }
   if (options_.bytes_max > 0) {
     const int64_t running = running_bytes(wall);
-    const std::string why = "this node keeps " + std::to_string(options_.bytes_max >> 20) + " MB of output";
+    const std::string why =
+        "this node keeps at most " + std::to_string(options_.bytes_max >> 20) + " MB of output";
     while (!by_age_.empty() && running + ended_bytes_ > options_.bytes_max) remove_oldest(wall, why);
   }
   Duration next = options_.bytes_max > 0 && !running_.empty() ? kLookPause : kQuietPause;

@@ -296,8 +296,8 @@ Result<std::vector<shim::ResourceLimit>> BoxPlanner::limits_of(const v1::JobSpec
     if (!limit_number(name)) return invalid_argument("'" + name + "' is not a resource limit of this node");
     const auto bound = options_.limits.find(name);
     if (bound != options_.limits.end() && limit_value(value) > limit_value(bound->second)) {
-      return invalid_argument("the job asks for " + std::to_string(value) + " as its limit '" + name +
-                              "', and this node gives at most " + std::to_string(bound->second));
+      return invalid_argument("the job requests " + std::to_string(value) + " as its limit '" + name +
+                              "', but this node allows at most " + std::to_string(bound->second));
     }
     wanted[name] = value;
   }
@@ -307,8 +307,8 @@ Result<std::vector<shim::ResourceLimit>> BoxPlanner::limits_of(const v1::JobSpec
     const uint64_t hard_max = can_raise_limits_ ? RLIM_INFINITY : own_limit(resource).rlim_max;
     const uint64_t limit = limit_value(value);
     if (limit > hard_max && spec.limits().contains(name)) {
-      return invalid_argument("the job asks for " + std::to_string(value) + " as its limit '" + name +
-                              "', and this node's agent may give at most " + std::to_string(hard_max));
+      return invalid_argument("the job requests " + std::to_string(value) + " as its limit '" + name +
+                              "', but this node's agent can allow at most " + std::to_string(hard_max));
     }
     const uint64_t given = std::min(limit, hard_max);
     // A core dump's size may still be raised by the job itself.

@@ -191,8 +191,9 @@ TEST_F(BoxSpawnTest, AFileThatTheUserMayNotWriteFailsToStart) {
   SpawnRequest request = shell("true", box);
   request.working_directory = "/";
   EXPECT_EQ(run(request).cause(), v1::Outcome::START_FAILED);
-  EXPECT_EQ(listener_.outcome->detail(),
-            "cannot open '/root/no' for output as the user with uid 65534: Permission denied (EACCES)");
+  EXPECT_EQ(
+      listener_.outcome->detail(),
+      "cannot open '/root/no' for standard output as the user with uid 65534: Permission denied (EACCES)");
 }
 
 TEST_F(BoxSpawnTest, AFolderThatTheUserMayNotEnterFailsToStart) {

@@ -176,7 +176,8 @@ std::string untrusted_hook(const std::string& program) {
   if (program.empty() || geteuid() != 0) return "";
   const std::optional<std::string> problem = ops::changeable_by_others(program);
   if (!problem) return "";
-  return "the hook " + program + " is not run as root, since others can change what it does: " + *problem;
+  return "the hook " + program +
+         " is not run as root, because other users can change what it does: " + *problem;
 }
 
 ScriptHooks::Shared::Shared(HookOptions hook_options, Facts hook_facts)
@@ -333,7 +334,7 @@ std::string ScriptHooks::check_machine(const Shared& shared) {
   if (free_mb < free_mb_min) {
     return "the disk of " + shared.facts.data_folder + " has " + std::to_string(free_mb) +
            " MB left, less than " + std::to_string(free_mb_min) +
-           " MB; free some (old output is under attempts/)";
+           " MB; free some space (old output is under attempts/)";
   }
   if (disk.f_files > 0 && disk.f_favail < 1'000) {
     return "the disk of " + shared.facts.data_folder + " has " + std::to_string(disk.f_favail) +
@@ -344,7 +345,7 @@ std::string ScriptHooks::check_machine(const Shared& shared) {
   }
   // Whatever somebody removed: attempts need one, and another one does.
   if (const Result<Unit> made = make_attempts_folder(shared.facts.data_folder); !made)
-    return made.error().message + "; no attempt can begin without it";
+    return made.error().message + "; no attempt can start without it";
   return shared.facts.fault ? shared.facts.fault() : std::string();
 }
 

@@ -24,7 +24,7 @@ Duration bounded_ms(int64_t ms) { return milliseconds(std::clamp<int64_t>(ms, 0,
 
 Result<Unit> check_spec(const v1::JobSpec& spec, const LaunchDefaults& defaults) {
   if (!spec.image().empty() && defaults.containers == nullptr) {
-    return invalid_argument("this node cannot run container images, and the job asks for '" + spec.image() +
+    return invalid_argument("this node cannot run container images, but the job requests '" + spec.image() +
                             "'");
   }
   if (spec.command_size() == 0 && spec.script().empty() && spec.image().empty())
@@ -41,11 +41,11 @@ Result<Unit> check_spec(const v1::JobSpec& spec, const LaunchDefaults& defaults)
   for (const auto& [name, value] : spec.environment()) {
     zero = zero || has_zero_byte(name) || has_zero_byte(value);
     if (name.empty() || name.find('=') != std::string::npos) {
-      return invalid_argument("'" + name + "' cannot be the name of an environment variable");
+      return invalid_argument("'" + name + "' is not a valid name of an environment variable");
     }
   }
   if (zero)
-    return invalid_argument("command, script, working directory and environment cannot hold a zero byte");
+    return invalid_argument("command, script, working directory and environment must not contain a NUL byte");
   return Unit{};
 }
 
@@ -53,12 +53,12 @@ Result<Unit> check_devices(const v1::StartAttempt& order, const std::vector<std:
   for (const v1::GrantedDevice& granted : order.devices()) {
     if (granted.index() >= devices.size()) {
       return invalid_argument("device " + std::to_string(granted.index()) +
-                              " is granted, and this node has " + std::to_string(devices.size()) +
+                              " is allocated, but this node has " + std::to_string(devices.size()) +
                               " devices");
     }
     if (granted.uuid() != devices[granted.index()]) {
       return invalid_argument("device " + std::to_string(granted.index()) + " is " +
-                              devices[granted.index()] + " here, and the grant names " + granted.uuid());
+                              devices[granted.index()] + " here, but the allocation names " + granted.uuid());
     }
   }
   return Unit{};
@@ -160,7 +160,8 @@ Result<SpawnRequest> plan_launch(const v1::StartAttempt& order, const std::vecto
                                  const LaunchDefaults& defaults, BoxMaker* boxes,
                                  const std::vector<MadeSlice>& slices) {
   v1::JobSpec spec;
-  if (!spec.ParseFromString(order.spec())) return invalid_argument("the job's specification does not parse");
+  if (!spec.ParseFromString(order.spec()))
+    return invalid_argument("the job's specification cannot be decoded");
   if (const Result<Unit> good = check_spec(spec, defaults); !good) return good.error();
   if (const Result<Unit> good = check_devices(order, devices); !good) return good.error();
   BoxPlan box;

@@ -127,7 +127,7 @@ TEST(Launch, FilesAreNamedByWhatTheNodeKnows) {
 TEST(Launch, ADeviceThatIsNotTheGrantedOneIsRefused) {
   const auto request = plan_launch(grant(order_of(true_spec()), 0, "GPU-z"), {"GPU-a"}, kDefaults);
   ASSERT_FALSE(request.ok());
-  EXPECT_EQ(request.error().message, "device 0 is GPU-a here, and the grant names GPU-z");
+  EXPECT_EQ(request.error().message, "device 0 is GPU-a here, but the allocation names GPU-z");
   EXPECT_FALSE(plan_launch(grant(order_of(true_spec()), 1, "GPU-a"), {"GPU-a"}, kDefaults).ok());
 }
 

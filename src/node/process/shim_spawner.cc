@@ -109,7 +109,7 @@ Result<Unit> ShimSpawner::prepare() {
   epoll_ = epoll_create1(EPOLL_CLOEXEC);
   std::array<int, 2> pair{};
   if (epoll_ < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair.data()) != 0) {
-    return io_error("cannot make sockets");
+    return io_error("cannot create sockets");
   }
   events_ = pair[0];
   events_source_ = pair[1];
@@ -131,7 +131,7 @@ ShimSpawner::~ShimSpawner() {
 Result<Unit> ShimSpawner::start_server() {
   std::array<int, 2> pair{};
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair.data()) != 0)
-    return io_error("cannot make sockets");
+    return io_error("cannot create sockets");
   setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &kSocketBufferBytes, sizeof kSocketBufferBytes);
 
   // High numbers first: neither may stand where the other is to go.
@@ -574,7 +574,7 @@ void ShimSpawner::conclude_search(const std::multimap<AttemptKey, pid_t>& shims,
     log_event(LogLevel::kInfo, "agent", "attempts_adopted", {},
               {{"adopted", tracks_.size() - gone.size()}, {"gone", gone.size()}});
   }
-  for (const AttemptKey& key : gone) settle_without_shim(key, "its shim is gone and left no outcome", now);
+  for (const AttemptKey& key : gone) settle_without_shim(key, "its shim is gone without an outcome", now);
   remove_leftovers();
   send_requests();
 }
@@ -716,7 +716,7 @@ bool ShimSpawner::container_gone(const AttemptKey& key) {
 void ShimSpawner::on_watched_end(const AttemptKey& key) {
   take_events();  // Its own word, if it said one to this agent.
   if (tracks_.contains(key))
-    settle_without_shim(key, "its shim ended and left no outcome", clock_.monotonic());
+    settle_without_shim(key, "its shim ended without reporting an outcome", clock_.monotonic());
 }
 
 // Attempts whose shim is gone.

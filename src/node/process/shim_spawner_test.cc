@@ -412,7 +412,7 @@ TEST_F(ShimSpawnerTest, SignalIsReported) {
   pump_until_ended();
   EXPECT_EQ(outcome().cause(), v1::Outcome::SIGNALED);
   EXPECT_EQ(outcome().signal(), SIGSEGV);
-  EXPECT_EQ(outcome().detail(), "ended by SIGSEGV");
+  EXPECT_EQ(outcome().detail(), "killed by SIGSEGV");
 }
 
 TEST_F(ShimSpawnerTest, OutputGoesToFilesInTheAttemptsFolderWhichIsWhereItRuns) {
@@ -429,7 +429,7 @@ TEST_F(ShimSpawnerTest, AJobThatCutItsOwnOutputShortIsTold) {
   EXPECT_EQ(outcome().exit_code(), 4);
   EXPECT_EQ(output("stdout"), "x\n");
   EXPECT_EQ(output("stderr"),
-            "kept\ngpu-shim: the job cut its stdout short, as '> /dev/stdout' does: earlier output is lost; "
+            "kept\ngpu-shim: the job truncated its stdout, as '> /dev/stdout' does: earlier output is lost; "
             "'>> /dev/stdout' or '>&1' keeps it\n");
 }
 
@@ -463,10 +463,9 @@ TEST_F(ShimSpawnerTest, AnOptionalFolderThatIsNotThereIsToldAndItsOwnServes) {
   pump_until_ended();
   EXPECT_EQ(outcome().exit_code(), 0);
   EXPECT_EQ(output("stdout"), folder_.path() + "/attempts/7-1-0\n");
-  EXPECT_EQ(
-      output("stderr"),
-      "gpu-scheduler: cannot enter the folder '/no/such' on this node (ENOENT); the job runs in a folder "
-      "of its own instead, --chdir names another\nmore\n");
+  EXPECT_EQ(output("stderr"),
+            "gpu-scheduler: cannot enter the folder '/no/such' on this node (ENOENT); the job runs in a "
+            "folder of its own instead; --chdir selects another\nmore\n");
 }
 
 TEST_F(ShimSpawnerTest, AnOptionalFolderThatIsThereIsEnteredWithoutAWord) {
@@ -505,10 +504,9 @@ TEST_F(ShimSpawnerTest, MissingWorkingDirectoryFailsToStartWithASentence) {
   spawner_->start(request);
   pump_until_ended();
   EXPECT_EQ(outcome().cause(), v1::Outcome::START_FAILED);
-  EXPECT_EQ(
-      outcome().detail(),
-      "cannot enter the working directory '/no/such': No such file or directory (ENOENT); name one that is "
-      "there and that the job's user may enter");
+  EXPECT_EQ(outcome().detail(),
+            "cannot enter the working directory '/no/such': No such file or directory (ENOENT); give one "
+            "that exists and that the job's user may enter");
 }
 
 TEST_F(ShimSpawnerTest, ARequestLargerThanAPacketStarts) {
@@ -621,7 +619,7 @@ TEST_F(ShimSpawnerTest, MaximumRuntimeEndsTheAttempt) {
   spawner_->start(request);
   pump_until_ended();
   EXPECT_EQ(outcome().cause(), v1::Outcome::TIMEOUT);
-  EXPECT_EQ(outcome().detail(), "ended at its time limit of 30 ms");
+  EXPECT_EQ(outcome().detail(), "stopped at its time limit of 30 ms");
 }
 
 TEST_F(ShimSpawnerTest, SilenceOfTheSchedulerEndsAnAttemptThatAskedForIt) {
@@ -667,7 +665,7 @@ TEST_F(ShimSpawnerTest, AKilledShimLeavesNoProcessAndIsReportedLost) {
   kill(shim, SIGKILL);
   pump_until_ended();
   EXPECT_TRUE(listener_.lost.contains(kKey));
-  EXPECT_EQ(listener_.lost[kKey], "its shim was ended by signal 9");
+  EXPECT_EQ(listener_.lost[kKey], "its shim was killed by signal 9");
   for (const pid_t pid : processes) EXPECT_TRUE(shim::command_line(pid).empty()) << pid;
 }
 

@@ -51,7 +51,7 @@ Result<UserFacts> ask_machine(const std::string& who, Ask ask) {
   }
   if (found != nullptr) return facts_of(*found);
   if (error == 0 || error == ENOENT || error == ESRCH || error == EBADF || error == EPERM) {
-    return Error{.code = ErrorCode::kNotFound, .message = "this node knows no user '" + who + "'"};
+    return Error{.code = ErrorCode::kNotFound, .message = "this node has no user '" + who + "'"};
   }
   return Error{.code = ErrorCode::kIo,
                .message = "this node cannot look up the user '" + who + "': " + std::strerror(error)};
@@ -73,7 +73,7 @@ Result<Unit> check_allowed(const UserFacts& facts, const UserPolicy& policy) {
   if (uid < policy.floor.uid) {
     return invalid_argument("this node does not run jobs as '" + facts.name + "', a system user (" +
                             std::to_string(uid) + " is below " + std::to_string(policy.floor.uid) +
-                            "): give the user of a person, or start its agent with --allow-user " +
+                            "): give the user of a person, or start the node's agent with --allow-user " +
                             facts.name + " or a lower --user-min-uid");
   }
   if (policy.allowed_users.empty() && policy.allowed_groups.empty()) return Unit{};
@@ -81,10 +81,9 @@ Result<Unit> check_allowed(const UserFacts& facts, const UserPolicy& policy) {
   const bool member = std::any_of(groups.begin(), groups.end(),
                                   [&](uint32_t group) { return contains(policy.allowed_groups, group); });
   if (member || contains(policy.allowed_groups, facts.credentials.gid)) return Unit{};
-  return invalid_argument(
-      "this node does not run jobs as '" + facts.name +
-      "', which is neither one of its --allow-user nor a member of one of its --allow-group: give "
-      "another user, or ask the node's operator to add this one");
+  return invalid_argument("this node does not run jobs as '" + facts.name +
+                          "', which is neither allowed by --allow-user nor a member of a group of "
+                          "--allow-group: give another user, or have the node's operator add this one");
 }
 
 /// All groups of a user but the system's: to be in docker, disk or lxd is to be root.
@@ -145,7 +144,7 @@ Result<UserFacts> choose_user(const std::string& wanted, const UserPolicy& polic
   }
   Result<UserFacts> facts = directory.find(name);
   if (!facts && facts.error().code == ErrorCode::kNotFound) {
-    return invalid_argument("this node knows no user '" + name +
+    return invalid_argument("this node has no user '" + name +
                             "': give an existing one, or add that user there");
   }
   if (!facts) return facts;

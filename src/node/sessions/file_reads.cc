@@ -36,13 +36,13 @@ void FileReads::read(const v1::ReadFile& order, const AttemptProcess& process) {
   const auto found = reads_.find(order.request());
   if (found != reads_.end()) return ask(found->second, order);
   if (order.offset() == 0) return begin(order, process);
-  refuse(order, "conflict", "the file is no longer open on its node; begin again");
+  refuse(order, "conflict", "the file is no longer open on its node; start the copy again");
 }
 
 void FileReads::begin(const v1::ReadFile& order, const AttemptProcess& process) {
   if (reads_.size() >= limits::kFilesPerNodeMax) {
     return refuse(order, "unavailable",
-                  "the node reads as many files as it may at a time; try again in a moment");
+                  "the node has reached its maximum number of open files for copies; try again in a moment");
   }
   const AttemptKey key = from_wire(order.key());
   const Result<shim::Credentials> identity = identity_of(key, process, data_folder_);
@@ -55,10 +55,11 @@ void FileReads::begin(const v1::ReadFile& order, const AttemptProcess& process) 
   if (process.pid == 0) {
     v1::JobSpec spec;
     if (!spec.ParseFromString(order.spec()))
-      return refuse(order, "internal", "the job's specification does not parse");
+      return refuse(order, "internal", "the job's specification cannot be decoded");
     if (!spec.image().empty()) {
       return refuse(order, "unprocessable",
-                    "the job ran in a container, and its files with it; have it write results to a mount");
+                    "the job ran in a container, and its files were removed with it; have the job write its "
+                    "results to a mount");
     }
     const std::string folder = data_folder_ + "/" + shim::kAttemptsFolder + "/" + to_string(key);
     const std::string work = folder + "/" + shim::kWorkFolder;
@@ -96,7 +97,7 @@ void FileReads::pump() {
     if (event && !on_event(number, found->second, *event)) continue;
     if (!closed) continue;
     if (found->second.waiting)
-      refuse(found->second.asked, "unavailable", "the read was ended on its node; try again");
+      refuse(found->second.asked, "unavailable", "the node ended the copy; try again");
     forget(number);
   }
 }

@@ -31,7 +31,7 @@ OwnedDescriptor high_copy(int descriptor) {
 
 Result<OwnedDescriptor> memory_file(const std::string& bytes) {
   const OwnedDescriptor memory(memfd_create("session", MFD_CLOEXEC));
-  if (!memory) return io_error("cannot make a memory file");
+  if (!memory) return io_error("cannot create a memory file");
   for (std::size_t done = 0; done < bytes.size();) {
     const ssize_t wrote = write(memory.get(), bytes.data() + done, bytes.size() - done);
     if (wrote < 0) return io_error("cannot write a memory file");
@@ -52,7 +52,7 @@ Result<KeeperProcess> KeeperProcess::start(const std::string& shim_program,
                                            const StandardStreams& streams) {
   std::array<int, 2> pair{};
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair.data()) != 0)
-    return io_error("cannot make a socket");
+    return io_error("cannot create a socket");
   KeeperProcess keeper;
   keeper.socket_ = OwnedDescriptor(pair[0]);
   const OwnedDescriptor theirs(pair[1]);

@@ -71,8 +71,8 @@ Result<shim::SessionRequest> request_of(const v1::OpenSession& order, const Atte
   if (good && bytes <= limits::kSessionCommandBytesMax) return request;
   return Error{.code = ErrorCode::kInvalidArgument,
                .message =
-                   "the session's command and environment must have at most 128 KiB, no zero byte and no "
-                   "empty name"};
+                   "the session's command and environment must have at most 128 KiB in total, no NUL bytes "
+                   "and no empty names"};
 }
 
 }  // namespace
@@ -135,7 +135,7 @@ Result<Terminal> open_terminal(uint32_t rows, uint32_t columns) {
 /// Ours does not block; theirs does.
 Result<Unit> open_pipe(OwnedDescriptor& ours, OwnedDescriptor& theirs, bool we_write) {
   std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) return io_error("cannot make a pipe");
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) return io_error("cannot create a pipe");
   ours = OwnedDescriptor(ends[we_write ? 1 : 0]);
   theirs = OwnedDescriptor(ends[we_write ? 0 : 1]);
   fcntl(ours.get(), F_SETFL, O_NONBLOCK | (we_write ? O_WRONLY : O_RDONLY));
@@ -168,10 +168,11 @@ void Sessions::open(const v1::OpenSession& order, const AttemptProcess& process)
   const auto of_job =
       std::ranges::count_if(sessions_, [&](const auto& entry) { return entry.second->key.job == key.job; });
   if (of_job >= static_cast<int64_t>(limits::kSessionsPerJobMax))
-    return refuse(order.session(), "session_limit", "the job has 8 sessions already; end one of them first");
+    return refuse(order.session(), "session_limit",
+                  "the job already has 8 sessions, the maximum; end one of them first");
   if (sessions_.size() >= limits::kSessionsPerNodeMax) {
     return refuse(order.session(), "session_limit",
-                  "the job's node has 64 sessions already; end one of them, or try again later");
+                  "the job's node already has 64 sessions, the maximum; end one of them, or try again later");
   }
   auto session = std::make_unique<Session>();
   session->number = order.session();
@@ -437,7 +438,7 @@ void Sessions::finish_if_over(Session& session) {
   }
   if (!session.end) {
     last.set_code("session_failed");
-    last.set_error("the session was ended on its node");
+    last.set_error("the node ended the session");
   }
   if (session.attempt_over && (!session.end || last.signal() == SIGKILL)) {
     last.set_code("job_not_running");

@@ -59,7 +59,7 @@ void DeviceWatch::begin_release(HeldDevice device, Time now) {
   if (device.index >= slots_.size()) {
     // The device was there in an earlier life of this node: nothing here can hold it.
     verdicts_.push_back(
-        {.device = device, .released = false, .evidence = "this node has no such device any more"});
+        {.device = device, .released = false, .evidence = "this node no longer has this device"});
     return;
   }
   Slot& slot = slots_[device.index];
@@ -202,7 +202,7 @@ std::optional<std::string> DeviceWatch::evidence_against_release(uint32_t index,
   const Slot& slot = slots_[index];
   const DeviceFacts& facts = facts_[index];
   if (slot.last.condition != v1::DEVICE_CONDITION_OK) {
-    return "the driver cannot vouch for " + facts.uuid + ": " + slot.last.detail;
+    return "the driver cannot report on " + facts.uuid + ": " + slot.last.detail;
   }
   if (check.device.is_slice()) {
     const SliceReading* const slice = slice_of(check.device);
@@ -217,8 +217,9 @@ std::optional<std::string> DeviceWatch::evidence_against_release(uint32_t index,
   if (!strangers.empty()) return words_of("on it", strangers, slot.last.memory_used_mb);
   if (beside) return std::nullopt;
   if (memory_is_idle(index)) return std::nullopt;
-  return "no process, but memory used " + std::to_string(used_mb(index)) + " MB, and idle it is at most " +
-         std::to_string(idle_mb(index)) + " MB";
+  return "no process, but " + std::to_string(used_mb(index)) +
+         " MB of its memory are in use, more than the " + std::to_string(idle_mb(index)) +
+         " MB of an idle GPU";
 }
 
 int64_t DeviceWatch::idle_mb(uint32_t index) const {
@@ -246,9 +247,9 @@ std::string DeviceWatch::reason_against(uint32_t index, Time now) const {
   if (slot.holders > 0 || !slot.checks.empty() || used_mb(index) <= kIdleMemoryMaxMb) return {};
   // In whole gigabytes: a new word is journaled.
   const std::string used =
-      std::to_string(used_mb(index) / 1'024) + " GB of its memory are used and no job has it";
+      std::to_string(used_mb(index) / 1'024) + " GB of its memory are in use although no job has it";
   if (slot.last.processes.empty())
-    return used + ", by nobody that the driver shows; see fuser -v /dev/nvidia*";
+    return used + ", by no process that the driver shows; see fuser -v /dev/nvidia*";
   return used + ", by pid " + std::to_string(slot.last.processes.front());
 }
 
@@ -285,7 +286,7 @@ void DeviceWatch::tick(Time now) {
     Slot& slot = slots_[index];
     if (slot.asked_at.valid() && !slot.silence_told && now - slot.asked_at >= kDriverSilenceMax) {
       slot.silence_told = true;
-      const std::string detail = "the driver has not answered for 30 s";
+      const std::string detail = "the driver has not responded for 30 s";
       slot.last.condition = v1::DEVICE_CONDITION_UNHEALTHY;
       slot.last.detail = detail;
       tell_condition(index, now);

@@ -110,7 +110,7 @@ class IdleWatch : public ShareWatch {
 TEST_F(IdleWatch, MuchMemoryThatNobodyIsSeenToUseIsNeverTakenForIdle) {
   reader_.reading = {.memory_used_mb = 79'000};
   for (int i = 0; i < 3; ++i) EXPECT_EQ(look().condition, v1::DEVICE_CONDITION_UNHEALTHY);
-  EXPECT_NE(look().detail.find("77 GB of its memory are used and no job has it"), std::string::npos);
+  EXPECT_NE(look().detail.find("77 GB of its memory are in use although no job has it"), std::string::npos);
   EXPECT_FALSE(watch_.memory_is_idle(0));
   reader_.reading = {.memory_used_mb = 700};
   EXPECT_EQ(look().condition, v1::DEVICE_CONDITION_OK);

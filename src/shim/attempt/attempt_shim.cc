@@ -112,7 +112,7 @@ class AttemptShim {
       return false;
     }
     if (made != 0) {
-      fail_start("cannot make the attempt's folder " + folder + ": " + error_words(made));
+      fail_start("cannot create the attempt's folder " + folder + ": " + error_words(made));
       return false;
     }
     folder_ = openat(context_.attempts_folder, folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -184,7 +184,7 @@ class AttemptShim {
                    .arguments = request_.arguments.data(),
                    .environment = request_.environment.data()};
     if (output_ < 0 || error_output_ < 0) {
-      outcome_.detail = "cannot make the output files: " + error_words(errno);
+      outcome_.detail = "cannot create the output files: " + error_words(errno);
       return false;
     }
     if (request_.container && !note_container(folder_, request_.arguments)) {
@@ -212,7 +212,7 @@ class AttemptShim {
     for (const int file : plan.cgroup_files) close(file);
     if (child_ < 0) {
       outcome_.cause = Cause::kNodeFault;
-      outcome_.detail = "cannot make a process: " + error_words(start_error);
+      outcome_.detail = "cannot create a process: " + error_words(start_error);
       return false;
     }
     if (plan.patient && !await_start(plan)) return false;
@@ -297,7 +297,7 @@ class AttemptShim {
     for (const char* name : {kWorkFolder, kTmpFolder}) {
       const bool wanted = box.own_folders || (box.open_tmp && name == kTmpFolder);
       if (!wanted || make_own_folder(name)) continue;
-      outcome_.detail = std::string("cannot make the attempt's folder ") + name + ": " + error_words(errno);
+      outcome_.detail = std::string("cannot create the attempt's folder ") + name + ": " + error_words(errno);
       return false;
     }
     return true;
@@ -337,8 +337,9 @@ class AttemptShim {
     const bool held =
         bind(probe, reinterpret_cast<const sockaddr*>(&place), sizeof place) == 0 && listen(probe, 1) == 0;
     if (held || errno != EADDRINUSE) return true;
-    outcome_.detail = "port " + std::to_string(request_.port) +
-                      ", its gang's rendezvous port, is in use on this node; the next attempt gets another";
+    outcome_.detail =
+        "port " + std::to_string(request_.port) +
+        ", its gang's rendezvous port, is in use on this node; the next attempt gets another port";
     return false;
   }
 
@@ -400,13 +401,13 @@ class AttemptShim {
         return "cannot become the user with uid " + std::to_string(box.user ? box.user->uid : 0) + why;
       case StartStep::kDirectory:
         return "cannot enter the working directory '" + std::string(request_.working_directory) + "'" + user +
-               why + "; name one that is there and that the job's user may enter";
+               why + "; give one that exists and that the job's user may enter";
       case StartStep::kInput:
-        return "cannot open '" + box.stdin_path + "' for input" + user + why;
+        return "cannot open '" + box.stdin_path + "' for standard input" + user + why;
       case StartStep::kOutput:
-        return "cannot open '" + box.stdout_path + "' for output" + user + why;
+        return "cannot open '" + box.stdout_path + "' for standard output" + user + why;
       case StartStep::kErrorOutput:
-        return "cannot open '" + box.stderr_path + "' for errors" + user + why;
+        return "cannot open '" + box.stderr_path + "' for standard error" + user + why;
       case StartStep::kCommand:
       case StartStep::kNone:
         break;
@@ -473,7 +474,7 @@ class AttemptShim {
     for (const bool error : {false, true}) {
       if (!logs.was_cut_short(error ? 1 : 0)) continue;
       const std::string name = error ? "stderr" : "stdout";
-      add_to_errors("gpu-shim: the job cut its " + name + " short, as '> /dev/" + name +
+      add_to_errors("gpu-shim: the job truncated its " + name + ", as '> /dev/" + name +
                     "' does: earlier output is lost; '>> /dev/" + name + "' or '>&" + (error ? "2" : "1") +
                     "' keeps it");
     }
@@ -655,9 +656,8 @@ class AttemptShim {
     }
     if (kills > 0) {
       outcome_.cause = Cause::kOutOfMemory;
-      outcome_.detail = "the kernel ended " + std::to_string(kills) +
-                        (kills == 1 ? " of its processes" : " of its processes at once or in turn") +
-                        " because it exceeded its memory limit of " +
+      outcome_.detail = "the kernel killed " + std::to_string(kills) +
+                        " of its processes because it exceeded its memory limit of " +
                         std::to_string(request_.box.memory_bytes_max >> 20) +
                         " MB; request more with memory_mb (gpu-cli submit --mem)";
     } else if (refused_forks > 0) {
@@ -748,7 +748,7 @@ class AttemptShim {
         outcome_.detail = "stopped by order";
         return;
       case Cause::kTimeout:
-        outcome_.detail = "ended at its time limit of " + std::to_string(max_runtime_.ms()) + " ms";
+        outcome_.detail = "stopped at its time limit of " + std::to_string(max_runtime_.ms()) + " ms";
         return;
       case Cause::kContactLost:
         outcome_.detail =
@@ -763,7 +763,7 @@ class AttemptShim {
     outcome_.cause = outcome_.signal != 0 ? Cause::kSignaled : Cause::kExited;
     if (outcome_.signal == 0) return;
     const char* name = sigabbrev_np(outcome_.signal);
-    outcome_.detail = name == nullptr ? "ended by a signal" : std::string("ended by SIG") + name;
+    outcome_.detail = name == nullptr ? "killed by a signal" : std::string("killed by SIG") + name;
   }
 
   /// With room for what will be written, so that an outcome fits though the job filled the disk meanwhile.

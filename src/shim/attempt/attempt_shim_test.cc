@@ -235,7 +235,7 @@ TEST_F(AttemptShim, TheMaximumRunTimeEndsTheJobAndSaysSo) {
   start(request);
   const Outcome told = outcome();
   EXPECT_EQ(told.cause, Cause::kTimeout);
-  EXPECT_EQ(told.detail, "ended at its time limit of 100 ms");
+  EXPECT_EQ(told.detail, "stopped at its time limit of 100 ms");
 }
 
 TEST_F(AttemptShim, AChangedRunTimeCountsFromTheStart) {

@@ -217,7 +217,7 @@ Result<ResolvedImage> ImageFinder::find() {
   if (!found && mode == PullMode::kNever) {
     return Error{
         .code = ErrorCode::kNotFound,
-        .message = "the image '" + reference + "' is not on this node, and the job asks never to pull it"};
+        .message = "the image '" + reference + "' is not on this node, and the job's pull policy is never"};
   }
   if (!found) {
     Result<ResolvedImage> brought = pull_once_on_node(reference);
@@ -362,7 +362,7 @@ Result<Unit> ImageFinder::try_pull(const std::string& reference) {
     mkdir(docker_folder(plan_).c_str(), 0700);
     const std::string file = docker_folder(plan_) + "/config.json";
     if (symlink(plan_.auth_file.c_str(), file.c_str()) != 0 && errno != EEXIST) {
-      return Error{.code = ErrorCode::kUnavailable, .message = "cannot make " + file};
+      return Error{.code = ErrorCode::kUnavailable, .message = "cannot create " + file};
     }
   }
   // Until it is known who may read it, nobody else does; what podman and docker unpack has modes of its own.
@@ -385,7 +385,8 @@ Result<Unit> ImageFinder::try_pull(const std::string& reference) {
       const bool given = ids.size() < 2 || chown(part.c_str(), ids[0], ids[1]) == 0;
       if (!given || chmod(part.c_str(), 0400) != 0) {
         unlink(part.c_str());
-        return Error{.code = ErrorCode::kUnavailable, .message = "cannot give the image to the job's user"};
+        return Error{.code = ErrorCode::kUnavailable,
+                     .message = "cannot make the image accessible to the job's user"};
       }
     } else {
       chmod(part.c_str(), 0644);

@@ -276,7 +276,7 @@ class ContainerRunner {
       files.cgroups = plan_.enter;
       files.user = numbers_in(plan_.user);
       if (files.user.size() >= 2 && chown(environment_file().c_str(), files.user[0], files.user[1]) != 0)
-        return fail("cannot give the container's environment to its user");
+        return fail("cannot make the container's environment accessible to its user");
     }
     client_ = start_tool(words, plan_.client.environment, files);
     const int error = errno;
@@ -370,7 +370,7 @@ class ContainerRunner {
       judge_by_status(init_.wait_status);
       if (init_.oom_kills > 0 && (outcome_.signal != 0 || outcome_.exit_code != 0)) {
         outcome_.cause = Cause::kOutOfMemory;
-        outcome_.detail = "the kernel ended " + std::to_string(init_.oom_kills) +
+        outcome_.detail = "the kernel killed " + std::to_string(init_.oom_kills) +
                           " of the container's processes because it exceeded its memory limit; request more "
                           "with memory_mb (gpu-cli submit --mem)";
       }
@@ -410,7 +410,7 @@ class ContainerRunner {
     outcome_.cause = Cause::kSignaled;
     outcome_.signal = WTERMSIG(status);
     const char* name = sigabbrev_np(outcome_.signal);
-    outcome_.detail = name == nullptr ? "ended by a signal" : std::string("ended by SIG") + name;
+    outcome_.detail = name == nullptr ? "killed by a signal" : std::string("killed by SIG") + name;
   }
 
   bool is_own_failure(int code) const {
@@ -470,9 +470,9 @@ class ContainerRunner {
 int run_container(const std::vector<std::string>& words) {
   std::optional<ContainerPlan> plan = parse_plan(words);
   if (!plan) {
-    std::fprintf(
-        stderr,
-        "gpu-shim: this is not the plan of a container; gpu-agent and gpu-shim must have the same version\n");
+    std::fprintf(stderr,
+                 "gpu-shim: the plan of the container is not valid; gpu-agent and gpu-shim must have the "
+                 "same version\n");
     return 2;
   }
   ContainerRunner runner(std::move(*plan));

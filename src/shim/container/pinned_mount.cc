@@ -49,7 +49,7 @@ Result<std::string> pin_mount(const std::string& mount, const std::string& place
             " since the job was assigned to this node; submit it again once the path no longer changes"};
   };
   const int file = open(source.c_str(), O_PATH | O_CLOEXEC);
-  if (file < 0) return refuse("it is gone (" + std::string(strerrordesc_np(errno)) + ")");
+  if (file < 0) return refuse("it no longer exists (" + std::string(strerrordesc_np(errno)) + ")");
   const std::string opened = "/proc/self/fd/" + std::to_string(file);
   // The source is the real path that was allowed: what is found elsewhere was reached by a link.
   const bool stayed = target_of(opened) == source;

@@ -81,7 +81,7 @@ TEST_F(PinnedMount, WhereTheRuntimeWouldNotSeeItThePathIsLookedAtAgain) {
 TEST_F(PinnedMount, WhatIsGoneIsRefused) {
   const Result<std::string> mount = pin(folder_ + "/allowed/none:/in:rw");
   ASSERT_FALSE(mount.ok());
-  EXPECT_NE(mount.error().message.find("it is gone (No such file"), std::string::npos);
+  EXPECT_NE(mount.error().message.find("it no longer exists (No such file"), std::string::npos);
 }
 
 }  // namespace

@@ -154,11 +154,10 @@ Result<RunningBox> RunningBox::of(pid_t pid, const std::string& shim_title, cons
   if (title.size() < 2 || title[1] != shim_title || !is_shim(shim, "/proc/self/exe")) return gone;
   const std::vector<std::string> words = command_line(pid);
   if (words.size() >= 2 && words[1] == kContainerFlag) {
-    return Error{
-        .code = ErrorCode::kUnavailable,
-        .message =
-            "the job runs in a container, which sessions and copies do not enter; use its runtime on "
-            "the node, as in podman exec"};
+    return Error{.code = ErrorCode::kUnavailable,
+                 .message =
+                     "the job runs in a container, which sessions and copies cannot enter; use the container "
+                     "runtime on the node, as in podman exec"};
   }
   if (const Result<Unit> read = box.read_status(); !read) return read.error();
   box.directory_ = open(proc_path(pid, "cwd").c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -183,8 +182,8 @@ Result<Unit> RunningBox::read_status() {
     return Error{.code = ErrorCode::kUnavailable,
                  .message = "the job's command runs as another user (" + std::to_string(*other) +
                             ") than the job's (" + std::to_string(identity_.uid) +
-                            "), and sessions and copies enter only what is the job's user; have the job "
-                            "start such a program beside its command"};
+                            "), but sessions and copies run only as the job's user; have the job itself "
+                            "start such a program"};
   }
   const std::vector<uint32_t> mask = numbers_of(status_line(status, "Umask"), 8);
   if (!mask.empty()) umask_ = mask.front() & 0777;
@@ -198,7 +197,7 @@ Result<Unit> RunningBox::read_status() {
 Result<Unit> RunningBox::find_spaces() {
   struct stat own{};
   if (stat("/proc/self/ns/user", &own) != 0)
-    return error_of(ErrorCode::kIo, "cannot look at this process's namespaces");
+    return error_of(ErrorCode::kIo, "cannot read this process's namespaces");
   for (const Namespace& one : kNamespaces) {
     const std::string file = std::string("ns/") + one.name;
     struct stat theirs{};
@@ -206,7 +205,7 @@ Result<Unit> RunningBox::find_spaces() {
     const int opened = open(proc_path(pid_, file.c_str()).c_str(), O_RDONLY | O_CLOEXEC);
     if (opened < 0 && errno == ENOENT) continue;  // A kind that this kernel does not have.
     if (opened < 0 || fstat(opened, &theirs) != 0 || stat(("/proc/self/" + file).c_str(), &here) != 0) {
-      const Error error = error_of(ErrorCode::kNotFound, "cannot look at the attempt's namespaces");
+      const Error error = error_of(ErrorCode::kNotFound, "cannot read the attempt's namespaces");
       if (opened >= 0) close(opened);
       return error;
     }
@@ -270,7 +269,7 @@ Result<Unit> RunningBox::enter(int terminal) const {
   // To see another user's limits takes a right that even root may lack: asked again as that user.
   copy_limits(pid_);
   if (no_new_privileges_ && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
-    return error_of(ErrorCode::kIo, "cannot give up new privileges");
+    return error_of(ErrorCode::kIo, "cannot set no_new_privs");
   return Unit{};
 }
 
@@ -315,7 +314,7 @@ Result<Unit> RunningBox::join_users_spaces() const {
     if (!space.ours) flags |= space.flag;
   }
   if (flags == 0 || setns(pidfd_, flags) == 0) return Unit{};
-  return error_of(ErrorCode::kIo, "cannot enter the namespaces that the job made");
+  return error_of(ErrorCode::kIo, "cannot enter the namespaces that the job created");
 }
 
 Result<Unit> become_identity(const Credentials& identity) {

@@ -117,7 +117,7 @@ class Keeper {
  private:
   bool start(const RunningBox& box) {
     std::array<int, 2> pipe_ends{};
-    if (pipe2(pipe_ends.data(), O_CLOEXEC) != 0) return fail("session_failed", "cannot make a pipe"), false;
+    if (pipe2(pipe_ends.data(), O_CLOEXEC) != 0) return fail("session_failed", "cannot create a pipe"), false;
     const pid_t pid = fork();
     if (pid < 0) return fail("session_failed", std::string("cannot fork: ") + std::strerror(errno)), false;
     if (pid == 0) {
@@ -306,7 +306,7 @@ int keep_file(const SessionRequest& request) {
     folder = open(request.other_directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) {
     return fail("file_not_found", "the attempt's working directory " + request.working_directory +
-                                      " cannot be opened (any more): " + std::strerror(errno));
+                                      " cannot be opened: " + std::strerror(errno));
   }
   return serve_file(kSessionSocket, folder, request.path, of_root);
 }
@@ -318,7 +318,8 @@ int run_session_keeper() {
   fcntl(kSessionSocket, F_SETFD, FD_CLOEXEC);
   std::optional<SessionRequest> request = read_request();
   if (!request)
-    return fail("internal", "the agent and its gpu-shim are not of one version; restart the agent");
+    return fail("internal",
+                "gpu-agent and gpu-shim have different versions; restart gpu-agent (running jobs continue)");
   if (request->kind != SessionRequest::Kind::kCommand) return keep_file(*request);
   Keeper keeper(std::move(*request));
   return keeper.run();
