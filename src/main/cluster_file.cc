@@ -284,7 +284,7 @@ void Reader::read(const YAML::Node& root) {
       read_nodes(pair.second);
     } else if (key == "pools" || key == "queues" || key == "partitions") {
       problem(pair.first.Mark(),
-              "this version's engine has no " + key +
+              "this version does not support " + key +
                   "; label nodes instead, or remove the section. Nothing in the file was applied");
     } else {
       problem(pair.first.Mark(), "unknown section " + key + "; the known sections are tenants and nodes");

@@ -128,10 +128,9 @@ TEST(ClusterFile, RefusesWhatNoCallCanChange) {
 }
 
 TEST(ClusterFileRefuses, EachMistakeWithItsLine) {
-  EXPECT_EQ(
-      refusal("pools:\n  - name: a100\n"),
-      "c.yaml:1: this version's engine has no pools; label nodes instead, or remove the section. Nothing "
-      "in the file was applied");
+  EXPECT_EQ(refusal("pools:\n  - name: a100\n"),
+            "c.yaml:1: this version does not support pools; label nodes instead, or remove the section. "
+            "Nothing in the file was applied");
   EXPECT_EQ(refusal("tenants:\n  - name: a\n    max_gpu: 3\n"),
             "c.yaml:3: tenant a: this version has no `max_gpu`; did you mean max_gpus?");
   EXPECT_EQ(refusal("tenants:\n  - name: a\n    max_gpus: -1\n"),

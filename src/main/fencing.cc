@@ -102,8 +102,8 @@ void Fencing::run() {
                  {"silent_nodes", static_cast<int64_t>(targets_.size())},
                  {"nodes", static_cast<int64_t>(nodes_)},
                  {"why",
-                  "more than half of the nodes are silent: the scheduler may be cut off; look at its "
-                  "network, or confirm nodes dead by hand"}});
+                  "more than half of the nodes are silent, so the scheduler itself may be disconnected; "
+                  "check its network, or declare nodes dead by hand (gpu-cli node confirm-dead NODE)"}});
     } else {
       lock.unlock();
       off = fence(target);
@@ -128,10 +128,10 @@ bool Fencing::fence(const Target& target) {
     return true;
   }
   const bool killed = ran.exit_code < 0 && (stopping_ || now() - began >= options_.timeout);
-  const std::string why =
-      killed ? (stopping_ ? "the scheduler stops" : "it took longer than scheduler.fence_timeout_seconds")
-      : ran.exit_code < 0 ? "it could not be run, or was ended by a signal"
-                          : "exit status " + std::to_string(ran.exit_code);
+  const std::string why = killed              ? (stopping_ ? "the scheduler is stopping"
+                                                           : "it took longer than scheduler.fence_timeout_seconds")
+                          : ran.exit_code < 0 ? "it could not be run, or was killed by a signal"
+                                              : "exit status " + std::to_string(ran.exit_code);
   log_event(LogLevel::kError, "scheduler", "fencing_failed", {},
             {{"node", target.name},
              {"why", why},

@@ -95,7 +95,7 @@ void PreemptWebhooks::queue(const std::string& url, bool of_job, const Note& not
     }
   }
   log_event(LogLevel::kWarning, "scheduler", "webhook_dropped", {.id = JobId{note.job}},
-            {{"why", "too many wait to be told"}});
+            {{"why", "too many notifications are waiting"}});
 }
 
 void PreemptWebhooks::run() {

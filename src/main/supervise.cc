@@ -84,7 +84,7 @@ EndsOnSignal::EndsOnSignal() {
     int taken = -1;
     while (taken < 0) taken = sigwaitinfo(&set, nullptr);
     if (taken == SIGRTMIN) return;  // Over without one.
-    std::fprintf(stderr, "gpu-scheduler: ended by signal %d\n", taken);
+    std::fprintf(stderr, "gpu-scheduler: killed by signal %d\n", taken);
     std::_Exit(128 + taken);
   });
 }
@@ -116,7 +116,8 @@ void warn_of_keys_without_effect(const LoadedConfig& config) {
   const std::string keys = keys_without_effect(config);
   if (keys.empty()) return;
   log_event(LogLevel::kWarning, "scheduler", "config_without_effect", {},
-            {{"keys", keys}, {"message", "these keys of the configuration do nothing; they may stay or go"}});
+            {{"keys", keys},
+             {"message", "these keys of the configuration have no effect; they may be kept or removed"}});
 }
 
 std::string Reloader::reload(Service& service) {

@@ -11,17 +11,17 @@ constexpr std::string_view kHead =
     R"(<!-- Made from the commands' grammars in src/cli: `GPUSCHED_WRITE_REFERENCE=1 build/tests/cli_test`. -->
 # The command line: gpu-cli
 
-`gpu-cli` speaks HTTP to a scheduler. It needs no configuration file.
+`gpu-cli` communicates with a scheduler over HTTP. It needs no configuration file.
 
 ```
-gpu-cli submit --gpus 1 --wait -- nvidia-smi     # run something, wait for it, exit as it exits
+gpu-cli submit --gpus 1 --wait -- nvidia-smi     # run a command, wait for it, exit with its code
 gpu-cli submit --gpus 2 --time 2h --script train.sh
 gpu-cli logs -f job-12                           # its output, while it runs
 gpu-cli explain job-13                           # why it waits
 gpu-cli list --state running
 ```
 
-Options stand before or behind the command's name. Short ones may be joined (`-it`), values may follow a blank or an equals
+Options may precede or follow the command's name. Short ones may be joined (`-it`), values may follow a space or an equals
 sign. SIZE is `512M`, `8G` or `1.5T`, by powers of 1024; a bare number is in MB. SPAN is `90s`, `45m`, `2h`, `1d` or a
 sum such as `1h30m`.
 

@@ -58,7 +58,7 @@ Trouble trouble_of(const Error& error, const std::string& url) {
     case ErrorCode::kTimeout:
       return {.exit_code = kExitUnexpected,
               .sentence = "the scheduler at " + url +
-                          " did not answer in time; try again, or raise --request-timeout",
+                          " did not answer in time; try again, or increase --request-timeout",
               .code = "timeout",
               .passing = true};
     case ErrorCode::kOutcomeUnknown:
@@ -78,7 +78,7 @@ Trouble refusal_of(const HttpAnswer& answer, const Json& json) {
   Trouble trouble{.exit_code = kExitRefused, .sentence = json["error"].text(), .code = json["code"].text()};
   if (trouble.sentence.empty()) {
     trouble.sentence = "the server answered with HTTP status " + std::to_string(answer.status) +
-                       ", and not as a scheduler does; check --api-url";
+                       ", but not in the format of a scheduler; check --api-url";
     trouble.exit_code = kExitUnexpected;
   }
   if (trouble.code.empty()) trouble.code = "http_" + std::to_string(answer.status);
@@ -196,7 +196,7 @@ Reply Session::perform(HttpRequest request, const HttpOnData* on_data, const Htt
       reply.trouble->sentence = with_tenant_names(*this, reply.trouble->sentence);
   } else if (!reply.json.is_object()) {
     reply.trouble =
-        Trouble{.sentence = "what answers at " + client_.url() + " is not a scheduler; check --api-url",
+        Trouble{.sentence = "the server at " + client_.url() + " is not a scheduler; check --api-url",
                 .code = "bad_answer"};
   }
   return reply;

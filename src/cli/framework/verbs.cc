@@ -13,7 +13,7 @@ constexpr std::string_view kOther = "Other";
 
 constexpr std::array kVerbs = {
     VerbDefinition{"submit", kJobs, "Submit a job", define_submit},
-    VerbDefinition{"run", kJobs, "Run a command in a new job, here: with its output or a terminal",
+    VerbDefinition{"run", kJobs, "Run a command in a new job, with its output or a terminal here",
                    define_run},
     VerbDefinition{"plan", kJobs, "Predict the outcome of a submission, without submitting", define_plan},
     VerbDefinition{"list", kJobs, "List jobs, newest first", define_list},
@@ -24,7 +24,7 @@ constexpr std::array kVerbs = {
     VerbDefinition{"hold", kJobs, "Hold pending jobs: they do not start until released", define_hold},
     VerbDefinition{"release", kJobs, "Release held jobs", define_release},
     VerbDefinition{"requeue", kJobs, "Stop running jobs and put them back into the queue", define_requeue},
-    VerbDefinition{"history", kJobs, "Tell what happened to a job, and who asked for what", define_history},
+    VerbDefinition{"history", kJobs, "Show what happened to a job, and who requested it", define_history},
     VerbDefinition{"explain", kJobs, "Explain why a job waits, and what would let it start", define_explain},
     VerbDefinition{"logs", kJobs, "Print a job's output", define_logs},
     VerbDefinition{"attach", kJobs, "Follow a running job's output until it ends", define_attach},
@@ -67,7 +67,7 @@ constexpr std::array kVerbs = {
     VerbDefinition{"reservation cancel", kCluster, "Cancel a reservation", define_reservation_cancel},
 
     VerbDefinition{"tenant create", kTenants, "Create a tenant", define_tenant_create},
-    VerbDefinition{"create-tenant", kTenants, "Create a tenant, as existing scripts do",
+    VerbDefinition{"create-tenant", kTenants, "Create a tenant, in the form that existing scripts use",
                    define_create_tenant},
     VerbDefinition{"tenant list", kTenants, "List the tenants", define_tenant_list},
     VerbDefinition{"tenant get", kTenants, "Show a tenant", define_tenant_get},
@@ -83,7 +83,7 @@ constexpr std::array kVerbs = {
                    .offline = true},
     VerbDefinition{.path = "context list",
                    .group = kOther,
-                   .summary = "List contexts: schedulers that have a name",
+                   .summary = "List contexts: named schedulers",
                    .define = define_context_list,
                    .offline = true},
     VerbDefinition{.path = "context set",

@@ -25,7 +25,7 @@ inline constexpr std::array kExitCodeTexts = {
     NamedText{"5",
               "No usable answer: the connection broke, or the server is not a scheduler. The request may or "
               "may not have been carried out."},
-    NamedText{"6", "Timed out: the time given by `--timeout` ran out first."},
+    NamedText{"6", "Timed out: the time given by `--timeout` expired first."},
     NamedText{"7",
               "The output could not be written, for example to a full disk. The request may have been "
               "carried out."},

@@ -168,11 +168,10 @@ Result<std::vector<std::string>> named_jobs(const std::vector<std::string>& word
 
 int cancel_jobs(Session& session, const CancelOptions& cancel) {
   if (cancel.jobs.empty() && !cancel.chooses()) {
-    return session.fail(
-        kExitUsage,
-        "no job was named; give ids such as job-12, or choose with --me, --user, --state, --name, "
-        "--label or --all",
-        "usage");
+    return session.fail(kExitUsage,
+                        "no job was named; give ids such as job-12, or select jobs with --me, --user, "
+                        "--state, --name, --label or --all",
+                        "usage");
   }
   if (!cancel.jobs.empty() && cancel.chooses()) {
     return session.fail(kExitUsage, "give either ids or --user, --state, --name, --label and --all; not both",
@@ -204,15 +203,17 @@ Action define_cancel(Grammar& grammar) {
   grammar.option("-l,--label", "K[=V]", &cancel->labels,
                  "Jobs with this label; may be repeated, all must match");
   grammar.flag("--all", cancel->all, "All jobs that have not ended and that you may see");
-  grammar.flag("-y,--yes", cancel->yes, "Do not ask before cancelling what these options choose");
+  grammar.flag("-y,--yes", cancel->yes,
+               "Do not ask for confirmation before cancelling the jobs that these options select");
   grammar.details(
-      "A job that waits is cancelled at once. One that runs \"is being stopped\": it gets SIGTERM, then "
-      "SIGKILL, and has ended when `gpu-cli wait` says so. An array takes its elements along.");
+      "A waiting job is cancelled at once. A running one \"is being stopped\": it gets SIGTERM, then "
+      "SIGKILL, and has ended when `gpu-cli wait` says so. Cancelling an array cancels its elements.");
   grammar.details(
-      "Without ids the options choose the jobs; several options must all match. On a terminal it asks first, "
-      "elsewhere it needs `--yes`. Continues after a refusal; the exit code is that of the last one.");
+      "Without ids the options select the jobs; several options must all match. On a terminal gpu-cli asks "
+      "for confirmation, elsewhere it needs `--yes`. Continues after a refusal; the exit code is that of the "
+      "last one.");
   grammar.example("gpu-cli cancel job-12 'job-46[10-20]'", "a job, and eleven elements of an array");
-  grammar.example("gpu-cli cancel --user ada --state pending", "what ada has waiting, after a question");
+  grammar.example("gpu-cli cancel --user ada --state pending", "ada's waiting jobs, after confirmation");
   return [cancel](Session& session) { return cancel_jobs(session, *cancel); };
 }
 

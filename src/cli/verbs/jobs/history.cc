@@ -39,7 +39,7 @@ int show_history(Session& session, const std::string& job) {
                line["event"].text(), line["message"].text()});
     const int64_t dropped = i == 0 ? reply.json["dropped"].integer() : 0;
     if (dropped > 0)
-      table.add({"...", "", "", "", std::to_string(dropped) + " older events are kept no longer"});
+      table.add({"...", "", "", "", std::to_string(dropped) + " older events are no longer kept"});
   }
   io.out(table.render(io.line_width(), colored(session.options(), io)));
   return kExitOk;
@@ -49,11 +49,10 @@ int show_history(Session& session, const std::string& job) {
 
 Action define_history(Grammar& grammar) {
   const auto job = std::make_shared<std::string>();
-  grammar.argument("JOB", job.get(), "Job to tell about").completes(Complete::kJob);
+  grammar.argument("JOB", job.get(), "Job id").completes(Complete::kJob);
   grammar.details(
-      "Tells when the job was submitted, placed, started and ended, on which node, why each attempt ended, "
-      "and "
-      "who asked to cancel, hold, release, requeue or change it. Who asked is what the client calls itself; "
+      "Shows when the job was submitted, placed, started and ended, on which node, why each attempt ended, "
+      "and who requested to cancel, hold, release, requeue or change it. That name is given by the client; "
       "the scheduler does not check it. The newest 64 events of a job are kept.");
   return [job](Session& session) { return show_history(session, *job); };
 }

@@ -38,7 +38,7 @@ void tell_skipped(const LogChoice& choice, int64_t bytes) {
 
 Trouble no_pieces() {
   return {.sentence =
-              "the answer is in a format that this gpu-cli does not understand; use the gpu-cli of the "
+              "the answer has a format that this gpu-cli does not understand; use a gpu-cli of the "
               "scheduler's version",
           .code = "bad_answer"};
 }
@@ -190,7 +190,7 @@ std::vector<JobOutput::Stream> JobOutput::streams() {
   }
   if (choice_.follow && members - first > kMembersFollowed) {
     session_.io().err("gpu-cli: " + job_ + " has " + std::to_string(members) + " members; the first " +
-                      std::to_string(kMembersFollowed) + " are followed, the others with --member\n");
+                      std::to_string(kMembersFollowed) + " are followed; use --member for the others\n");
     members = first + kMembersFollowed;
   }
   std::vector<Stream> all;

@@ -230,8 +230,8 @@ Result<std::string> user_filter(const Session& session, const std::string& user,
   // Without a credential nobody has a name there.
   if (!session.has_token()) {
     return bad(
-        "the scheduler does not know who calls without a token; give one with --token-file, or choose by "
-        "--name or --label");
+        "the scheduler cannot identify callers without a token; give one with --token-file, or select jobs "
+        "with --name or --label");
   }
   const std::string login = session.io().login_name ? session.io().login_name() : "";
   return login.empty() ? Result<std::string>(bad("you have no login name; use --user")) : login;
@@ -254,9 +254,9 @@ Result<std::vector<std::string>> expand_elements(const std::string& text) {
   if (bracket == std::string::npos || !text.ends_with(']')) return std::vector<std::string>{text};
   const std::string id = text.substr(0, bracket);
   const std::string inside = text.substr(bracket + 1, text.size() - bracket - 2);
-  const Error bad{
-      .code = ErrorCode::kInvalidArgument,
-      .message = text + ": \"" + inside + "\" are no indexes of elements; write them as 3, 10-20 or 1,5-7"};
+  const Error bad{.code = ErrorCode::kInvalidArgument,
+                  .message = text + ": \"" + inside +
+                             "\" is not a list of element indexes; write it as 3, 10-20 or 1,5-7"};
   std::vector<std::string> elements;
   for (const std::string& part : comma_list(inside)) {
     const size_t dash = part.find('-');

@@ -169,7 +169,7 @@ Cell peak_memory_cell(const Json& job, std::string_view field, Time) {
   const bool of_member = !job["members"].items().empty();
   if (of_process)
     return text + (of_member ? ", by the largest process of a member" : ", by its largest process");
-  return of_member ? text + ", by the member with most" : text;
+  return of_member ? text + ", by the member with the most" : text;
 }
 
 /// "3m12s (48 % of 4 CPUs for 1m40s)": how many of its CPUs it kept busy. Members of a gang differ in how
@@ -191,7 +191,7 @@ Cell unknown_members_cell(const Json& job, std::string_view, Time) {
   const int64_t unknown = job["usage"]["members_unknown"].integer();
   if (unknown == 0) return "";
   return std::to_string(unknown) + (unknown == 1 ? " member, whose node" : " members, whose nodes") +
-         " told nothing";
+         " reported nothing";
 }
 
 Cell script_cell(const Json& job, std::string_view field, Time) {

@@ -82,7 +82,7 @@ Action define_logs(Grammar& grammar) {
   grammar.option("--grep", "TEXT", &logs->grep, "Only lines that contain TEXT, filtered on the node");
   grammar.flag("-t,--timestamps", logs->timestamps,
                "Prefix each line with its time, accurate to about two seconds");
-  grammar.option("--attempt", "N", &logs->attempt, "Of this attempt alone, 1 for the first; else the latest")
+  grammar.option("--attempt", "N", &logs->attempt, "Only this attempt, 1 for the first (default: the latest)")
       .range(1, 1'000'000'000);
   grammar
       .option("--member", "N", &logs->member,
@@ -90,7 +90,7 @@ Action define_logs(Grammar& grammar) {
       .range(0, limits::kMembersMax);
   grammar.details(
       "The job's standard output goes to this command's standard output, its standard error to this "
-      "command's standard error: `2>errors` parts them, `2>&1 | less` pages both. Without -f, standard "
+      "command's standard error: `2>errors` separates them, `2>&1 | less` pages both. Without -f, standard "
       "output comes first. If the job could not be started, or waits, standard error says why.");
   grammar.example("gpu-cli logs -f job-12", "follow a job until it ends");
   grammar.example("gpu-cli logs --tail 20 job-12", "the last lines");

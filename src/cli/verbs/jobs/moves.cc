@@ -110,7 +110,7 @@ int show_moves(Session& session, const MovesOptions& options) {
     io.out(printable("nothing for " + one["job_id"].text() + ": " + one["message"].text()) + "\n");
   }
   if (moves["stopped_early"].boolean())
-    io.out("the search was stopped before its end: there may be more or cheaper proposals\n");
+    io.out("the search was stopped early: there may be more or cheaper proposals\n");
   if (!moves["proposals"].items().empty())
     io.out("to carry one out: gpu-cli move apply PROPOSAL --reason WHY\n");
   return kExitOk;
@@ -135,7 +135,7 @@ int apply_moves(Session& session, const MovesOptions& options) {
         move["job_id"].text() + " continues on " + place_text(move["to_node"].text(), move["to_gpus"]) + "; ";
   }
   text += proposal["job_id"].text() + " starts on " +
-          place_text(proposal["node_name"].text(), proposal["gpus"]) + " when they have left";
+          place_text(proposal["node_name"].text(), proposal["gpus"]) + " when these jobs have left";
   session.io().out(printable(text) + "\n");
   return kExitOk;
 }

@@ -27,7 +27,7 @@ TEST(Moves, ThatAreCarriedOutEndWithTheEndOfALine) {
   };
   const Ran ran = run_against(applied, {"move", "apply", "move-1"});
   EXPECT_EQ(ran.exit_code, kExitOk) << ran.err;
-  EXPECT_EQ(ran.out, "job-1 continues on n2[1]; job-9 starts on n1[0] when they have left\n");
+  EXPECT_EQ(ran.out, "job-1 continues on n2[1]; job-9 starts on n1[0] when these jobs have left\n");
 }
 
 }  // namespace

@@ -72,8 +72,9 @@ TEST(Logs, OfAJobThatCouldNotStartSayWhy) {
   EXPECT_EQ(ran.exit_code, kExitOk);
   EXPECT_EQ(ran.out, "");
   EXPECT_EQ(ran.err, "gpu-cli: job-3 failed: its command could not be started: no such user: bob\n");
-  EXPECT_EQ(logs_of_silent(R"({"state":"pending","message":"wants 2 GPUs on one node; none is free"})").err,
-            "gpu-cli: job-3 waits: it wants 2 GPUs on one node; none is free\n");
+  EXPECT_EQ(
+      logs_of_silent(R"({"state":"pending","message":"requests 2 GPUs on one node; none is free"})").err,
+      "gpu-cli: job-3 waits: it requests 2 GPUs on one node; none is free\n");
   // What ran and wrote nothing, and what was filtered away, are no failed starts.
   EXPECT_EQ(logs_of_silent(R"({"state":"failed","final":true,"cause":"exited","message":"m"})").err, "");
   EXPECT_EQ(logs_of_silent(failed, {"--grep", "x"}).err, "");
@@ -110,7 +111,7 @@ TEST(WaitSentence, HasTheJobAsItsSubject) {
   const auto of = [](const std::string& state, const std::string& message) {
     return wait_sentence("job-3", parsed(R"({"state":")" + state + R"(","message":")" + message + "\"}"));
   };
-  EXPECT_EQ(of("pending", "wants 2 GPUs"), "job-3 waits: it wants 2 GPUs");
+  EXPECT_EQ(of("pending", "requests 2 GPUs"), "job-3 waits: it requests 2 GPUs");
   EXPECT_EQ(of("pending", "no node is registered"), "job-3 waits: no node is registered");
   EXPECT_EQ(of("pending", "is held"), "job-3 is held");
   EXPECT_EQ(of("scheduled", "is being started on n1"), "job-3 is being started on n1");
@@ -130,10 +131,10 @@ TEST(WaitNotice, SpeaksAfterTwoSecondsAndWhenTheReasonChanges) {
     notice.look(parsed(R"({"state":"pending","reason":")" + reason + R"(","message":")" + message + "\"}"));
     return said;
   };
-  EXPECT_EQ(look("gpus_busy", "wants 2 GPUs; 0 are free", seconds(0)), "");
-  EXPECT_EQ(look("gpus_busy", "wants 2 GPUs; 0 are free", seconds(2)),
-            "gpu-cli: job-3 waits: it wants 2 GPUs; 0 are free\n");
-  EXPECT_EQ(look("gpus_busy", "wants 2 GPUs; 1 is free", seconds(2)), "");
+  EXPECT_EQ(look("gpus_busy", "requests 2 GPUs; 0 are free", seconds(0)), "");
+  EXPECT_EQ(look("gpus_busy", "requests 2 GPUs; 0 are free", seconds(2)),
+            "gpu-cli: job-3 waits: it requests 2 GPUs; 0 are free\n");
+  EXPECT_EQ(look("gpus_busy", "requests 2 GPUs; 1 is free", seconds(2)), "");
   EXPECT_EQ(look("quota", "tenant t uses 4 of its 4 GPUs", seconds(2)),
             "gpu-cli: job-3 waits: tenant t uses 4 of its 4 GPUs\n");
   // Of the same reason new numbers are told from time to time.
@@ -205,9 +206,8 @@ TEST(Getting, ShowsWhatTheJobUsed) {
   EXPECT_EQ(
       shown(R"({"peak_memory_bytes":1,"peak_memory_of":"largest_process","cpu_ms":50,"members_unknown":2})",
             R"("members":[{"node_name":"n1"},{"node_name":"n2"}],)"),
-      "Peak memory:   1M of 4G requested, by the largest process of a member\n"
-      "CPU time:      0.05s\n"
-      "Not measured:  2 members, whose nodes told nothing\n");
+      "Peak memory:   1M of 4G requested, by the largest process of a member\nCPU time:      0.05s\nNot "
+      "measured:  2 members, whose nodes reported nothing\n");
 }
 
 TEST(EndSentence, IsTheJobsOwn) {

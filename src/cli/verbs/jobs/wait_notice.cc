@@ -22,7 +22,7 @@ std::string wait_sentence(const std::string& job, const Json& record) {
   for (const std::string_view verb : {"is ", "was ", "waits "}) {
     if (message.starts_with(verb)) return job + " " + message;
   }
-  const bool of_it = message.starts_with("wants ") || message.starts_with("must ");
+  const bool of_it = message.starts_with("requests ") || message.starts_with("requires ");
   return job + (of_it ? " waits: it " : " waits: ") + message;
 }
 

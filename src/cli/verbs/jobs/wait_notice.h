@@ -31,7 +31,7 @@ class WaitNotice {
   std::string said_;  ///< The last sentence; empty: nothing was said of this wait.
 };
 
-/// "job-12 waits: it wants 2 GPUs ...", or empty for a job that does not wait.
+/// "job-12 waits: it requests 2 GPUs ...", or empty for a job that does not wait.
 std::string wait_sentence(const std::string& job, const Json& record);
 
 }  // namespace gpusched::cli

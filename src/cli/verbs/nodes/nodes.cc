@@ -360,7 +360,7 @@ int wait_drained(Session& session, std::vector<std::string> nodes, const std::st
     }
     if (node)
       progress.show(nodes.front() + ": " + std::to_string(node.json["attempts"].integer()) +
-                    " attempts continue");
+                    (node.json["attempts"].integer() == 1 ? " attempt continues" : " attempts continue"));
     session.io().pause(kLook);
   }
   return kExitOk;

@@ -18,8 +18,10 @@ int set_pause(Session& session, bool paused, const std::string& reason) {
   const int64_t running = reply.json["running_jobs"].integer();
   const int64_t waiting = reply.json["pending_jobs"].integer();
   session.io().out(paused ? "no job is started until `gpu-cli resume`; " + std::to_string(running) +
-                                " running jobs continue, new ones are accepted and wait\n"
-                          : "jobs start again; " + std::to_string(waiting) + " wait\n");
+                                (running == 1 ? " running job continues" : " running jobs continue") +
+                                ", new ones are accepted and wait\n"
+                          : "jobs start again; " + std::to_string(waiting) +
+                                (waiting == 1 ? " job waits\n" : " jobs wait\n"));
   return kExitOk;
 }
 
@@ -29,10 +31,9 @@ Action define_pause(Grammar& grammar) {
   const auto reason = std::make_shared<std::string>();
   grammar.option("--reason", "TEXT", reason.get(), "Reason, shown by `gpu-cli status`");
   grammar.details(
-      "Stops all starts in the whole cluster. Running jobs continue and end as ever, submissions are "
-      "accepted "
-      "and wait. It lasts over restarts of the scheduler, until `gpu-cli resume`. To keep work away from "
-      "single nodes use `gpu-cli node drain`.");
+      "Stops all starts in the whole cluster. Running jobs continue and end as usual; submissions are "
+      "accepted and wait. The pause persists across restarts of the scheduler, until `gpu-cli resume`. To "
+      "keep jobs away from single nodes, use `gpu-cli node drain`.");
   return [reason](Session& session) { return set_pause(session, true, *reason); };
 }
 

@@ -142,12 +142,12 @@ int NodeReboot::overdue(Step step, const Json& node) {
   }
   if (step == Step::kWaitBoot) {
     return fail(
-        "it has not come back in time; check its console, then repeat this command, or give the node up "
-        "with: gpu-cli node confirm-dead " +
+        "it has not come back in time; check its console and repeat this command, or declare it dead with: "
+        "gpu-cli node confirm-dead " +
             name_,
         "waited_in_vain");
   }
-  return fail("it came back and its checks do not pass: " + node["state_reason"].text() +
+  return fail("it came back, but its checks do not pass: " + node["state_reason"].text() +
                   "; repair it, then run: gpu-cli node resume " + name_,
               "waited_in_vain");
 }

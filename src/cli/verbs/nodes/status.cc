@@ -52,10 +52,12 @@ void look_at_contact(const Json& node, Time now, Findings& findings) {
                          .what = "was declared dead; it returns when its agent reports",
                          .next = "gpu-cli node remove " + name + "   (if it is gone for good)"});
   }
-  if (attempts > 0) what += "; nobody knows whether its " + jobs_text(attempts) + " still run";
+  if (attempts > 0)
+    what +=
+        "; it is unknown whether its " + jobs_text(attempts) + (attempts == 1 ? " still runs" : " still run");
   findings.add({.subject = "node " + name,
                 .what = what,
-                .next = "gpu-cli node confirm-dead " + name + "   (only if it is off for certain)",
+                .next = "gpu-cli node confirm-dead " + name + "   (only if it is certainly off)",
                 .style = Style::kBad});
 }
 
@@ -91,7 +93,7 @@ void look_at_device(const std::string& node, std::size_t index, const Json& devi
         {.subject = subject,
          .what = with_reason("is quarantined", device["quarantined_by"].text(),
                              reason.empty() ? device["detail"].text() : reason),
-         .next = "gpu-cli device release " + node + " " + std::to_string(index) + "   (when it is well)",
+         .next = "gpu-cli device release " + node + " " + std::to_string(index) + "   (when it works again)",
          .style = Style::kBad});
   }
   if (condition != "ok") {
@@ -118,7 +120,7 @@ void look_at_jobs(const Json& jobs, Findings& findings) {
     const bool failing = job["reason"].text() == "held" && job["attempts"].integer() > 0;
     const bool never = never_starts(job);
     if (!failing && !never) continue;
-    Kind& kind = kinds[failing ? "held after failed starts" : "waiting for what no node has"];
+    Kind& kind = kinds[failing ? "held after failed starts" : "waiting for resources that no node has"];
     if (kind.count++ == 0)
       kind = {.count = 1, .first = job["job_id"].text(), .message = job["message"].text()};
   }
@@ -192,10 +194,10 @@ StatusText status_text(Session& session, int width, bool color) {
   record.add("Jobs", number("running_jobs") + " running, " + number("pending_jobs") + " waiting, " +
                          number("total_jobs") + " in all");
   if (!sums["paused_since"].text().empty()) {
-    record.add("Paused", Cell(with_reason("no job is started since " +
+    record.add("Paused", Cell(with_reason("no job has been started since " +
                                               format_rfc3339(parse_rfc3339(sums["paused_since"].text())),
                                           sums["paused_by"].text(), sums["pause_reason"].text()) +
-                                  "; go on with: gpu-cli resume",
+                                  "; to resume: gpu-cli resume",
                               Style::kWarning));
   }
   return {.trouble = {}, .text = record.render(width, color) + text_of(findings.all(), color)};
@@ -217,7 +219,8 @@ Action define_status(Grammar& grammar) {
   grammar.details(
       "Counts nodes, GPUs and jobs, then lists what is wrong, each with the command to type next: silent, "
       "drained and suspect nodes; faulty, hot and quarantined GPUs, and those that are not released; a full "
-      "disk and a journal in trouble; of the newest 1000 waiting jobs those that no node can start.");
+      "disk and problems of the journal; and, of the newest 1000 waiting jobs, those that no node can "
+      "start.");
   return [](Session& session) { return show_status(session); };
 }
 

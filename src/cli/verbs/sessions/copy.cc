@@ -169,10 +169,10 @@ int copy_out(Session& session, const CopyOptions& options, const std::optional<P
   if (file != nullptr && file->failed())
     return session.fail(kExitUnexpected, file->trouble(), "cannot_write");
   if (!reply && begun) {
-    return session.fail(
-        kExitUnexpected,
-        "the copy was cut short: the file shrank, or the node or the scheduler went away; try again",
-        "broken_off");
+    return session.fail(kExitUnexpected,
+                        "the copy is incomplete: the file became shorter, or the connection to the node or "
+                        "the scheduler was lost; try again",
+                        "broken_off");
   }
   if (!reply) return session.fail(*reply.trouble);
   if (file != nullptr && !file->keep()) return session.fail(kExitUnexpected, file->trouble(), "cannot_write");
@@ -210,8 +210,8 @@ int copy_in(Session& session, const CopyOptions& options, const Place& target) {
   if (!from_stdin && !S_ISREG(facts.st_mode)) {
     ::close(file);
     return session.fail(kExitUsage,
-                        options.source + " is no regular file; of a folder use: tar -c " + options.source +
-                            " | gpu-cli exec " + target.job + " -i tar -x",
+                        options.source + " is not a regular file; to copy a folder: tar -c " +
+                            options.source + " | gpu-cli exec " + target.job + " -i tar -x",
                         "usage");
   }
   char mode[8] = "644";
@@ -263,8 +263,8 @@ Action define_copy(Grammar& grammar) {
       "its node still keeps. The file is read as the job's user. A relative path cannot leave the working "
       "directory; folders, pipes and devices are not copied.");
   grammar.details(
-      "Into a running job the file is written in a session, as by gpu-cli exec: as the job's user, of any "
-      "size, and it appears under its name when it is whole. Containers are not entered.");
+      "Into a running job the file is written in a session, as by gpu-cli exec: as the job's user, with any "
+      "size, and it appears under its name when it is complete. Files cannot be copied into containers.");
   grammar.example("gpu-cli cp job-12:results.csv .", "to this folder");
   grammar.example("gpu-cli cp data.tar job-12:", "into the job's working directory");
   grammar.example("gpu-cli cp job-12:log/metrics.json - | jq .loss", "to a pipe");

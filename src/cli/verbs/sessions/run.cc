@@ -304,21 +304,21 @@ Action define_run(Grammar& grammar) {
   grammar.flag("-t,--tty", run->terminal, "Give the command a terminal, and standard input; one node");
   grammar.takes_bare_command(run->submit.command, "Command and its arguments, run without a shell");
   grammar.details(
-      "Submits a job, says why it waits, shows its output here as it comes, and exits with its exit code. "
-      "Takes the options of gpu-cli submit, except that -t is not --time. A job without --time gets a limit "
-      "of 12 hours.");
+      "Submits a job, says why it waits, shows its output as it appears, and exits with its exit code. "
+      "Accepts the options of gpu-cli submit, except that -t is not --time. A job without --time gets a "
+      "limit of 12 hours.");
   grammar.details(
-      "The job ends with this command: Ctrl-C, SIGTERM, a closed terminal or output that nobody reads cancel "
+      "The job ends with this command: Ctrl-C, SIGTERM, a closed terminal or a closed output pipe cancels "
       "it. Ctrl-\\ leaves it running, and says how to attach again. If gpu-cli is killed by SIGKILL, the job "
       "continues until it ends or reaches its time limit.");
   grammar.details(
       "With -t, or -i, the command is a session in the job, as of gpu-cli exec, and the job ends with the "
-      "session, however that ends: also two minutes after a start to which gpu-cli did not come. Ctrl-P "
-      "Ctrl-Q, or ~. at the start of a line, detaches, leaves both running and says how to return. A restart "
-      "of the scheduler or of the agent ends the session, and so the job: run what must survive it without "
-      "-i and -t.");
+      "session, however that ends: also two minutes after its start if gpu-cli has not connected by then. "
+      "Ctrl-P Ctrl-Q, or ~. at the start of a line, detaches, leaves both running and says how to return. A "
+      "restart of the scheduler or of the agent ends the session, and with it the job: run without -i and -t "
+      "what must survive such a restart.");
   grammar.example("gpu-cli run -it --gpus 1 --time 1h bash", "a shell with a GPU");
-  grammar.example("gpu-cli run --gpus 4 ./train.sh --epochs 3", "see the output of a job, as it comes");
+  grammar.example("gpu-cli run --gpus 4 ./train.sh --epochs 3", "see the output of a job as it appears");
   grammar.example("gpu-cli run -i python3 - < analyse.py", "a program from standard input");
   return [run, &grammar](Session& session) { return run_job(session, *run, grammar); };
 }

@@ -18,7 +18,7 @@ std::string estimate_text(const Json& estimate, Time now) {
   const std::string most = moment_text(estimate["p90"], now);
   const std::string later = moment_text(estimate["later_than"], now);
   if (half.empty()) {
-    if (estimate["stuck"].boolean()) return "never, as far as can be predicted: an operator has to act";
+    if (estimate["stuck"].boolean()) return "never, as far as can be predicted; an operator has to act";
     return later.empty() ? "not known" : "later than " + later;
   }
   if (estimate["p50"].text() == estimate["p90"].text()) return half;
@@ -32,7 +32,7 @@ namespace {
 std::string latest_text(const Json& estimate, Time now) {
   const std::string latest = moment_text(estimate["at_latest"], now);
   if (latest.empty() || estimate["p50"].text() == estimate["at_latest"].text()) return "";
-  return latest + ", if every job takes all of its time";
+  return latest + ", if every job uses its full time limit";
 }
 
 }  // namespace

@@ -19,9 +19,8 @@ TEST(Submitting, WarnsOfAJobThatNoNodeCouldRun) {
           if (request.target == "/api/v1/jobs") return submitted(request);
           if (request.target == "/api/v1/jobs:plan") {
             return Reply{.status = 422,
-                         .body =
-                             R"({"error":"no registered node could ever run this job; lower the request",)"
-                             R"("code":"infeasible"})"};
+                         .body = R"({"error":"no registered node can ever run this job; lower the request",)"
+                                 R"("code":"infeasible"})"};
           }
           return Reply{.body =
                            std::string(R"({"state":"pending","message":"no","reason":")") + reason + "\"}"};
@@ -29,10 +28,9 @@ TEST(Submitting, WarnsOfAJobThatNoNodeCouldRun) {
         {"submit", "--gpus", "99", "--", "true"}, &seen);
     EXPECT_EQ(ran.exit_code, kExitOk);
     EXPECT_EQ(ran.out, "job-7\n");
-    EXPECT_EQ(
-        ran.err,
-        "gpu-cli: warning: job-7: no registered node could ever run this job; it waits until one can; to "
-        "end it: gpu-cli cancel job-7\n");
+    EXPECT_EQ(ran.err,
+              "gpu-cli: warning: job-7: no registered node can ever run this job; it waits until one can; to "
+              "end it: gpu-cli cancel job-7\n");
     const Json asked = *Json::parse(posts(seen).at(1).body);
     EXPECT_TRUE(asked["require_feasible"].boolean());
     EXPECT_EQ(asked["gpu_count"].integer(), 99);

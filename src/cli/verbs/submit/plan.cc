@@ -94,9 +94,9 @@ Action define_plan(Grammar& grammar) {
   declare_submit_options(grammar, *submit);
   declare_submission(grammar, *submit);
   grammar.details(
-      "Takes the options of `gpu-cli submit` and submits nothing: the scheduler runs its own planner forward "
-      "on a copy of its state, with likely run times. What submit would refuse is refused with the same "
-      "error. The answer holds for this moment: jobs submitted meanwhile may come first.");
+      "Accepts the options of `gpu-cli submit` and submits nothing: the scheduler runs its own planner "
+      "forward on a copy of its state, with likely run times. What submit would refuse is refused with the "
+      "same error. The answer is valid for this moment only: jobs submitted later may start first.");
   grammar.details(
       "`Now with` lists the smallest changes to the request that would let the job start at once, the "
       "cheapest first. With `--tenant-id` only jobs of that tenant are named.");

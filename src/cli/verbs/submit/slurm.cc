@@ -52,7 +52,7 @@ struct SlurmOption {
 
 Result<Words> read_time(const std::string& value) {
   const std::optional<int64_t> limit = slurm_seconds(value);
-  if (!limit) return bad("\"" + value + "\" is no time of sbatch; write --time=2:00:00");
+  if (!limit) return bad("\"" + value + "\" is not a time that sbatch accepts; write --time=2:00:00");
   return *limit == 0 ? Words{} : Words{"--time", std::to_string(*limit) + "s"};
 }
 
@@ -77,7 +77,7 @@ Result<Words> read_tasks(const std::string& value) {
 Result<Words> read_path(const char* ours, const std::string& value) {
   const std::string_view unknown = unknown_file_pattern(value);
   if (unknown.empty()) return Words{ours, value};
-  return bad("\"" + std::string(unknown) + "\" is not known here; there are %j %A %a %x %N %u %t");
+  return bad("\"" + std::string(unknown) + "\" is not known here; the placeholders are %j %A %a %x %N %u %t");
 }
 Result<Words> read_output(const std::string& value) { return read_path("--output", value); }
 Result<Words> read_error(const std::string& value) { return read_path("--error", value); }
@@ -104,7 +104,7 @@ Result<Words> read_dependency(const std::string& value) {
         std::ranges::find(kKinds, words.front(), [](const auto& one) { return one.first; });
     if (kind == std::end(kKinds) || words.size() < 2) {
       return bad("\"" + part +
-                 "\" has no equal; write #GPU --after ok:JOB (completed), any:JOB (ended) or start:JOB "
+                 "\" has no equivalent; write #GPU --after ok:JOB (completed), any:JOB (ended) or start:JOB "
                  "(started), all of which must hold");
     }
     std::string jobs;
@@ -120,17 +120,17 @@ Result<Words> read_dependency(const std::string& value) {
 
 Result<Words> read_partition(const std::string& value) {
   if (value.find(',') != std::string::npos)
-    return bad("one of several partitions cannot be asked for; write #GPU --node-label partition=NAME");
+    return bad("one of several partitions cannot be requested; write #GPU --node-label partition=NAME");
   return Words{"--node-label", "partition=" + value};
 }
 
 Result<Words> read_exclusive(const std::string& value) {
   if (value.empty()) return Words{"--exclusive"};
-  return bad("\"" + value + "\" cannot be chosen; write #GPU --exclusive for whole nodes");
+  return bad("\"" + value + "\" is not available here; write #GPU --exclusive for whole nodes");
 }
 
 Result<Words> read_export(const std::string& value) {
-  if (value == "NIL") return bad("NIL has no equal; write #GPU --export NONE");
+  if (value == "NIL") return bad("NIL has no equivalent; write #GPU --export NONE");
   return Words{"--export", value};
 }
 
@@ -185,9 +185,8 @@ constexpr SlurmOption kOptions[] = {
     {.name = "mail-user", .read = read_mail},
     {.name = "no-requeue",
      .takes = Takes::kNothing,
-     .instead =
-         "a job of a lost node is retried in any case; remove the line, and write #GPU --preemption-mode "
-         "cancel for one that shall not come back when it is preempted"},
+     .instead = "a job of a lost node is retried in any case; remove the line, and write #GPU "
+                "--preemption-mode cancel for a job that must not be requeued when it is preempted"},
     {.name = "qos", .letter = 'q', .instead = "write #GPU --priority low, medium or high"},
     {.name = "priority", .instead = "write #GPU --priority low, medium, high or a number (500 is medium)"},
     {.name = "nice", .takes = Takes::kMaybeValue, .instead = "write #GPU --priority low"},
@@ -288,16 +287,16 @@ Result<Unit> SlurmRequest::take(const Words& words, const std::string& place) {
     const std::string& word = words[at];
     const bool is_long = word.starts_with("--");
     if (!word.starts_with('-') || word.size() < 2)
-      return bad(place + "\"" + word +
-                 "\" in a #SBATCH line is no option; write #GPU lines with the options of "
-                 "gpu-cli submit");
+      return bad(
+          place + "\"" + word +
+          "\" in a #SBATCH line is not an option; write #GPU lines with the options of gpu-cli submit");
     const std::size_t equals = is_long ? word.find('=') : 2;
     const std::string name = word.substr(0, equals);
     const SlurmOption* const option = find_option(name);
     if (option == nullptr) {
       return bad(no_equal(place, name,
-                          "it has no equal here; remove the line, or write a #GPU line with what you need "
-                          "(gpu-cli submit --help)"));
+                          "it has no equivalent here; remove the line, or write a #GPU line with what you "
+                          "need (gpu-cli submit --help)"));
     }
     std::optional<std::string> value;
     if (is_long && equals != std::string::npos) value = word.substr(equals + 1);
@@ -391,7 +390,7 @@ std::string slurm_hint(const std::string& name, const std::string& value) {
       value.empty() && option->takes == Takes::kValue ? Result<Unit>(bad("")) : request.take(given, "");
   if (taken) {
     const Result<Words> ours = request.words({});
-    if (!ours || ours->empty()) return "leave it out: it has nothing to do here";
+    if (!ours || ours->empty()) return "leave it out: it has no effect here";
     std::string line;
     for (const std::string& word : *ours) line += (line.empty() ? "" : " ") + word;
     return "write: " + line;

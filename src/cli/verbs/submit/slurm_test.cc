@@ -136,7 +136,7 @@ TEST(SlurmHints, AreLinesToCopy) {
   EXPECT_EQ(slurm_hint("--dependency", "afterok:12"), "write: --after ok:job-12");
   EXPECT_EQ(slurm_hint("--partition", "gpu"), "write: --node-label partition=gpu");
   EXPECT_EQ(slurm_hint("-p", "gpu"), "write: --node-label partition=gpu");
-  EXPECT_EQ(slurm_hint("--ntasks", "1"), "leave it out: it has nothing to do here");
+  EXPECT_EQ(slurm_hint("--ntasks", "1"), "leave it out: it has no effect here");
   EXPECT_EQ(slurm_hint("--qos", "high"), "write --priority low, medium or high");
   EXPECT_EQ(slurm_hint("--gpu", "2"), "");
 }

@@ -156,24 +156,23 @@ Action define_submit(Grammar& grammar) {
       "merged. The script is sent with the job and may have at most 128 KiB. It is run by `/bin/sh`, or by "
       "the shell, Python, Perl or Ruby that its first line names (`#!/bin/bash`).");
   grammar.details(
-      "`#SBATCH` lines are read too: an option that means the same here counts, any other is refused with "
-      "what "
-      "to write instead. `#GPU` lines take precedence.");
+      "`#SBATCH` lines are read too: an option with the same meaning here applies, any other is refused with "
+      "what to write instead. `#GPU` lines take precedence.");
   grammar.details(
-      "The job's environment has PATH, HOME, USER, LANG, TMPDIR and what `--env` and `--export` name, "
-      "nothing else of this shell; the variables about GPUs are always set by the node. Relative paths are "
-      "made absolute here, and refer to the node's file system.");
+      "The job's environment has PATH, HOME, USER, LANG, TMPDIR and the variables that `--env` and "
+      "`--export` name, nothing else of this shell; the variables about GPUs are always set by the node. "
+      "Relative paths are made absolute here, and refer to the node's file system.");
   grammar.details(
-      "In the paths of --output, --error and --input the node replaces %j by the job's id, %A by the array's "
-      "name, %a by the index in the array, %x by the job's name, %t by the member, %u by the user, %N by the "
-      "node's name, and %% by a percent sign.");
+      "In the paths of --output, --error and --input the node replaces %j with the job's id, %A with the "
+      "array's id, %a with the index in the array, %x with the job's name, %t with the member, %u with the "
+      "user, %N with the node's name, and %% with a percent sign.");
   grammar.details(
-      "A submission survives a restart of the scheduler: while nobody answers it is repeated under the same "
-      "key for up to 60 s, so that one job comes of it, and standard error says so. `--no-retry` fails at "
-      "once instead; exit code 5 then means that the job may have been submitted.");
+      "A submission survives a restart of the scheduler: while there is no answer, it is repeated under the "
+      "same key for up to 60 s, so that only one job is created, and standard error says so. With "
+      "`--no-retry` it fails at once instead; exit code 5 then means that the job may have been submitted.");
   grammar.details(
-      "A job that no registered node could ever run waits for one that can, and standard error says so at "
-      "once; `--require-feasible` refuses it instead.");
+      "A job that no registered node can ever run waits for one that can, and standard error says so at "
+      "once; with `--require-feasible` it is refused instead.");
   grammar.details(
       "SIZE is 512M, 8G or 1.5T, in powers of 1024; a plain number is in MB. SPAN is 90s, 45m, 2h, 1d or a "
       "sum such as 1h30m; 2:00:00 and 1-12:00:00 are understood too. WHEN is +2h, 18:30, \"tomorrow 10:00\" "

@@ -207,8 +207,9 @@ void declare_waiting(Grammar& grammar, SubmitOptions& submit) {
       .common();
   grammar.option("--timeout", "SPAN", &submit.timeout,
                  "With --wait: stop waiting after this long, with exit code 6; the job continues");
-  grammar.flag("--no-retry", submit.no_retry,
-               "Fail at once when the scheduler is away, rather than repeat the submission for a minute");
+  grammar.flag(
+      "--no-retry", submit.no_retry,
+      "Fail at once if the scheduler does not answer, rather than repeat the submission for a minute");
 }
 
 }  // namespace

@@ -234,7 +234,7 @@ void Bundle::add_manifest() {
                      "Left out: tokens, passwords, values of jobs' variables except those of CUDA, NCCL and "
                      "the like, and what follows such names in texts.\n"
                      "The findings of the doctors and the configuration are those of the machine on which "
-                     "the bundle was made.\n";
+                     "the bundle was created.\n";
   for (const ArchiveFile& file : files_)
     text += file.name + "  " + std::to_string(file.data.size()) + " bytes\n";
   files_.insert(files_.begin(), {"manifest.txt", text + redacted_text(notes_, token_)});

@@ -409,8 +409,8 @@ Action define_create_tenant(Grammar& grammar) {
   grammar.option("--name", "NAME", &tenant->name, "Name").must();
   add_fields(grammar, *tenant, kOptions);
   grammar.details(
-      "For existing scripts; `gpu-cli tenant create` has more options. A name may repeat: each call creates "
-      "another tenant, and from then on they are told apart by their ids.");
+      "For existing scripts; `gpu-cli tenant create` has more options. A name may be used repeatedly: each "
+      "call creates another tenant, and from then on their ids distinguish them.");
   return [tenant](Session& session) { return create_repeated_tenant(session, *tenant); };
 }
 
