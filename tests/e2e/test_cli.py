@@ -231,7 +231,7 @@ def test_the_node_names_the_files_of_jobs(cluster, tmp_path):
     assert (tmp_path / "%a").exists()
     refused = cluster.cli("submit", "-o", "%q.out", "--", "true", cwd=tmp_path)
     assert refused.returncode != 0
-    assert '--output has "%q", which stands for nothing' in refused.stderr
+    assert '--output has "%q", which is not a known placeholder' in refused.stderr
 
 
 def into_a_full_disk(world, *words):

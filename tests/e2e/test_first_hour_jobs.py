@@ -61,7 +61,7 @@ def test_logs_of_a_gang_are_marked_by_member(world):
 # What can never run.
 
 
-NEVER = "no registered node could ever run this job (node n1 comes nearest: it has 4 of the 99 GPUs)"
+NEVER = "no registered node can ever run this job (node n1 is the closest match: it has 4 of the 99 GPUs)"
 
 
 @pytest.mark.parametrize("words", [["submit"], ["submit", "--hold"], ["submit", "--array", "0-9"], ["submit", "--begin", "+1h"]])
@@ -95,7 +95,7 @@ def test_waiting_says_why_and_that_it_started(world, words):
         command = [*words, world.api().submit(["no-such-command"], gpu_count=4)]
     with world.cli_start(*command) as waiter:
         said = read_until(waiter.stderr, "waits:")
-        assert "it wants 4 GPUs" in said.splitlines()[-1], said
+        assert "it requests 4 GPUs" in said.splitlines()[-1], said
         world.api().cancel(first)
         _, err = waiter.communicate(timeout=PATIENCE_S)
         assert waiter.returncode == 127

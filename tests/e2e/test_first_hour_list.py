@@ -201,7 +201,7 @@ def test_elements_are_cancelled_by_their_indexes(alone):
     assert shown(alone, "cancel", f"{array}[10-12,20]").splitlines() == [
         f"{array}[{index}] cancelled" for index in (10, 11, 12, 20)]
     assert f"{array}[0-29]  26 wait, 4 cancelled" in shown(alone, "list", "--columns", "id,where")
-    assert "are no indexes" in alone.cli("cancel", f"{array}[a-b]", expected=2).stderr
+    assert "is not a list of element indexes" in alone.cli("cancel", f"{array}[a-b]", expected=2).stderr
 
 
 def test_each_refusal_names_its_job(alone):

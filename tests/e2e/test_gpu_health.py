@@ -81,7 +81,7 @@ def test_a_job_that_dies_of_its_gpu_is_tried_elsewhere_and_pays_nothing(cluster)
     wait_until("the fault is shown", lambda: fault_of(api, index) == "drain")
     gate.touch()
     shown = wait_until("it waits again", lambda: api.job(job) if api.job(job)["state"] == "pending" else None)
-    assert "GPU that was at fault" in shown["message"] and "xid 79" in shown["message"]
+    assert "GPU had a fault" in shown["message"] and "xid 79" in shown["message"]
     assert "exited with 7" in shown["message"]
     other.start()
     shown = api.wait_for(job, "failed")  # There its own failure counts, and it may not be tried again.
@@ -237,6 +237,6 @@ def test_a_share_over_its_memory_is_warned_about_or_ended_by_policy(new_world, e
     else:
         shown = api.wait_for(job)
         assert shown["state"] == "failed" and shown["reason"] == "over_limit"
-        assert "2000 MB more of its GPU's memory than its share" in shown["message"]
+        assert "2000 MB more GPU memory than its share" in shown["message"]
     agent.set_gpus({})
     api.wait_for(job)

@@ -100,7 +100,7 @@ def test_a_gpu_that_somebody_else_fills_is_given_to_nobody(world):
     api, agent = world.api(), world.agents()[0]
     set_driver(agent, {index: {"memory_used_mb": 79000} for index in range(3)})
     wait_until("they are unhealthy", lambda: [gpu["detail"] for gpu in node_of(api)["devices"]].count(
-        "77 GB of its memory are used and no job has it, by nobody that the driver shows; see fuser -v /dev/nvidia*")
+        "77 GB of its memory are in use although no job has it, by no process that the driver shows; see fuser -v /dev/nvidia*")
         == 3)
     waits = api.submit("exit 0", gpu_count=2)
     runs = api.submit("echo $CUDA_VISIBLE_DEVICES", gpu_count=1)
@@ -133,7 +133,7 @@ def test_a_driver_that_hangs_is_said_and_the_agent_goes_on(new_world):
     running_pid(api, job_id)
     set_driver(agent, hang=True)
     wait_until("the driver's silence is told",
-               lambda: "has not answered for 30 s" in node_of(api)["devices"][0]["detail"])
+               lambda: "has not responded for 30 s" in node_of(api)["devices"][0]["detail"])
     open_gate(world, "gate")
     assert api.wait_for(job_id)["exit_code"] == 6
     set_driver(agent)
@@ -256,7 +256,7 @@ def test_an_agent_stays_with_its_cluster(new_world):
         gpu for gpu in node_of(api)["devices"] if gpu["state"] == "quarantined"] if len([
             gpu for gpu in node_of(api)["devices"] if gpu["state"] == "quarantined"]) == 2 else None)
     assert pid in processes()
-    assert "gpu-cli device release ends that job" in left[0]["detail"]
+    assert "gpu-cli device release stops that job" in left[0]["detail"]
     assert api.wait_for(api.submit("exit 0", gpu_count=2))["state"] == "completed"
     index = [gpu["uuid"] for gpu in node_of(api)["devices"]].index(left[0]["uuid"])
     world.cli("device", "release", "n1", str(index), expected=0)

@@ -30,5 +30,5 @@ def test_what_is_too_large_or_long_is_refused_with_what_to_do(busy):
     for fields in ({"gpu_count": 5, "max_runtime_seconds": 60}, {"gpu_count": 1}):
         refused = busy.api().post("/jobs", {"script": "true", "interactive": True, **fields}, 422)
         assert refused["code"] == "not_interactive"
-        assert "submit it as a job that waits" in refused["error"]
+        assert "submit it as an ordinary job" in refused["error"]
     busy.api().cancel(busy.first)

@@ -96,7 +96,7 @@ def test_a_proposal_that_no_longer_holds_is_refused(world):
     api.wait_for(big)
     status, refused, _ = api.call("POST", "/v1/moves", {"id": proposal["id"]})
     assert (status, refused["code"]) == (409, "move_stale")
-    assert "ask for moves again" in refused["error"]
+    assert "request new proposals" in refused["error"]
     for small, _ in world.small:
         assert api.job(small)["state"] == "running"
 
@@ -108,7 +108,7 @@ def test_where_no_move_helps_it_says_why(world):
     big = waiting_big(api)
     shown = moves(api, job_id=big)
     assert shown["proposals"] == []
-    assert "6 GPUs that would do are free, but" in shown["message"]
+    assert "6 suitable GPUs are free, but" in shown["message"]
     assert "is not preemptible" in shown["message"]
 
 
@@ -133,7 +133,7 @@ def test_the_command_line_shows_and_carries_out(world):
     api.wait_for(big, ("running",))
     assert "because" in api.call("GET", f"/v1/jobs/{big}")[1]["moved"]
     stale = world.cli("move", "apply", proposal["id"])
-    assert stale.returncode != 0 and "ask for moves again" in stale.stderr
+    assert stale.returncode != 0 and "request new proposals" in stale.stderr
 
 
 def test_switched_off_it_answers_so(new_world):

@@ -178,7 +178,7 @@ def test_when_hardware_fails(site):
 def test_troubleshoot(site):
     site.start()
     printed = run_page(site, "troubleshoot")
-    assert "1 of 1 online" in printed[0] and "cancelling was requested by" in printed[0]
+    assert "1 of 1 online" in printed[0] and "cancellation was requested by" in printed[0]
     assert "no job is started until" in printed[1] and "jobs start again" in printed[1]
     assert "no registered node has 8 GPUs" in printed[2]
     assert "the disk is on fire" in printed[3]

@@ -31,7 +31,7 @@ def test_a_timeline_tells_every_attempt_and_who_asked_for_what(world):
     assert lines[0]["node_name"] == "n1" and lines[5]["attempt"] == 2
     assert lines[2]["by"] == ASKS and lines[7]["by"] == "127.0.0.1"
     shown = world.cli("history", job_id, expected=0).stdout
-    assert f"another attempt was requested by {ASKS}" in shown and "placed on node n1" in shown
+    assert f"requeue was requested by {ASKS}" in shown and "placed on node n1" in shown
     # It is part of what is durable, and the log has it too.
     world.scheduler.restart()
     assert history_of(world, job_id) == lines
@@ -46,15 +46,15 @@ def test_a_pause_starts_nothing_and_lasts_over_a_restart(world):
     runs = api.submit("sleep 1000", gpu_count=1)
     api.wait_for(runs, "running")
     said = world.cli("pause", "--reason", "a switch is replaced", expected=0).stdout
-    assert said == "no job is started until `gpu-cli resume`; 1 running jobs continue, new ones are accepted and wait\n"
+    assert said == "no job is started until `gpu-cli resume`; 1 running job continues, new ones are accepted and wait\n"
     waits = api.submit("true", gpu_count=1)
     world.scheduler.restart()
     wait_until("the agent is back", lambda: api.job(runs)["node_name"] == "n1")
     job = wait_until("why it waits is known", lambda: (job := api.job(waits))["reason"] == "paused" and job)
-    assert job["message"] == (f"no job is started at present: the cluster is paused by {ASKS} (a switch is replaced); "
-                              "it goes on with: gpu-cli resume")
+    assert job["message"] == (f"no jobs are started while the cluster is paused by {ASKS} (a switch is replaced); "
+                              "to resume: gpu-cli resume")
     status = world.cli("status", expected=0).stdout
-    assert f"by {ASKS}: a switch is replaced; go on with: gpu-cli resume" in status
+    assert f"by {ASKS}: a switch is replaced; to resume: gpu-cli resume" in status
     assert api.job(runs)["state"] == "running"
     world.cli("resume", expected=0)
     api.wait_for(waits)
@@ -79,12 +79,12 @@ def test_status_names_what_is_wrong_and_what_to_type(new_world):
         found for found in world.cli_json("status")["problems"] if "has not reported" in found["problem"]]
         and world.cli_json("status")["problems"])
     told = {found["subject"]: found for found in problems}
-    assert "nobody knows whether its 1 job still run" in told[f"node {node}"]["problem"]
+    assert "it is unknown whether its 1 job still runs" in told[f"node {node}"]["problem"]
     assert told[f"node {node}"]["next"].startswith(f"gpu-cli node confirm-dead {node}")
     assert "new memory" in told[f"node {other}"]["problem"]
     assert told[f"node {other}"]["next"] == f"gpu-cli node resume {other}"
     assert "makes noises" in told[f"GPU 3 of {node}"]["problem"]
-    assert "waiting for what no node has" in told["1 job"]["problem"]
+    assert "waiting for resources that no node has" in told["1 job"]["problem"]
     # The job of a silent node says so itself.
     message = wait_until("the job says so", lambda: "has not reported since" in (text := api.job(job_id)["message"])
                          and text)
@@ -98,7 +98,7 @@ def test_a_job_that_no_start_can_mend_is_held_with_its_reason(world):
     job_id = api.submit("true", gpu_count=1, user="nobody-of-this-name")
     job = wait_until("it is held", lambda: (job := api.job(job_id))["reason"] == "held" and job, 60)
     assert job["state"] == "pending" and job["attempts"] == 3
-    assert "this node knows no user 'nobody-of-this-name'" in job["message"]
+    assert "this node has no user 'nobody-of-this-name'" in job["message"]
     assert f"gpu-cli release {job_id}" in job["message"]
     assert [line["event"] for line in history_of(world, job_id)][-1] == "held"
     found = [one for one in world.cli_json("status")["problems"] if "held after failed starts" in one["problem"]]

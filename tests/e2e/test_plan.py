@@ -201,8 +201,8 @@ def test_a_guarantee_that_is_not_used_is_named_to_whom_may_see_its_owner(world):
         return [change["flags"] for change in answer.get("changes", []) if change["kind"] == "idle_guarantee"]
 
     wait_until("it is offered", offered)
-    assert offered() == ["2 GPUs of the guarantee of tenant lab, which it does not use"]
-    assert offered("?tenant_id=asks") == ["2 GPUs of a guarantee that its owner does not use"]
+    assert offered() == ["2 GPUs of the guarantee of tenant lab, which is unused"]
+    assert offered("?tenant_id=asks") == ["2 GPUs of an unused guarantee"]
     assert "tenant lab" in world.cli("explain", job, expected=0).stdout
     # Lent for real, it starts.
     api.call("PUT", "/api/v1/tenants/lab", {"guaranteed_gpus": 0})

@@ -23,7 +23,7 @@ def test_labels_choose_the_node_and_a_new_one_lets_a_job_start(world):
     waits = api.submit(["true"], node_labels=["disk=fast"])
     wait_until("no node is labeled so", lambda: api.explain(waits)["reason"] == "no_labels")
     said = api.explain(waits)
-    assert "with disk=fast" in said["message"] and "comes nearest: it has no label disk=fast" in said["message"]
+    assert "with disk=fast" in said["message"] and "is the closest match: it has no label disk=fast" in said["message"]
     assert "NodeLabeled" in said["lifted_by"]
     world.cli("node", "label", "us", "disk=fast", expected=0)
     assert api.wait_for(waits)["node_name"] == "us"
@@ -42,7 +42,7 @@ def test_a_job_has_its_node_for_itself(world):
     fifth = api.submit(["true"], gpu_count=1)
     second = api.submit(["true"], exclusive=True)
     wait_until("the rest waits", lambda: api.explain(second)["reason"] == "nodes_taken")
-    assert "each of the 2 nodes that could run it is in use" in api.explain(second)["message"]
+    assert "none of the 2 matching nodes is empty" in api.explain(second)["message"]
     assert api.job(fifth)["state"] == "pending"
     gate.touch()
     for job in (fifth, second):
@@ -112,13 +112,13 @@ def test_spread_and_contiguous_lie_as_asked(world):
 
 
 @pytest.mark.parametrize("fields, said", [
-    ({"node_labels": ["zone=eu"], "without_labels": ["zone"]}, "required of the node and forbidden to it"),
-    ({"gpu_count": 2, "gpu_ids": ["0"]}, "give as many ids as GPUs"),
-    ({"gpu_count": 1, "gpu_layout": "spread"}, "a layout is of two GPUs or more"),
-    ({"gpu_count": 1, "gpu_bandwidth_gbs": 10}, "a bandwidth is between two GPUs or more"),
-    ({"gpu_milli": 500, "exclusive": True}, "no node of its own"),
+    ({"node_labels": ["zone=eu"], "without_labels": ["zone"]}, "both required and excluded"),
+    ({"gpu_count": 2, "gpu_ids": ["0"]}, "give one id for each GPU"),
+    ({"gpu_count": 1, "gpu_layout": "spread"}, "a layout needs two or more GPUs"),
+    ({"gpu_count": 1, "gpu_bandwidth_gbs": 10}, "a minimum bandwidth needs two or more GPUs"),
+    ({"gpu_milli": 500, "exclusive": True}, "an exclusive node"),
     ({"gpu_count": 2, "gpu_ids": ["0", "0"]}, "a GPU id is given twice"),
-    ({"mig_profile": "1g.10gb", "gpu_count": 2}, "a slice is of one GPU"),
+    ({"mig_profile": "1g.10gb", "gpu_count": 2}, "a MIG slice is a part of one GPU"),
     ({"mig_profile": "9g.90gb"}, "no GPU has a MIG profile"),
     ({"mig_profile": "1g.10gb", "gpu_model": "A30"}, "its profiles are 4g.24gb"),
 ])
@@ -134,7 +134,7 @@ def test_what_no_node_could_ever_meet_is_refused_on_request_naming_the_nearest(w
     status, body, _ = world.api().call("POST", "/api/v1/jobs", {
         "command": ["true"], "gpu_count": 8, "node_labels": ["zone=us"], "require_feasible": True})
     assert status == 422 and "infeasible" in str(body)
-    assert "node n1 comes nearest: it has no label zone=us, and it has 4 of the 8 GPUs" in str(body)
+    assert "node n1 is the closest match: it has no label zone=us, and it has 4 of the 8 GPUs" in str(body)
 
 
 def test_the_command_line_and_script_lines_ask_for_it_and_show_it(world):
@@ -146,4 +146,4 @@ def test_the_command_line_and_script_lines_ask_for_it_and_show_it(world):
     for word in ("contiguous", "zone=eu", "Exclusive"):
         assert word in shown, shown
     done = world.cli("submit", "--gpus", "1", "--node-label", "a=b", "--without-label", "a", "--", "true")
-    assert done.returncode != 0 and "forbidden to it" in done.stderr
+    assert done.returncode != 0 and "both required and excluded" in done.stderr

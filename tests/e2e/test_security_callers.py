@@ -54,7 +54,7 @@ def test_nobody_submits_as_another_user(rooted, users):
         if status == 201:
             api.wait_for(answer["job_id"])
         assert status == 403, f"ran as {api.output(answer['job_id'])}"
-        assert answer["field"] == "user" and "whom a job runs as" in answer["error"]
+        assert answer["field"] == "user" and "set the user of a job" in answer["error"]
     refused(api.call("POST", "/v1/jobs", {"spec": {"command": ["id"], "user": victim}}))
     refused(api.call("POST", "/v1/jobs", {"jobs": [{"spec": {"command": ["id"], "user": victim}}]}))
     refused(api.call("POST", "/v1/jobs:plan", {"spec": {"command": ["id"], "user": victim}}))
@@ -200,7 +200,7 @@ def test_how_far_before_others_a_caller_without_a_credential_goes(world, new_wor
     for field, value in (("priority_tier", "high"), ("priority_tier", 501), ("fair_share_weight", 1.5)):
         status, answer, _ = api.call("POST", "/api/v1/tenants", {"name": "greedy", field: value})
         assert (status, answer["code"], answer["field"]) == (403, "permission_denied", field), answer
-        assert "leave it out or lower it, or send the shared token" in answer["error"]
+        assert "remove or lower it, or send the shared token" in answer["error"]
     tenant = api.post("/tenants", {"name": "humble", "priority_tier": "low", "fair_share_weight": 0.5}, 201)["id"]
     assert api.call("PUT", f"/api/v1/tenants/{tenant}", {"priority_tier": "critical"})[0] == 403
     status, answer, _ = api.call("POST", "/api/v1/jobs", {"script": "true", "priority": 501})

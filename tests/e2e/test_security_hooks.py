@@ -39,7 +39,7 @@ def test_a_hook_that_a_user_can_replace_is_not_run(hooked, kind):
     hook = hook_of(folder / "hook", mark)  # The file is root's; its folder is not.
     agent = world.add_agent("n1", arguments=[f"--{kind}", str(hook), "--check-every-s", "1"])
     agent.launch()
-    sentence = f"the hook {hook} is not run as root, since others can change what it does: {folder} belongs to user"
+    sentence = f"the hook {hook} is not run as root, because other users can change what it does: {folder} belongs to user"
     wait_until("the node says why it takes no work", lambda: sentence in world.cli("nodes", "--json").stdout)
     job = world.api().submit("true")
     doctor = subprocess.run([program("gpu-agent"), "doctor", "--data-dir", str(world.folder / "none"), f"--{kind}",

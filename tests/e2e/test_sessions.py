@@ -190,10 +190,10 @@ def test_one_can_leave_a_session_and_come_back(world, screen, keys):
     again.type("echo it is $COLOR\r")
     again.wait_for("it is teal")
     # Nobody else can take it from us.
-    assert "somebody is at this session" in world.cli("exec", job, "--session", number, "-i", expected=4).stderr
+    assert "the session is in use" in world.cli("exec", job, "--session", number, "-i", expected=4).stderr
     again.type("exit 4\r")
     assert again.wait_end() == 4
-    assert "no session of this number" in world.cli("exec", job, "--session", number, expected=4).stderr
+    assert "no session with this number" in world.cli("exec", job, "--session", number, expected=4).stderr
 
 
 def test_a_left_session_waits_with_its_output(world, screen):
@@ -418,7 +418,7 @@ def test_cp_refuses_what_is_no_small_file(new_world, tmp_path):
         assert not target.exists()
 
     for path in ("../secret", "out-link", "absolute-link", "folder/../../secret", "proc-link", "device-link"):
-        refused(path, "leads out of the job's working directory")
+        refused(path, "leads outside the job's working directory")
     refused("loop", "link")
     refused("folder", "is a folder")
     refused(".", "is a folder")

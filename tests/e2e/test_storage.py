@@ -69,7 +69,7 @@ def test_an_unfinished_write_is_cut_with_a_line_and_nothing_acknowledged_is_lost
     assert copy.journal("verify", str(copy.data_dir)).returncode == 0
     copy.start()
     assert listed(copy) == sorted(world.acknowledged)
-    wait_until("the log says so", lambda: "cut a torn tail" in copy.log_text())  # Written by a thread of its own.
+    wait_until("the log says so", lambda: "removed an unfinished write" in copy.log_text())  # Written by a thread of its own.
     assert path.name in copy.log_text() and str(end) in copy.log_text()
     # It goes on from there.
     copy.api().submit(["true"])
@@ -87,7 +87,7 @@ def test_a_last_write_that_did_not_reach_the_disk_takes_only_itself_away(world, 
         overwrite(path, end - size // 2, bytes(size // 2))
     copy.start()
     assert listed(copy) == sorted(world.acknowledged[:19])
-    wait_until("the log says so", lambda: "cut a torn tail" in copy.log_text())
+    wait_until("the log says so", lambda: "removed an unfinished write" in copy.log_text())
     log = copy.log_text()
     assert path.name in log and str(end - size) in log
     # Whoever was never told repeats, and gets a job; who repeats an older one gets that.
@@ -145,7 +145,7 @@ def test_a_folder_of_a_newer_version_is_refused(world):
     version = copy.data_dir / "journal" / "VERSION"
     version.write_text(version.read_text().replace("gpusched-journal 1", "gpusched-journal 2"))
     log = refused_start(copy)
-    assert f"{version} says format 2, this program knows up to 1: start the newer version" in log
+    assert f"{version} says format 2, but this program supports only up to 1: start the newer version" in log
 
 
 def test_a_damaged_snapshot_is_passed_over(new_world):
