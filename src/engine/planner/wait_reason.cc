@@ -179,13 +179,11 @@ std::string gpus_busy(const WaitReason& reason) {
            none_fitting(reason.nodes_fitting, "has that much of one GPU free",
                         "does not have that much of one GPU free");
   }
-  if (reason.nodes_fitting == 1) {
-    return "requests " + gpus_wanted(part) + "; the only matching node has " +
-           std::to_string(reason.gpus_free_max) + " free";
-  }
-  return "requests " + gpus_wanted(part) + " on one node; none of the " +
-         std::to_string(reason.nodes_fitting) + " matching nodes has more than " +
-         std::to_string(reason.gpus_free_max) + " free";
+  const bool none = reason.gpus_free_max == 0;
+  const std::string free = std::to_string(reason.gpus_free_max) + " free";
+  return "requests " + gpus_wanted(part) + (reason.nodes_fitting == 1 ? "; " : " on one node; ") +
+         none_fitting(reason.nodes_fitting, none ? "has a free GPU" : "has more than " + free,
+                      none ? "has no free GPU" : "has only " + free);
 }
 
 std::string gang_wanted(const WaitReason& reason) {
