@@ -389,7 +389,7 @@ def test_output_files_are_opened_as_the_user_and_appended_to(boxed):
     assert (home / "out").stat().st_uid == 65534
     api = world.api()
     refused = api.submit("true", user="nobody", stdout_path="/root/no")
-    wait_until("it says why", lambda: "cannot open '/root/no' for output as the user" in api.job(refused)["message"])
+    wait_until("it says why", lambda: "cannot open '/root/no' for standard output as the user" in api.job(refused)["message"])
     api.cancel(refused)
 
 

@@ -219,7 +219,7 @@ def test_output_removed_by_the_quota_is_told_with_time_and_reason(new_world):
     assert answer["code"] == "log_removed"
     today = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-")
     assert f"was removed by retention on {today}" in answer["error"]
-    assert "this node keeps 3 MB of output" in answer["error"]
+    assert "this node keeps at most 3 MB of output" in answer["error"]
     shown = world.cli("logs", first)
     assert shown.returncode != 0
     assert "removed by retention on" in shown.stderr

@@ -204,7 +204,7 @@ def test_a_gpu_that_makes_no_slice_is_left_alone_and_the_job_runs_elsewhere(new_
         assert api.wait_for(job)["state"] == "completed"
         assert api.output(job).startswith("MIG-sim-n1-1-")
     gpu = api.gpu("n1", 0)
-    assert gpu["condition"] == "unhealthy" and "cannot be made: Unknown Error" in gpu["detail"]
+    assert gpu["condition"] == "unhealthy" and "cannot be created: Unknown Error" in gpu["detail"]
     assert api.gpu("n1", 1)["condition"] == "ok"
 
 

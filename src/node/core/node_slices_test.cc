@@ -117,7 +117,7 @@ TEST_F(NodeSlices, OneThatCannotBeMadeIsTheDevicesFaultAndBarsIt) {
   node_.sync();
   EXPECT_EQ(node_.last_outcome().cause(), v1::Outcome::DEVICE_FAULT);
   EXPECT_EQ(node_.last_outcome().detail(),
-            "the MIG slice 1g.10gb at slot 5 of GPU-1 cannot be made: Unknown Error");
+            "the MIG slice 1g.10gb at slot 5 of GPU-1 cannot be created: Unknown Error");
   EXPECT_EQ(node_.count(What::kReleased), 1u);  // There is nothing to destroy.
   EXPECT_TRUE(node_.slices.destroyed.empty());
   ASSERT_GE(node_.count(What::kCondition), 1u);
