@@ -124,8 +124,9 @@ Result<FolderLock> FolderLock::take(const std::string& data_folder) {
 FolderLock::FolderLock(FolderLock&& other) noexcept
     : folder_(std::exchange(other.folder_, -1)), file_(std::exchange(other.file_, -1)) {}
 FolderLock::~FolderLock() {
-  if (file_ >= 0) close(file_);
+  // The file is the one that others wait for (flock agent.lock): by then all is free.
   if (folder_ >= 0) close(folder_);
+  if (file_ >= 0) close(file_);
 }
 
 HostLoad ProcMeter::load() {
