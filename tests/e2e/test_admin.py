@@ -74,7 +74,7 @@ def test_what_is_exported_changes_nothing(world):
 
 def test_a_wrong_file_changes_nothing(world):
     for text, sentence in (
-            ("pools:\n  - name: a100\n", "has no pools"),
+            ("pools:\n  - name: a100\n", "does not support pools"),
             (CLUSTER + "    max_gpu: 3\n", "did you mean max_gpus?"),
             (CLUSTER + "  - {name: x, parent: nobody}\n", "which does not exist"),
             ("tenants: [\n", "not valid YAML")):

@@ -141,7 +141,7 @@ def test_supplementary_groups_are_the_users(boxed):
 def test_root_unknown_and_missing_users_are_refused_with_a_sentence(boxed):
     world = boxed("--default-user", "nobody", allow_root_jobs=False)
     is_refused(world, "does not run jobs as 'root', which is root: give another user", user="root")
-    is_refused(world, "knows no user 'no-such-user'", user="no-such-user")
+    is_refused(world, "has no user 'no-such-user'", user="no-such-user")
     assert run(world.api(), "id -un") == "nobody\n"
 
 
