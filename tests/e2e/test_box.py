@@ -354,13 +354,13 @@ def test_by_itself_a_job_has_no_core_dumps_and_all_the_locked_memory_that_there_
 
 
 def test_a_limit_above_the_nodes_is_refused(boxed):
-    is_refused(boxed("--limit", "nofile=900"), "gives at most 900", limits={"nofile": 1000})
+    is_refused(boxed("--limit", "nofile=900"), "allows at most 900", limits={"nofile": 1000})
 
 
 def test_a_limit_that_does_not_exist_is_refused_by_name(boxed):
     world = boxed()
     status, answer, _ = world.api().call("POST", "/api/v1/jobs", {"script": "true", "limits": {"nofil": 900}})
-    assert status == 400 and "nhas a name that is not a resource limit: nofil;" in str(answer), (status, answer)
+    assert status == 400 and "has a name that is not a resource limit: nofil;" in str(answer), (status, answer)
     other = world.add_agent("n2", arguments=["--limit", "nofil=900"])
     other.launch()
     assert other.ended() != 0
