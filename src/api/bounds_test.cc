@@ -128,13 +128,14 @@ TEST_F(Bounds, QuestionsBeyondWhatWaitsAreRefusedWithATimeToComeAgain) {
   };
   constexpr std::size_t kReads = 10 * limits::kReadsWaitingMax;
   for (std::size_t i = 0; i < kReads; ++i)
-    backend.get_job(JobId{1'000}, "", [&](const Answer<JobView>& answer) { count(answer); });
+    backend.get_job(shared_token_caller(), JobId{1'000}, "",
+                    [&](const Answer<JobView>& answer) { count(answer); });
   EXPECT_GE(refused, kReads - limits::kReadsWaitingMax);
   EXPECT_LE(host_->observer().reads_waiting(), limits::kReadsWaitingMax);
   const std::size_t before = refused;
   constexpr std::size_t kScans = 10 * limits::kScansWaitingMax;
   for (std::size_t i = 0; i < kScans; ++i)
-    backend.list_jobs({}, [&](const Answer<JobPage>& answer) { count(answer); });
+    backend.list_jobs(shared_token_caller(), {}, [&](const Answer<JobPage>& answer) { count(answer); });
   EXPECT_GE(refused - before, kScans - limits::kScansWaitingMax);
   EXPECT_LE(host_->observer().scans_waiting(), limits::kScansWaitingMax);
   go.set_value();
@@ -147,7 +148,8 @@ TEST_F(Bounds, QuestionsBeyondWhatWaitsAreRefusedWithATimeToComeAgain) {
   done.get_future().wait();
   // There is room again.
   std::promise<bool> last;
-  backend.get_tenant("default", [&](const Answer<TenantView>& answer) { last.set_value(answer.ok()); });
+  backend.get_tenant(shared_token_caller(), "default",
+                     [&](const Answer<TenantView>& answer) { last.set_value(answer.ok()); });
   EXPECT_TRUE(last.get_future().get());
 }
 
@@ -168,8 +170,7 @@ v1::AgentMessage registration() {
 TEST_F(Bounds, AnAgentIsNotReadFasterThanTheHostDealsWithWhatItSays) {
   HostBackend backend(*host_, {});
   CountingHost counting(*host_);
-  GrpcServer server({.doorkeeper = {.everybody_trusted = true}},
-                    Backends{.trusted = backend, .anonymous = backend}, counting);
+  GrpcServer server({.doorkeeper = {.everybody = shared_token_caller()}}, backend, counting);
   ASSERT_TRUE(server.start().ok());
   const auto channel =
       grpc::CreateChannel("127.0.0.1:" + std::to_string(server.port()), grpc::InsecureChannelCredentials());
@@ -252,8 +253,8 @@ class RawClient {
 
 TEST_F(Bounds, ACallWhoseMessageDoesNotComeIsEnded) {
   HostBackend backend(*host_, {});
-  GrpcServer server({.doorkeeper = {.everybody_trusted = true}, .message_wait = seconds(2)},
-                    Backends{.trusted = backend, .anonymous = backend}, *host_);
+  GrpcServer server({.doorkeeper = {.everybody = shared_token_caller()}, .message_wait = seconds(2)}, backend,
+                    *host_);
   ASSERT_TRUE(server.start().ok());
   RawClient client(server);
   for (const char* const method : {"/gpusched.v1.Scheduler/SubmitJobs", "/gpusched.v1.Scheduler/WatchJob",
@@ -299,8 +300,8 @@ TEST_F(Bounds, ACallWhoseMessageDoesNotComeIsEnded) {
 
 TEST_F(Bounds, ACallThatWaitsForItsMessageDoesNotHoldUpTheEnd) {
   HostBackend backend(*host_, {});
-  GrpcServer server({.doorkeeper = {.everybody_trusted = true}, .shutdown_wait = milliseconds(200)},
-                    Backends{.trusted = backend, .anonymous = backend}, *host_);
+  GrpcServer server({.doorkeeper = {.everybody = shared_token_caller()}, .shutdown_wait = milliseconds(200)},
+                    backend, *host_);
   ASSERT_TRUE(server.start().ok());
   std::vector<std::thread> slow;
   for (const char* const method : {"/gpusched.v1.Scheduler/SubmitJobs", "/gpusched.v1.Scheduler/WatchJob"}) {
@@ -318,7 +319,7 @@ TEST_F(Bounds, WhoCallsTooOftenIsRefusedBeforeItsTokenIsLookedAt) {
   HostBackend backend(*host_, {});
   RateLimit limit(2);
   GrpcServer server({.doorkeeper = {.token = "secret", .token_required = true}, .rate_limit = &limit},
-                    Backends{.trusted = backend, .anonymous = backend}, *host_);
+                    backend, *host_);
   ASSERT_TRUE(server.start().ok());
   RawClient client(server);
   int unauthenticated = 0;

@@ -61,16 +61,16 @@ bool is_taken(const std::string& address, uint16_t port) {
 }  // namespace
 
 struct GrpcServer::Impl {
-  Impl(const GrpcServerOptions& server_options, const Backends& backends, Host& host)
+  Impl(const GrpcServerOptions& server_options, Backend& backend, Host& host)
       : options(server_options),
         thread(
             {.message_wait = options.message_wait, .rate_limit = options.rate_limit, .meter = options.meter}),
-        native(make_native_service(backends, thread, options.doorkeeper)),
-        jobs(make_jobs_service(backends, thread, options.doorkeeper)),
+        native(make_native_service(backend, thread, options.doorkeeper)),
+        jobs(make_jobs_service(backend, thread, options.doorkeeper)),
         nodes(host, thread,
               {.token = options.doorkeeper.token,
                .token_file = options.token_file,
-               .everybody_trusted = options.doorkeeper.everybody_trusted,
+               .everybody_trusted = options.doorkeeper.everybody != nullptr,
                .old_handshake = options.old_agent_handshake,
                .version = options.version}) {}
 
@@ -83,8 +83,8 @@ struct GrpcServer::Impl {
   bool down = false;
 };
 
-GrpcServer::GrpcServer(const GrpcServerOptions& options, const Backends& backends, Host& host)
-    : impl_(std::make_unique<Impl>(options, backends, host)) {}
+GrpcServer::GrpcServer(const GrpcServerOptions& options, Backend& backend, Host& host)
+    : impl_(std::make_unique<Impl>(options, backend, host)) {}
 GrpcServer::~GrpcServer() { shutdown(); }
 
 Result<Unit> GrpcServer::start() {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "api/contract/backend.h"
 #include "api/contract/caller.h"
 #include "api/http/rate_limit.h"
 #include "api/http/request_meter.h"
@@ -30,7 +31,7 @@ struct GrpcServerOptions {
 /// The gRPC port with its three services: the native API, the jobs door, the node protocol.
 class GrpcServer {
  public:
-  GrpcServer(const GrpcServerOptions& options, const Backends& backends, Host& host);
+  GrpcServer(const GrpcServerOptions& options, Backend& backend, Host& host);
   ~GrpcServer();
 
   /// Begins to serve. Once. When the address cannot be listened on: kLocked if somebody else does, kIo

@@ -6,7 +6,6 @@
 #include <mutex>
 #include <thread>
 
-#include "api/backend/anonymous_backend.h"
 #include "api/backend/host_backend.h"
 #include "api/contract/token.h"
 #include "api/doors/jobs/jobs_rest.h"
@@ -42,7 +41,7 @@ class Waiting {
   GrpcServer* grpc_ = nullptr;
 };
 
-/// The REST doors for one kind of caller.
+/// The REST doors.
 struct RestDoors {
   RestDoors(Backend& backend, const ServerOptions& options)
       : rest(backend, options.version, options.token_file),
@@ -76,16 +75,15 @@ struct Server::Impl {
         doorkeeper{.token = options.token,
                    .token_required =
                        options.token_required || options.old_agent_handshake || !is_loopback(options.address),
-                   .everybody_trusted = options.everybody_trusted},
-        backend(host, {.default_priority = options.default_priority,
-                       .gangs = options.gangs,
-                       .preempt_grace_max = options.preempt_grace_max,
-                       .preempt_webhook_hosts = options.preempt_webhook_hosts}),
-        anonymous(backend, backend.open_tenants(),
-                  {.priority_max = std::max(options.default_priority, options.anonymous_tier_max),
-                   .priority_tier_max = options.anonymous_tier_max}),
+                   .everybody = options.everybody},
+        backend(host,
+                {.default_priority = options.default_priority,
+                 .gangs = options.gangs,
+                 .preempt_grace_max = options.preempt_grace_max,
+                 .preempt_webhook_hosts = options.preempt_webhook_hosts,
+                 .anonymous = {.priority_max = std::max(options.default_priority, options.anonymous_tier_max),
+                               .priority_tier_max = options.anonymous_tier_max}}),
         doors{backend, options},
-        anonymous_doors{anonymous, options},
         rate_limit(options.rate_limit_rps),
         gate({.doorkeeper = doorkeeper,
               .token_file = options.token_file,
@@ -96,9 +94,9 @@ struct Server::Impl {
               .reads = &rest_reads,
               .writes = &rest_writes},
              [this](HttpRequest&& request, const RestCallPtr& call) {
-               const bool trusted = call->caller() == Caller::kTrusted;
-               if (trusted && request.path == kMetricsOfApi) return answer_metrics(request, call);
-               (trusted ? doors : anonymous_doors).handle(std::move(request), call);
+               const bool anonymous = call->caller()->kind == access::CallerKind::kAnonymous;
+               if (!anonymous && request.path == kMetricsOfApi) return answer_metrics(request, call);
+               doors.handle(std::move(request), call);
              }),
         metrics_gate(
             {.doorkeeper = doorkeeper, .host_names = options.host_names},
@@ -115,7 +113,7 @@ struct Server::Impl {
     if (request.method != HttpMethod::kGet && request.method != HttpMethod::kHead) {
       return call->fail({ErrorKind::kMethodNotAllowed, "metrics support GET only"});
     }
-    backend.get_metrics([this, call](Answer<MetricsView> answer) {
+    backend.get_metrics(call->caller(), [this, call](Answer<MetricsView> answer) {
       if (!answer) return call->fail(answer.error());
       answer->counters.push_back({.name = "build_info",
                                   .type = "gauge",
@@ -169,7 +167,7 @@ struct Server::Impl {
                                                           .message_wait = options.grpc_message_wait,
                                                           .meter = &grpc_calls,
                                                           .version = options.version},
-                                        Backends{.trusted = backend, .anonymous = anonymous}, host);
+                                        backend, host);
     // Weak: the host calls it for as long as the host lives.
     backend.on_group_done([to = std::weak_ptr(waiting)] {
       if (const std::shared_ptr<Waiting> waiting_now = to.lock()) waiting_now->flush();
@@ -177,7 +175,6 @@ struct Server::Impl {
     // The first request comes when every port is bound: a start that fails has nobody to answer.
     auto http_started = HttpServer::start({}, std::move(listeners), [this](HttpServer& server) {
       doors.attach(server);
-      anonymous_doors.attach(server);
       waiting->set(&server, grpc.get());
       const Result<Unit> listening = grpc->start();
       if (!listening) waiting->set(nullptr, nullptr);
@@ -197,8 +194,7 @@ struct Server::Impl {
   const ServerOptions options;
   const Doorkeeper doorkeeper;
   HostBackend backend;
-  AnonymousBackend anonymous;
-  RestDoors doors, anonymous_doors;
+  RestDoors doors;
   RateLimit rate_limit;  ///< Of REST and gRPC together.
   RequestMeter rest_reads{"rest_read"}, rest_writes{"rest_write"}, grpc_calls{"grpc"};
   std::atomic<int64_t> reloaded_at = 0;  ///< Seconds since 1970; 0: never.

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "api/contract/caller.h"
 #include "base/result.h"
 #include "base/session_limits.h"
 #include "host/host.h"
@@ -35,7 +36,7 @@ struct ServerOptions {
   bool old_agent_handshake = false;     ///< See NodeServiceOptions.
   bool token_required = false;          ///< Also on loopback: there are no anonymous callers.
   std::vector<std::string> host_names;  ///< See RestOptions.
-  bool everybody_trusted = false;       ///< For tests of doors.
+  CallerPtr everybody = nullptr;        ///< For tests of doors: who all callers are.
   std::string version;
 };
 

@@ -14,7 +14,8 @@ namespace {
 /// rules to refuse.
 class Resolver {
  public:
-  Resolver(const State& state, const EditsRequest& request) : state_(state), request_(request) {}
+  Resolver(const State& state, const access::Caller& caller, const EditsRequest& request)
+      : state_(state), caller_(caller), request_(request) {}
 
   std::optional<ApiError> resolve() {
     for (std::size_t i = 0; i < request_.tenants.size(); ++i) {
@@ -49,7 +50,7 @@ class Resolver {
     }
     const Tenant* const known = holders.empty() ? nullptr : state_.find_tenant(holders.front());
     const std::string above = request.parent.value_or("");
-    const Answer<const Tenant*> found = find_tenant(state_, above);
+    const Answer<const Tenant*> found = find_tenant(state_, caller_, above);
     if (!above.empty() && !found && found.error().kind == ErrorKind::kTenantAmbiguous) {
       return ApiError{found.error().kind, found.error().message, "parent_id"};
     }
@@ -92,6 +93,7 @@ class Resolver {
   }
 
   const State& state_;
+  const access::Caller& caller_;
   const EditsRequest& request_;
   std::set<std::string> tenants_, nodes_;
   std::map<std::string, std::size_t> created_;  ///< By name: which edit.
@@ -112,11 +114,13 @@ ApiError refused_edit(const EditsRequest& request, const RefusedEdit& refused) {
 
 }  // namespace
 
-void HostBackend::edit_cluster(EditsRequest request, Done<EditsView> done) {
+void HostBackend::edit_cluster(const CallerPtr& caller, EditsRequest request, Done<EditsView> done) {
+  if (auto refused = refuse(*caller, access::Action::kEditCluster, "change the cluster as a whole"))
+    return done(std::move(*refused));
   if (sheds_read(done)) return;
   const auto kept = std::make_shared<const EditsRequest>(std::move(request));
-  read([this, kept, done](const Observer::View& view) {
-    Resolver resolver(view.state, *kept);
+  read([this, caller, kept, done](const Observer::View& view) {
+    Resolver resolver(view.state, *caller, *kept);
     if (auto problem = resolver.resolve()) return done(std::move(*problem));
     EditsView counts = resolver.counts();
     counts.dry_run = kept->dry_run;

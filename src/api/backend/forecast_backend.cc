@@ -123,19 +123,21 @@ PlanView plan_view(ForecastDesk::Table& table, forecast::World& world, const for
 
 }  // namespace
 
-void HostBackend::explain_job(JobId job, const std::string& tenant, Done<ExplainView> done) {
+void HostBackend::explain_job(const CallerPtr& caller, JobId job, const std::string& tenant,
+                              Done<ExplainView> done) {
   if (sheds_read(done)) return;
-  read([this, job, tenant, done = std::move(done)](const Observer::View& view) {
-    const auto found = find_job(view.state, job, tenant);
+  read([this, caller, job, tenant, done = std::move(done)](const Observer::View& view) {
+    const auto found = find_job(view.state, *caller, access::Action::kDescribeJob, job, tenant);
     if (!found) return done(found.error());
-    ExplainView out = explain(view, **found, Viewer::of(tenant, **found));
+    const Viewer viewer = Viewer::of(caller, tenant, (*found)->tenant);
+    ExplainView out = explain(view, **found, viewer);
     if ((*found)->is_queued() && !view.state.config.pause.on())
       out.evidence = evidence_of(view.reason_of(**found));
     if (out.state != JobState::kPending) return done(std::move(out));
     const JobId array = (*found)->array;
     host_.forecasts().ask(
         view.state.last.sequence, {},
-        [out, array, sees_all = tenant.empty(), done](ForecastDesk::Table& table) mutable {
+        [out, array, sees_all = viewer.sees_all(), done](ForecastDesk::Table& table) mutable {
           const forecast::Forecast& made = table.forecast(array.valid() ? array : out.id);
           const forecast::Estimate* estimate = made.find(out.id);
           if (estimate == nullptr && array.valid()) estimate = made.find(array);
@@ -169,10 +171,11 @@ void HostBackend::plan_for(TenantId tenant, bool sees_all, SubmitJobs command, D
       [done](const Error& error) { done(no_forecast(error)); });
 }
 
-void HostBackend::get_quality(const std::string& tenant, Done<QualityView> done) {
-  if (tenant.empty()) return done(view_of(host_.forecasts().quality()));
+void HostBackend::get_quality(const CallerPtr& caller, const std::string& tenant, Done<QualityView> done) {
+  if (tenant.empty() && may_always(*caller, access::Action::kSeeQuality))
+    return done(view_of(host_.forecasts().quality()));
   with_tenant(
-      tenant,
+      caller, access::Action::kSeeQuality, tenant,
       [this, done](TenantId id) {
         QualityView out = view_of(host_.forecasts().quality());
         const std::string name = tenant_name(id);
@@ -184,7 +187,8 @@ void HostBackend::get_quality(const std::string& tenant, Done<QualityView> done)
       done);
 }
 
-void HostBackend::plan(SubmitRequest request, Done<PlanView> done) {
+void HostBackend::plan(const CallerPtr& caller, SubmitRequest request, Done<PlanView> done) {
+  if (auto refused = limit_jobs(*caller, options_.anonymous, request)) return done(std::move(*refused));
   if (request.jobs.size() != 1) {
     return done(ApiError{ErrorKind::kInvalidArgument, "a plan is for one job; send one request for each job",
                          "jobs"});
@@ -196,11 +200,11 @@ void HostBackend::plan(SubmitRequest request, Done<PlanView> done) {
         {.code = ErrorCode::kInvalidArgument, .message = "the request has a value out of range"}));
   }
   if (const char* const field = unprintable_field(command)) return done(to_api_error(unprintable(field)));
-  // Who names no tenant speaks for all of them.
-  const bool sees_all = request.tenant.empty();
+  // Who names no tenant, and may see all, speaks for all of them.
+  const bool sees_all = request.tenant.empty() && Viewer::of(caller).sees_all();
   const auto kept = std::make_shared<SubmitJobs>(std::move(command));
   with_tenant(
-      request.tenant,
+      caller, access::Action::kPlanJob, request.tenant,
       [this, kept, sees_all, done](TenantId tenant) { plan_for(tenant, sees_all, std::move(*kept), done); },
       done);
 }

@@ -6,13 +6,14 @@
 #include <string>
 #include <string_view>
 
+#include "api/backend/anonymous_limits.h"
 #include "api/backend/change_feed.h"
 #include "api/backend/nameless_jobs.h"
 #include "api/contract/backend.h"
 #include "api/views/flow_views.h"
 #include "api/views/job_counts.h"
-#include "api/views/open_tenants.h"
 #include "api/views/proposed_moves.h"
+#include "api/views/rights.h"
 #include "api/views/viewer.h"
 #include "host/host.h"
 
@@ -26,87 +27,105 @@ struct HostBackendOptions {
   bool gangs = true;                               ///< Jobs may be on several nodes.
   Duration preempt_grace_max = minutes(5);         ///< That a job may ask for.
   std::vector<std::string> preempt_webhook_hosts;  ///< That jobs may name URLs of.
+  AnonymousLimits anonymous;
 };
 
-/// The doors' backend over a host: commands go to its thread, reads to its observer's.
+/// The doors' backend over a host: commands go to its thread, reads to its observer's. Here every call is
+/// decided about (`access::decide_access`): before anything else, or, where that needs the job or the tenant,
+/// as soon as these are known. Neither a job's tenant and owner nor a tenant's parents ever change, so that
+/// nothing overtakes a decision before its command.
 class HostBackend final : public Backend {
  public:
   /// Before the host begins to serve. The host must outlive it; no call may come after the host's stop.
   HostBackend(Host& host, HostBackendOptions options);
 
   void on_group_done(std::function<void()> hook) override { host_.on_group_done(std::move(hook)); }
-  void submit(SubmitRequest request, Done<Submitted> done) override;
-  void cancel(JobId job, const std::string& tenant, const std::string& by, Done<Unit> done) override;
-  void create_tenant(TenantRequest request, Done<TenantView> done) override;
-  void update_tenant(const std::string& tenant, TenantRequest request, Done<TenantView> done) override;
-  void delete_tenant(const std::string& tenant, const std::string& by, Done<Unit> done) override;
-  void edit_cluster(EditsRequest request, Done<EditsView> done) override;
-  void confirm_dead(const std::string& node, const std::string& by, Done<NodeView> done) override;
-  void remove_node(const std::string& node, const std::string& by, Done<Unit> done) override;
-  void set_condition(const std::string& node, uint32_t index, DeviceCondition condition,
-                     const std::string& detail, const std::string& by, Done<NodeView> done) override;
-  void update_job(JobId job, const std::string& tenant, JobUpdate update, Done<JobView> done) override;
-  void hold_job(JobId job, const std::string& tenant, bool held, const std::string& by,
-                Done<JobView> done) override;
-  void requeue_job(JobId job, const std::string& tenant, const std::string& by, Done<JobView> done) override;
-  void drain_node(const std::string& node, const std::string& by, const std::string& reason,
-                  Done<NodeView> done) override;
-  void resume_node(const std::string& node, const std::string& by, Done<NodeView> done) override;
-  void reboot_node(const std::string& node, const std::string& reason, Done<NodeView> done) override;
-  void make_reservation(ReservationRequest request, Done<ReservationView> done) override;
-  void list_reservations(Done<std::vector<ReservationView>> done) override;
-  void cancel_reservation(const std::string& reservation, Done<Unit> done) override;
-  void label_node(const std::string& node, std::vector<Label> set, std::vector<std::string> remove,
-                  Done<NodeView> done) override;
-  void get_job(JobId job, const std::string& tenant, Done<JobView> done) override;
-  void get_history(JobId job, const std::string& tenant, Done<HistoryView> done) override;
-  std::shared_ptr<void> watch_job(JobId job, const std::string& tenant, Done<JobView> changed) override;
-  void list_jobs(JobFilter filter, Done<JobPage> done) override;
-  void get_jobs(std::vector<JobId> ids, JobFilter filter, Done<JobPage> done) override;
-  std::shared_ptr<void> watch_changes(std::function<void(const ChangeNotice&)> changed) override;
-  void plan(SubmitRequest request, Done<PlanView> done) override;
-  void explain_job(JobId job, const std::string& tenant, Done<ExplainView> done) override;
-  void get_moves(MovesRequest request, Done<MovesView> done) override;
-  void apply_moves(ApplyMoves request, Done<MoveProposalView> done) override;
-  void get_tenant(const std::string& tenant, Done<TenantView> done) override;
-  void list_tenants(Done<std::vector<TenantView>> done) override;
-  void list_nodes(Done<std::vector<NodeView>> done) override;
-  void get_node(const std::string& node, Done<NodeView> done) override;
-  void get_cluster(Done<ClusterView> done) override;
-  void pause_starts(bool paused, const std::string& by, const std::string& reason,
+  void submit(const CallerPtr& caller, SubmitRequest request, Done<Submitted> done) override;
+  void cancel(const CallerPtr& caller, JobId job, const std::string& tenant, const std::string& by,
+              Done<Unit> done) override;
+  void create_tenant(const CallerPtr& caller, TenantRequest request, Done<TenantView> done) override;
+  void update_tenant(const CallerPtr& caller, const std::string& tenant, TenantRequest request,
+                     Done<TenantView> done) override;
+  void delete_tenant(const CallerPtr& caller, const std::string& tenant, const std::string& by,
+                     Done<Unit> done) override;
+  void edit_cluster(const CallerPtr& caller, EditsRequest request, Done<EditsView> done) override;
+  void confirm_dead(const CallerPtr& caller, const std::string& node, const std::string& by,
+                    Done<NodeView> done) override;
+  void remove_node(const CallerPtr& caller, const std::string& node, const std::string& by,
+                   Done<Unit> done) override;
+  void set_condition(const CallerPtr& caller, const std::string& node, uint32_t index,
+                     DeviceCondition condition, const std::string& detail, const std::string& by,
+                     Done<NodeView> done) override;
+  void update_job(const CallerPtr& caller, JobId job, const std::string& tenant, JobUpdate update,
+                  Done<JobView> done) override;
+  void hold_job(const CallerPtr& caller, JobId job, const std::string& tenant, bool held,
+                const std::string& by, Done<JobView> done) override;
+  void requeue_job(const CallerPtr& caller, JobId job, const std::string& tenant, const std::string& by,
+                   Done<JobView> done) override;
+  void drain_node(const CallerPtr& caller, const std::string& node, const std::string& by,
+                  const std::string& reason, Done<NodeView> done) override;
+  void resume_node(const CallerPtr& caller, const std::string& node, const std::string& by,
+                   Done<NodeView> done) override;
+  void reboot_node(const CallerPtr& caller, const std::string& node, const std::string& reason,
+                   Done<NodeView> done) override;
+  void make_reservation(const CallerPtr& caller, ReservationRequest request,
+                        Done<ReservationView> done) override;
+  void list_reservations(const CallerPtr& caller, Done<std::vector<ReservationView>> done) override;
+  void cancel_reservation(const CallerPtr& caller, const std::string& reservation, Done<Unit> done) override;
+  void label_node(const CallerPtr& caller, const std::string& node, std::vector<Label> set,
+                  std::vector<std::string> remove, Done<NodeView> done) override;
+  void get_job(const CallerPtr& caller, JobId job, const std::string& tenant, Done<JobView> done) override;
+  void get_history(const CallerPtr& caller, JobId job, const std::string& tenant,
+                   Done<HistoryView> done) override;
+  std::shared_ptr<void> watch_job(const CallerPtr& caller, JobId job, const std::string& tenant,
+                                  Done<JobView> changed) override;
+  void list_jobs(const CallerPtr& caller, JobFilter filter, Done<JobPage> done) override;
+  void get_jobs(const CallerPtr& caller, std::vector<JobId> ids, JobFilter filter,
+                Done<JobPage> done) override;
+  std::shared_ptr<void> watch_changes(const CallerPtr& caller,
+                                      std::function<void(const ChangeNotice&)> changed) override;
+  void plan(const CallerPtr& caller, SubmitRequest request, Done<PlanView> done) override;
+  void explain_job(const CallerPtr& caller, JobId job, const std::string& tenant,
+                   Done<ExplainView> done) override;
+  void get_moves(const CallerPtr& caller, MovesRequest request, Done<MovesView> done) override;
+  void apply_moves(const CallerPtr& caller, ApplyMoves request, Done<MoveProposalView> done) override;
+  void get_tenant(const CallerPtr& caller, const std::string& tenant, Done<TenantView> done) override;
+  void list_tenants(const CallerPtr& caller, Done<std::vector<TenantView>> done) override;
+  void list_nodes(const CallerPtr& caller, Done<std::vector<NodeView>> done) override;
+  void get_node(const CallerPtr& caller, const std::string& node, Done<NodeView> done) override;
+  void get_cluster(const CallerPtr& caller, Done<ClusterView> done) override;
+  void pause_starts(const CallerPtr& caller, bool paused, const std::string& by, const std::string& reason,
                     Done<ClusterView> done) override;
-  void get_quality(const std::string& tenant, Done<QualityView> done) override;
-  void get_metrics(Done<MetricsView> done) override;
-  void read_log(LogRequest request, Done<LogPiece> done) override;
-  std::shared_ptr<SessionHandle> open_session(SessionRequest request,
+  void get_quality(const CallerPtr& caller, const std::string& tenant, Done<QualityView> done) override;
+  void get_metrics(const CallerPtr& caller, Done<MetricsView> done) override;
+  void read_log(const CallerPtr& caller, LogRequest request, Done<LogPiece> done) override;
+  std::shared_ptr<SessionHandle> open_session(const CallerPtr& caller, SessionRequest request,
                                               std::shared_ptr<SessionPeer> peer) override;
-  void read_file(FileRequest request, Done<FilePiece> done) override;
+  void read_file(const CallerPtr& caller, FileRequest request, Done<FilePiece> done) override;
   HealthView health() const override;
   bool containers_possible() const override { return containers_->load(std::memory_order_acquire); }
 
-  /// The tenants that callers without a credential may use.
-  const OpenTenants& open_tenants() const { return *open_tenants_; }
-
  private:
   class Watch;
-  /// A job as `find_job` finds it; for callers without a credential only one of theirs.
-  Answer<FoundJob> find_reachable(const State& state, JobId job, const std::string& tenant,
-                                  bool anonymous) const;
-  /// Calls `use` with the tenant's id: at once when `name` is one, else from the observer's thread. An
-  /// unknown name goes to `refuse`.
-  /// Looks up the own id of an element that is named by its array.
-  void with_element(JobId job, const std::string& tenant, std::function<void(JobId)> use,
-                    std::function<void(ApiError)> refuse);
-  void with_tenant(const std::string& name, std::function<void(TenantId)> use,
-                   std::function<void(ApiError)> refuse);
+  /// Whether the caller may do that to the tenant, as far as is known without the state.
+  bool is_known_to_be_allowed(const access::Caller& caller, access::Action action, TenantId tenant) const;
+  /// Calls `use` with the tenant's id when the caller may do that to it: at once when `name` is an id and
+  /// nothing needs to be looked up, else from the observer's thread. No name: the default tenant.
+  void with_tenant(const CallerPtr& caller, access::Action action, const std::string& name,
+                   std::function<void(TenantId)> use, std::function<void(ApiError)> refuse);
+  /// Calls `use` with the job's own id when the caller may do that to it, and with its tenant: at once when
+  /// nothing needs to be looked up, and then without a tenant when none is named.
+  void with_job(const CallerPtr& caller, access::Action action, JobId job, const std::string& tenant,
+                std::function<void(JobId, TenantId)> use, std::function<void(ApiError)> refuse);
   void with_node(const std::string& name, std::function<void(NodeId)> use,
                  std::function<void(ApiError)> refuse);
   void propose_for_tenant(Command command, TenantId tenant, Done<TenantView> done);
   /// Answers with the job as it then is.
-  void propose_for_job(Command command, JobId job, Viewer viewer, Done<JobView> done);
-  /// Resolves the tenant, if one is named, and proposes what `make` makes of it.
-  void change_job(JobId job, const std::string& tenant, std::function<Command(TenantId)> make,
-                  Done<JobView> done);
+  void propose_for_job(const CallerPtr& caller, Command command, JobId job, Viewer viewer,
+                       Done<JobView> done);
+  /// Proposes what `make` makes of the job and its tenant, when the caller may do that.
+  void change_job(const CallerPtr& caller, access::Action action, JobId job, const std::string& tenant,
+                  std::function<Command(JobId, TenantId)> make, Done<JobView> done);
   void propose_for_node(Command command, NodeId node, Done<NodeView> done);
 
   void propose(Command command, Decision decision);
@@ -148,7 +167,7 @@ class HostBackend final : public Backend {
   std::shared_ptr<std::atomic<bool>> containers_ = std::make_shared<std::atomic<bool>>(false);
   std::shared_ptr<ChangeFeed> feed_;
   std::shared_ptr<NamelessJobs> nameless_ = std::make_shared<NamelessJobs>();
-  std::shared_ptr<OpenTenants> open_tenants_ = std::make_shared<OpenTenants>();
+  std::shared_ptr<TenantPositions> positions_ = std::make_shared<TenantPositions>();
   std::shared_ptr<ProposedMoves> moves_ = std::make_shared<ProposedMoves>();
 };
 

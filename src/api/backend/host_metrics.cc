@@ -27,7 +27,9 @@ int64_t guaranteed_gpus_missing(const State& state) {
 
 }  // namespace
 
-void HostBackend::get_metrics(Done<MetricsView> done) {
+void HostBackend::get_metrics(const CallerPtr& caller, Done<MetricsView> done) {
+  if (auto refused = refuse(*caller, access::Action::kSeeMetrics, "see metrics"))
+    return done(std::move(*refused));
   scan_once([this, counts = counts_, done = std::move(done)](const Observer::View& view) {
     MetricsView metrics;
     counts->fill(metrics);

@@ -14,7 +14,10 @@ ApiError no_node(std::string_view name) {
 
 }  // namespace
 
-void HostBackend::confirm_dead(const std::string& node, const std::string& by, Done<NodeView> done) {
+void HostBackend::confirm_dead(const CallerPtr& caller, const std::string& node, const std::string& by,
+                               Done<NodeView> done) {
+  if (auto refused = refuse(*caller, access::Action::kConfirmNodeDead, "confirm that a node is dead"))
+    return done(std::move(*refused));
   if (sheds_read(done)) return;
   read([this, node, by, done](const Observer::View& view) {
     const Node* found = view.state.find_node_named(node);
@@ -26,7 +29,10 @@ void HostBackend::confirm_dead(const std::string& node, const std::string& by, D
   });
 }
 
-void HostBackend::remove_node(const std::string& node, const std::string& by, Done<Unit> done) {
+void HostBackend::remove_node(const CallerPtr& caller, const std::string& node, const std::string& by,
+                              Done<Unit> done) {
+  if (auto refused = refuse(*caller, access::Action::kRemoveNode, "remove a node"))
+    return done(std::move(*refused));
   read([this, node, by, done](const Observer::View& view) {
     const Node* found = view.state.find_node_named(node);
     if (found == nullptr) return done(no_node(node));
@@ -39,8 +45,11 @@ void HostBackend::remove_node(const std::string& node, const std::string& by, Do
   });
 }
 
-void HostBackend::set_condition(const std::string& node, uint32_t index, DeviceCondition condition,
-                                const std::string& detail, const std::string& by, Done<NodeView> done) {
+void HostBackend::set_condition(const CallerPtr& caller, const std::string& node, uint32_t index,
+                                DeviceCondition condition, const std::string& detail, const std::string& by,
+                                Done<NodeView> done) {
+  if (auto refused = refuse(*caller, access::Action::kSetDevice, "quarantine or release a GPU"))
+    return done(std::move(*refused));
   if (sheds_read(done)) return;
   read([this, node, index, condition, detail, by, done](const Observer::View& view) {
     const Node* found = view.state.find_node_named(node);
@@ -57,8 +66,10 @@ void HostBackend::set_condition(const std::string& node, uint32_t index, DeviceC
   });
 }
 
-void HostBackend::drain_node(const std::string& node, const std::string& by, const std::string& reason,
-                             Done<NodeView> done) {
+void HostBackend::drain_node(const CallerPtr& caller, const std::string& node, const std::string& by,
+                             const std::string& reason, Done<NodeView> done) {
+  if (auto refused = refuse(*caller, access::Action::kDrainNode, "drain a node"))
+    return done(std::move(*refused));
   with_node(
       node,
       [this, by, reason, done](NodeId id) {
@@ -69,7 +80,10 @@ void HostBackend::drain_node(const std::string& node, const std::string& by, con
       done);
 }
 
-void HostBackend::resume_node(const std::string& node, const std::string& by, Done<NodeView> done) {
+void HostBackend::resume_node(const CallerPtr& caller, const std::string& node, const std::string& by,
+                              Done<NodeView> done) {
+  if (auto refused = refuse(*caller, access::Action::kResumeNode, "put a node back into service"))
+    return done(std::move(*refused));
   with_node(
       node,
       [this, by, done](NodeId id) {
@@ -78,7 +92,10 @@ void HostBackend::resume_node(const std::string& node, const std::string& by, Do
       done);
 }
 
-void HostBackend::reboot_node(const std::string& node, const std::string& reason, Done<NodeView> done) {
+void HostBackend::reboot_node(const CallerPtr& caller, const std::string& node, const std::string& reason,
+                              Done<NodeView> done) {
+  if (auto refused = refuse(*caller, access::Action::kRebootNode, "reboot a node"))
+    return done(std::move(*refused));
   if (sheds_read(done)) return;
   read([this, node, reason, done](const Observer::View& view) {
     const Node* found = view.state.find_node_named(node);
@@ -102,8 +119,10 @@ void HostBackend::reboot_node(const std::string& node, const std::string& reason
   });
 }
 
-void HostBackend::label_node(const std::string& node, std::vector<Label> set, std::vector<std::string> remove,
-                             Done<NodeView> done) {
+void HostBackend::label_node(const CallerPtr& caller, const std::string& node, std::vector<Label> set,
+                             std::vector<std::string> remove, Done<NodeView> done) {
+  if (auto refused = refuse(*caller, access::Action::kLabelNode, "label a node"))
+    return done(std::move(*refused));
   with_node(
       node,
       [this, set = std::move(set), remove = std::move(remove), done](NodeId id) {
@@ -112,7 +131,8 @@ void HostBackend::label_node(const std::string& node, std::vector<Label> set, st
       done);
 }
 
-void HostBackend::list_nodes(Done<std::vector<NodeView>> done) {
+void HostBackend::list_nodes(const CallerPtr& caller, Done<std::vector<NodeView>> done) {
+  if (auto refused = refuse(*caller, access::Action::kSeeNode, "see nodes")) return done(std::move(*refused));
   if (sheds_scan(done)) return;
   scan_once([this, done = std::move(done)](const Observer::View& view) {
     const auto telemetry = host_.telemetry();
@@ -125,7 +145,8 @@ void HostBackend::list_nodes(Done<std::vector<NodeView>> done) {
   });
 }
 
-void HostBackend::get_node(const std::string& node, Done<NodeView> done) {
+void HostBackend::get_node(const CallerPtr& caller, const std::string& node, Done<NodeView> done) {
+  if (auto refused = refuse(*caller, access::Action::kSeeNode, "see nodes")) return done(std::move(*refused));
   if (sheds_read(done)) return;
   read([this, node, done = std::move(done)](const Observer::View& view) {
     const Node* found = view.state.find_node_named(node);
@@ -134,15 +155,20 @@ void HostBackend::get_node(const std::string& node, Done<NodeView> done) {
   });
 }
 
-void HostBackend::get_cluster(Done<ClusterView> done) {
+void HostBackend::get_cluster(const CallerPtr& caller, Done<ClusterView> done) {
+  if (auto refused = refuse(*caller, access::Action::kSeeCluster, "see the cluster"))
+    return done(std::move(*refused));
   if (sheds_scan(done)) return;
   scan_once([this, done = std::move(done)](const Observer::View& view) {
     done(cluster_of(view.state, *host_.telemetry()));
   });
 }
 
-void HostBackend::pause_starts(bool paused, const std::string& by, const std::string& reason,
-                               Done<ClusterView> done) {
+void HostBackend::pause_starts(const CallerPtr& caller, bool paused, const std::string& by,
+                               const std::string& reason, Done<ClusterView> done) {
+  if (auto refused = refuse(*caller, access::Action::kPauseStarts,
+                            paused ? "pause the cluster" : "resume a paused cluster"))
+    return done(std::move(*refused));
   propose(PauseStarts{.paused = paused, .by = by, .why = reason}, [this, done](Result<Decided> decided) {
     if (auto refused = refusal(decided)) return done(std::move(*refused));
     host_.observer().read(decided->sequence, [this, done](const Observer::View& view) {

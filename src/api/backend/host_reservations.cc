@@ -60,9 +60,12 @@ const Booking* booking_named(const State& state, const std::string& name) {
 
 }  // namespace
 
-void HostBackend::make_reservation(ReservationRequest request, Done<ReservationView> done) {
+void HostBackend::make_reservation(const CallerPtr& caller, ReservationRequest request,
+                                   Done<ReservationView> done) {
+  if (auto refused = refuse(*caller, access::Action::kMakeReservation, "reserve nodes"))
+    return done(std::move(*refused));
   if (sheds_read(done)) return;
-  read([this, request = std::move(request), done = std::move(done)](const Observer::View& view) {
+  read([this, caller, request = std::move(request), done = std::move(done)](const Observer::View& view) {
     MakeBooking command{.name = request.name,
                         .tenant = {},
                         .users = request.users,
@@ -73,7 +76,7 @@ void HostBackend::make_reservation(ReservationRequest request, Done<ReservationV
                         .every = request.every,
                         .reason = request.reason};
     if (!request.tenant.empty()) {
-      const Answer<const Tenant*> tenant = find_tenant(view.state, request.tenant);
+      const Answer<const Tenant*> tenant = find_tenant(view.state, *caller, request.tenant);
       if (!tenant) return done(tenant.error());
       command.tenant = (*tenant)->id;
     }
@@ -92,7 +95,9 @@ void HostBackend::make_reservation(ReservationRequest request, Done<ReservationV
   });
 }
 
-void HostBackend::list_reservations(Done<std::vector<ReservationView>> done) {
+void HostBackend::list_reservations(const CallerPtr& caller, Done<std::vector<ReservationView>> done) {
+  if (auto refused = refuse(*caller, access::Action::kSeeReservation, "see reservations"))
+    return done(std::move(*refused));
   if (sheds_read(done)) return;
   read([done = std::move(done)](const Observer::View& view) {
     std::vector<ReservationView> found;
@@ -103,7 +108,10 @@ void HostBackend::list_reservations(Done<std::vector<ReservationView>> done) {
   });
 }
 
-void HostBackend::cancel_reservation(const std::string& reservation, Done<Unit> done) {
+void HostBackend::cancel_reservation(const CallerPtr& caller, const std::string& reservation,
+                                     Done<Unit> done) {
+  if (auto refused = refuse(*caller, access::Action::kCancelReservation, "cancel a reservation"))
+    return done(std::move(*refused));
   if (sheds_read(done)) return;
   read([this, reservation, done = std::move(done)](const Observer::View& view) {
     const Booking* booking = booking_named(view.state, reservation);

@@ -9,6 +9,8 @@
 
 namespace gpusched::api {
 
+using access::Action;
+
 void HostBackend::propose_for_tenant(Command command, TenantId tenant, Done<TenantView> done) {
   propose(std::move(command), [this, tenant, done](Result<Decided> decided) {
     if (auto refused = refusal(decided)) return done(std::move(*refused));
@@ -22,29 +24,48 @@ void HostBackend::propose_for_tenant(Command command, TenantId tenant, Done<Tena
   });
 }
 
-void HostBackend::create_tenant(TenantRequest request, Done<TenantView> done) {
-  const auto propose = [this, request, done](TenantId parent) {
+void HostBackend::create_tenant(const CallerPtr& caller, TenantRequest request, Done<TenantView> done) {
+  if (auto refused = limit_tenant(*caller, options_.anonymous, request)) return done(std::move(*refused));
+  const bool is_anonymous = caller->kind == access::CallerKind::kAnonymous;
+  if (is_anonymous) request.anonymous = true;
+  const std::string above = request.parent.value_or("");
+  const auto propose = [this, request = std::move(request), done](TenantId parent) {
     propose_for_tenant(create_command(request, parent), TenantId{}, done);
   };
-  if (!request.parent || request.parent->empty()) return propose(TenantId{});
-  with_tenant(*request.parent, propose, [done](ApiError error) {
+  if (above.empty()) {
+    // At the top: what such callers make there is open to all of them.
+    if (decide_access(*caller, Action::kCreateTenant, {.is_open = is_anonymous}) != access::Verdict::kAllowed)
+      return done(not_allowed(*caller, Action::kCreateTenant, "create a tenant"));
+    return propose(TenantId{});
+  }
+  with_tenant(caller, Action::kCreateTenant, above, propose, [is_anonymous, done](ApiError error) {
+    if (is_anonymous && error.kind == ErrorKind::kTenantNotFound) return done(std::move(error));
     if (error.kind == ErrorKind::kTenantNotFound) error.kind = ErrorKind::kTenantParentInvalid;
     error.field = "parent_id";
     done(std::move(error));
   });
 }
 
-void HostBackend::update_tenant(const std::string& tenant, TenantRequest request, Done<TenantView> done) {
+void HostBackend::update_tenant(const CallerPtr& caller, const std::string& tenant, TenantRequest request,
+                                Done<TenantView> done) {
+  if (auto refused = limit_tenant(*caller, options_.anonymous, request)) return done(std::move(*refused));
   with_tenant(
-      tenant,
-      [this, request, done](TenantId id) { propose_for_tenant(update_command(request, id), id, done); },
+      caller, Action::kUpdateTenant, tenant,
+      [this, caller, request = std::move(request), done](TenantId id) {
+        if (auto refused = keep_default(*caller, id, "change the default tenant"))
+          return done(std::move(*refused));
+        propose_for_tenant(update_command(request, id), id, done);
+      },
       done);
 }
 
-void HostBackend::delete_tenant(const std::string& tenant, const std::string& by, Done<Unit> done) {
+void HostBackend::delete_tenant(const CallerPtr& caller, const std::string& tenant, const std::string& by,
+                                Done<Unit> done) {
   with_tenant(
-      tenant,
-      [this, by, done](TenantId id) {
+      caller, Action::kDeleteTenant, tenant,
+      [this, caller, by = shown_by(*caller, by), done](TenantId id) {
+        if (auto refused = keep_default(*caller, id, "delete the default tenant"))
+          return done(std::move(*refused));
         propose(DeleteTenant{.tenant = id, .by = by}, [this, done](Result<Decided> decided) {
           if (auto refused = refusal(decided)) return done(std::move(*refused));
           // Answered once reads no longer show it.
@@ -54,21 +75,24 @@ void HostBackend::delete_tenant(const std::string& tenant, const std::string& by
       done);
 }
 
-void HostBackend::get_tenant(const std::string& tenant, Done<TenantView> done) {
+void HostBackend::get_tenant(const CallerPtr& caller, const std::string& tenant, Done<TenantView> done) {
   if (sheds_read(done)) return;
-  read([tenant, done = std::move(done)](const Observer::View& view) {
-    const Answer<const Tenant*> found = find_tenant(view.state, tenant);
+  read([caller, tenant, done = std::move(done)](const Observer::View& view) {
+    const Answer<const Tenant*> found = find_tenant(view.state, *caller, tenant);
     if (!found) return done(found.error());
     done(view_of(**found, view.state.last.at));
   });
 }
 
-void HostBackend::list_tenants(Done<std::vector<TenantView>> done) {
+void HostBackend::list_tenants(const CallerPtr& caller, Done<std::vector<TenantView>> done) {
   if (sheds_scan(done)) return;
-  scan_once([done = std::move(done)](const Observer::View& view) {
+  scan_once([caller, done = std::move(done)](const Observer::View& view) {
+    const bool sees_all = may_always(*caller, Action::kSeeTenant);
     std::vector<TenantView> out;
     for (const auto& [id, tenant] : view.state.tenants) {
-      if (!tenant.deleted) out.push_back(view_of(tenant, view.state.last.at));
+      if (tenant.deleted) continue;
+      if (sees_all || decide(view.state, *caller, Action::kSeeTenant, tenant) == access::Verdict::kAllowed)
+        out.push_back(view_of(tenant, view.state.last.at));
     }
     done(std::move(out));
   });

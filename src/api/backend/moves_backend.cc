@@ -120,7 +120,9 @@ ApiError stale(const std::string& id) {
 
 }  // namespace
 
-void HostBackend::get_moves(MovesRequest request, Done<MovesView> done) {
+void HostBackend::get_moves(const CallerPtr& caller, MovesRequest request, Done<MovesView> done) {
+  if (auto refused = refuse(*caller, access::Action::kSeeMoves, "request proposals of moves"))
+    return done(std::move(*refused));
   if (!request.tenant.empty()) {
     return done(ApiError{ErrorKind::kPermissionDenied,
                          "moves concern the jobs of all tenants and are for operators only; remove tenant_id",
@@ -153,16 +155,18 @@ void HostBackend::get_moves(MovesRequest request, Done<MovesView> done) {
     host_.forecasts().ask(sequence, {}, question, [done](const Error& error) { done(no_forecast(error)); });
   };
   if (sheds_read(done)) return;
-  read([request, look, done](const Observer::View& view) {
+  read([caller, request, look, done](const Observer::View& view) {
     if (request.job.valid()) {
-      const auto found = find_job(view.state, request.job, "");
+      const auto found = find_job(view.state, *caller, access::Action::kSeeJob, request.job, "");
       if (!found) return done(found.error());
     }
     look(view.state.last.sequence);
   });
 }
 
-void HostBackend::apply_moves(ApplyMoves request, Done<MoveProposalView> done) {
+void HostBackend::apply_moves(const CallerPtr& caller, ApplyMoves request, Done<MoveProposalView> done) {
+  if (auto refused = refuse(*caller, access::Action::kMoveJobs, "move jobs"))
+    return done(std::move(*refused));
   if (auto off = switched_off(host_.forecasts().tuning().moves.mode)) return done(std::move(*off));
   const auto kept = std::make_shared<ApplyMoves>(std::move(request));
   const auto question = [this, kept, done](ForecastDesk::Table& table) -> ForecastDesk::Answer {

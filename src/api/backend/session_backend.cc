@@ -149,15 +149,15 @@ v1::OpenSession order_of(const SessionRequest& request, uint32_t attempt) {
 
 }  // namespace
 
-std::shared_ptr<SessionHandle> HostBackend::open_session(SessionRequest request,
+std::shared_ptr<SessionHandle> HostBackend::open_session(const CallerPtr& caller, SessionRequest request,
                                                          std::shared_ptr<SessionPeer> peer) {
   auto session = std::make_shared<HostSession>(host_, std::move(peer));
   if (auto error = too_many_questions(false)) {
     session->fail(std::move(*error));
     return session;
   }
-  read([this, session, request = std::move(request)](const Observer::View& view) mutable {
-    const auto found = find_reachable(view.state, request.job, request.tenant, request.anonymous);
+  read([this, caller, session, request = std::move(request)](const Observer::View& view) mutable {
+    const auto found = find_job(view.state, *caller, access::Action::kEnterJob, request.job, request.tenant);
     if (!found) return session->fail(found.error());
     request.job = (*found)->id;
     if (request.session != 0) return session->attach(request.job, request.session);
@@ -177,10 +177,12 @@ std::shared_ptr<SessionHandle> HostBackend::open_session(SessionRequest request,
   return session;
 }
 
-void HostBackend::read_file(FileRequest request, Done<FilePiece> done) {
+void HostBackend::read_file(const CallerPtr& caller, FileRequest request, Done<FilePiece> done) {
   if (request.transfer == 0 && sheds_read(done)) return;  // What has begun goes on, a piece at a time.
-  read([this, request = std::move(request), done = std::move(done)](const Observer::View& view) mutable {
-    const auto found = find_reachable(view.state, request.job, request.tenant, request.anonymous);
+  read([this, caller, request = std::move(request),
+        done = std::move(done)](const Observer::View& view) mutable {
+    const auto found =
+        find_job(view.state, *caller, access::Action::kReadJobFile, request.job, request.tenant);
     if (!found) return done(found.error());
     request.job = (*found)->id;
     const auto place = place_of(view.state, **found, request.attempt, request.member);

@@ -5,10 +5,20 @@
 
 namespace gpusched::api {
 
-Answer<Caller> Doorkeeper::caller_of(std::string_view authorization) const {
-  if (everybody_trusted) return Caller::kTrusted;
-  if (bearer_matches(authorization, token)) return Caller::kTrusted;
-  if (authorization.empty() && !token_required) return Caller::kAnonymous;
+const CallerPtr& anonymous_caller() {
+  static const CallerPtr kCaller = std::make_shared<const access::Caller>(access::anonymous_caller());
+  return kCaller;
+}
+
+const CallerPtr& shared_token_caller() {
+  static const CallerPtr kCaller = std::make_shared<const access::Caller>(access::shared_token_caller());
+  return kCaller;
+}
+
+Answer<CallerPtr> Doorkeeper::caller_of(std::string_view authorization) const {
+  if (everybody != nullptr) return everybody;
+  if (bearer_matches(authorization, token)) return shared_token_caller();
+  if (authorization.empty() && !token_required) return anonymous_caller();
   return ApiError{ErrorKind::kUnauthenticated,
                   "the shared token is missing or wrong; send `Authorization: Bearer <token>` with the "
                   "content of the scheduler's DATA_DIR/token"};

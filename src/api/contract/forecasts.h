@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/contract/caller.h"
 #include "api/contract/done.h"
 #include "api/contract/jobs.h"
 #include "base/ids.h"
@@ -105,10 +106,11 @@ class ForecastBackend {
   /// Says what becomes of a submission of one job, and does nothing. Refused for what the submission would be
   /// refused for. On a thread that may take seconds; kUnavailable when too many ask. A tenant that is named
   /// sees nothing of other tenants' jobs; that goes for `explain_job` too.
-  virtual void plan(SubmitRequest request, Done<PlanView> done) = 0;
-  virtual void explain_job(JobId job, const std::string& tenant, Done<ExplainView> done) = 0;
+  virtual void plan(const CallerPtr& caller, SubmitRequest request, Done<PlanView> done) = 0;
+  virtual void explain_job(const CallerPtr& caller, JobId job, const std::string& tenant,
+                           Done<ExplainView> done) = 0;
   /// `tenant` given: without the scores of others and of all.
-  virtual void get_quality(const std::string& tenant, Done<QualityView> done) = 0;
+  virtual void get_quality(const CallerPtr& caller, const std::string& tenant, Done<QualityView> done) = 0;
 };
 
 }  // namespace gpusched::api

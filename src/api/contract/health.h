@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/contract/caller.h"
 #include "api/contract/done.h"
 #include "api/contract/forecasts.h"
 #include "model/types.h"
@@ -74,7 +75,7 @@ class HealthBackend {
  public:
   virtual ~HealthBackend() = default;
 
-  virtual void get_metrics(Done<MetricsView> done) = 0;
+  virtual void get_metrics(const CallerPtr& caller, Done<MetricsView> done) = 0;
   /// Cheap; any thread.
   virtual HealthView health() const = 0;
   /// Whether any node can run container images now. Cheap; any thread.

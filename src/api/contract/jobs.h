@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/contract/caller.h"
 #include "api/contract/done.h"
 #include "base/blob.h"
 #include "base/ids.h"
@@ -232,9 +233,8 @@ struct JobFilter {
   std::string name;  ///< Given: only jobs of this name; '*' and '?' stand for any text and any byte.
   std::string user;  ///< Given: only jobs that this user submitted, or that run as it.
   std::vector<std::pair<std::string, std::optional<std::string>>>
-      labels;              ///< All of them; any value or this.
-  Time since;              ///< Given: only jobs submitted then or later.
-  bool anonymous = false;  ///< Only of tenants that callers without a credential may use.
+      labels;  ///< All of them; any value or this.
+  Time since;  ///< Given: only jobs submitted then or later.
   JobDetails details;
 
   /// Whether it looks into jobs: how many match is not known then.
@@ -278,29 +278,35 @@ class JobBackend {
  public:
   virtual ~JobBackend() = default;
 
-  virtual void submit(SubmitRequest request, Done<Submitted> done) = 0;
+  virtual void submit(const CallerPtr& caller, SubmitRequest request, Done<Submitted> done) = 0;
   /// kJobFinished when it ended before. `tenant` empty: any.
-  virtual void cancel(JobId job, const std::string& tenant, const std::string& by, Done<Unit> done) = 0;
-  virtual void update_job(JobId job, const std::string& tenant, JobUpdate update, Done<JobView> done) = 0;
+  virtual void cancel(const CallerPtr& caller, JobId job, const std::string& tenant, const std::string& by,
+                      Done<Unit> done) = 0;
+  virtual void update_job(const CallerPtr& caller, JobId job, const std::string& tenant, JobUpdate update,
+                          Done<JobView> done) = 0;
   /// Held: a waiting job stays where it is until it is released.
-  virtual void hold_job(JobId job, const std::string& tenant, bool held, const std::string& by,
-                        Done<JobView> done) = 0;
+  virtual void hold_job(const CallerPtr& caller, JobId job, const std::string& tenant, bool held,
+                        const std::string& by, Done<JobView> done) = 0;
   /// Ends a placed job's attempt and puts the job back in line, without spending a retry.
-  virtual void requeue_job(JobId job, const std::string& tenant, const std::string& by,
-                           Done<JobView> done) = 0;
-  virtual void get_job(JobId job, const std::string& tenant, Done<JobView> done) = 0;
+  virtual void requeue_job(const CallerPtr& caller, JobId job, const std::string& tenant,
+                           const std::string& by, Done<JobView> done) = 0;
+  virtual void get_job(const CallerPtr& caller, JobId job, const std::string& tenant, Done<JobView> done) = 0;
   /// What happened to the job and who asked for it, oldest first.
-  virtual void get_history(JobId job, const std::string& tenant, Done<HistoryView> done) = 0;
+  virtual void get_history(const CallerPtr& caller, JobId job, const std::string& tenant,
+                           Done<HistoryView> done) = 0;
   /// Calls `changed` with the job now and after each change, the last time in a final state. Stops for good
   /// once the token is dropped; `changed` may still run once while it is being dropped.
-  virtual std::shared_ptr<void> watch_job(JobId job, const std::string& tenant, Done<JobView> changed) = 0;
-  virtual void list_jobs(JobFilter filter, Done<JobPage> done) = 0;
+  virtual std::shared_ptr<void> watch_job(const CallerPtr& caller, JobId job, const std::string& tenant,
+                                          Done<JobView> changed) = 0;
+  virtual void list_jobs(const CallerPtr& caller, JobFilter filter, Done<JobPage> done) = 0;
   /// Those of the given jobs that exist and match; in the given order. `limit`, `offset` and `before` do not
   /// count.
-  virtual void get_jobs(std::vector<JobId> ids, JobFilter filter, Done<JobPage> done) = 0;
+  virtual void get_jobs(const CallerPtr& caller, std::vector<JobId> ids, JobFilter filter,
+                        Done<JobPage> done) = 0;
   /// Calls `changed` on the observer's thread with what each batch of changes touched, until the token is
   /// dropped; it may still run once while it is being dropped. It must not block.
-  virtual std::shared_ptr<void> watch_changes(std::function<void(const ChangeNotice&)> changed) = 0;
+  virtual std::shared_ptr<void> watch_changes(const CallerPtr& caller,
+                                              std::function<void(const ChangeNotice&)> changed) = 0;
 };
 
 }  // namespace gpusched::api

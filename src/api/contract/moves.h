@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "api/contract/caller.h"
 #include "api/contract/done.h"
 #include "base/ids.h"
 #include "base/time.h"
@@ -63,9 +64,9 @@ class MoveBackend {
   virtual ~MoveBackend() = default;
 
   /// Which running jobs could go on elsewhere so that others start. On the same thread as `plan`.
-  virtual void get_moves(MovesRequest request, Done<MovesView> done) = 0;
+  virtual void get_moves(const CallerPtr& caller, MovesRequest request, Done<MovesView> done) = 0;
   /// Carries out a proposal of the last answers. kMoveStale when it no longer holds, or is not known.
-  virtual void apply_moves(ApplyMoves request, Done<MoveProposalView> done) = 0;
+  virtual void apply_moves(const CallerPtr& caller, ApplyMoves request, Done<MoveProposalView> done) = 0;
 };
 
 }  // namespace gpusched::api

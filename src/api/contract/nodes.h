@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "api/contract/caller.h"
 #include "api/contract/done.h"
 #include "base/ids.h"
 #include "base/time.h"
@@ -88,27 +89,32 @@ class NodeBackend {
  public:
   virtual ~NodeBackend() = default;
 
-  virtual void confirm_dead(const std::string& node, const std::string& by, Done<NodeView> done) = 0;
+  virtual void confirm_dead(const CallerPtr& caller, const std::string& node, const std::string& by,
+                            Done<NodeView> done) = 0;
   /// Takes a node off the books. kNodeAlive while its agent is connected, kNodeBusy while it holds work or is
   /// reserved. `by` is logged.
-  virtual void remove_node(const std::string& node, const std::string& by, Done<Unit> done) = 0;
+  virtual void remove_node(const CallerPtr& caller, const std::string& node, const std::string& by,
+                           Done<Unit> done) = 0;
   /// An operator's word on a device: kUnhealthy quarantines it, kOk ends that. `by` and `detail` are shown.
-  virtual void set_condition(const std::string& node, uint32_t index, DeviceCondition condition,
-                             const std::string& detail, const std::string& by, Done<NodeView> done) = 0;
+  virtual void set_condition(const CallerPtr& caller, const std::string& node, uint32_t index,
+                             DeviceCondition condition, const std::string& detail, const std::string& by,
+                             Done<NodeView> done) = 0;
   /// `by` is shown beside the reason.
-  virtual void drain_node(const std::string& node, const std::string& by, const std::string& reason,
-                          Done<NodeView> done) = 0;
-  virtual void resume_node(const std::string& node, const std::string& by, Done<NodeView> done) = 0;
+  virtual void drain_node(const CallerPtr& caller, const std::string& node, const std::string& by,
+                          const std::string& reason, Done<NodeView> done) = 0;
+  virtual void resume_node(const CallerPtr& caller, const std::string& node, const std::string& by,
+                           Done<NodeView> done) = 0;
   /// kNodeNotDrained while it takes work or runs something.
-  virtual void reboot_node(const std::string& node, const std::string& reason, Done<NodeView> done) = 0;
-  virtual void label_node(const std::string& node, std::vector<Label> set, std::vector<std::string> remove,
-                          Done<NodeView> done) = 0;
-  virtual void list_nodes(Done<std::vector<NodeView>> done) = 0;
-  virtual void get_node(const std::string& node, Done<NodeView> done) = 0;
-  virtual void get_cluster(Done<ClusterView> done) = 0;
+  virtual void reboot_node(const CallerPtr& caller, const std::string& node, const std::string& reason,
+                           Done<NodeView> done) = 0;
+  virtual void label_node(const CallerPtr& caller, const std::string& node, std::vector<Label> set,
+                          std::vector<std::string> remove, Done<NodeView> done) = 0;
+  virtual void list_nodes(const CallerPtr& caller, Done<std::vector<NodeView>> done) = 0;
+  virtual void get_node(const CallerPtr& caller, const std::string& node, Done<NodeView> done) = 0;
+  virtual void get_cluster(const CallerPtr& caller, Done<ClusterView> done) = 0;
   /// Stops all starts, or lets them go on; what runs is left alone. `by` and `reason` are shown.
-  virtual void pause_starts(bool paused, const std::string& by, const std::string& reason,
-                            Done<ClusterView> done) = 0;
+  virtual void pause_starts(const CallerPtr& caller, bool paused, const std::string& by,
+                            const std::string& reason, Done<ClusterView> done) = 0;
 };
 
 }  // namespace gpusched::api

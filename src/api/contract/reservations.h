@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "api/contract/caller.h"
 #include "api/contract/done.h"
 #include "base/time.h"
 
@@ -37,11 +38,13 @@ class ReservationBackend {
  public:
   virtual ~ReservationBackend() = default;
 
-  virtual void make_reservation(ReservationRequest request, Done<ReservationView> done) = 0;
+  virtual void make_reservation(const CallerPtr& caller, ReservationRequest request,
+                                Done<ReservationView> done) = 0;
   /// By begin.
-  virtual void list_reservations(Done<std::vector<ReservationView>> done) = 0;
+  virtual void list_reservations(const CallerPtr& caller, Done<std::vector<ReservationView>> done) = 0;
   /// By its name or its id.
-  virtual void cancel_reservation(const std::string& reservation, Done<Unit> done) = 0;
+  virtual void cancel_reservation(const CallerPtr& caller, const std::string& reservation,
+                                  Done<Unit> done) = 0;
 };
 
 }  // namespace gpusched::api

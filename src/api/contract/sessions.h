@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/contract/caller.h"
 #include "api/contract/done.h"
 #include "base/ids.h"
 #include "base/time.h"
@@ -21,10 +22,9 @@ inline constexpr int64_t kTailLinesMax = 1'000'000;
 
 struct LogRequest {
   JobId job;
-  std::string tenant;      ///< Given: the job must be this tenant's.
-  bool anonymous = false;  ///< The job must be of a caller without a credential, in a tenant open to these.
-  uint32_t attempt = 0;    ///< 0: the latest.
-  uint32_t member = 0;     ///< Of a gang: whose output.
+  std::string tenant;    ///< Given: the job must be this tenant's.
+  uint32_t attempt = 0;  ///< 0: the latest.
+  uint32_t member = 0;   ///< Of a gang: whose output.
   bool from_stderr = false;
   int64_t offset = 0;
   int32_t size_max = 65'536;
@@ -61,7 +61,6 @@ inline void LogRequest::go_on(const LogPiece& piece) {
 struct SessionRequest {
   JobId job;
   std::string tenant;                ///< Given: the job must be this tenant's.
-  bool anonymous = false;            ///< As of LogRequest.
   uint32_t attempt = 0;              ///< 0: the latest.
   uint32_t member = 0;               ///< Of a gang: which of its processes' nodes.
   std::vector<std::string> command;  ///< Empty: the user's login shell.
@@ -108,9 +107,8 @@ class SessionHandle {
 
 struct FileRequest {
   JobId job;
-  std::string tenant;      ///< Given: the job must be this tenant's.
-  bool anonymous = false;  ///< As of LogRequest.
-  uint32_t attempt = 0;    ///< 0: the latest.
+  std::string tenant;    ///< Given: the job must be this tenant's.
+  uint32_t attempt = 0;  ///< 0: the latest.
   uint32_t member = 0;
   std::string path;
   uint64_t transfer = 0;  ///< Of the piece before; 0: the first one is asked for.
@@ -133,12 +131,12 @@ class SessionBackend {
   virtual ~SessionBackend() = default;
 
   /// Relays one piece of an attempt's output from its node.
-  virtual void read_log(LogRequest request, Done<LogPiece> done) = 0;
+  virtual void read_log(const CallerPtr& caller, LogRequest request, Done<LogPiece> done) = 0;
   /// Opens, or takes up, a session. Refusals come to the peer as its end.
-  virtual std::shared_ptr<SessionHandle> open_session(SessionRequest request,
+  virtual std::shared_ptr<SessionHandle> open_session(const CallerPtr& caller, SessionRequest request,
                                                       std::shared_ptr<SessionPeer> peer) = 0;
   /// One piece of a file of an attempt, running or ended.
-  virtual void read_file(FileRequest request, Done<FilePiece> done) = 0;
+  virtual void read_file(const CallerPtr& caller, FileRequest request, Done<FilePiece> done) = 0;
 };
 
 }  // namespace gpusched::api

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "api/contract/caller.h"
 #include "api/contract/done.h"
 #include "base/ids.h"
 #include "base/time.h"
@@ -82,13 +83,15 @@ class TenantBackend {
  public:
   virtual ~TenantBackend() = default;
 
-  virtual void create_tenant(TenantRequest request, Done<TenantView> done) = 0;
-  virtual void update_tenant(const std::string& tenant, TenantRequest request, Done<TenantView> done) = 0;
-  virtual void delete_tenant(const std::string& tenant, const std::string& by, Done<Unit> done) = 0;
+  virtual void create_tenant(const CallerPtr& caller, TenantRequest request, Done<TenantView> done) = 0;
+  virtual void update_tenant(const CallerPtr& caller, const std::string& tenant, TenantRequest request,
+                             Done<TenantView> done) = 0;
+  virtual void delete_tenant(const CallerPtr& caller, const std::string& tenant, const std::string& by,
+                             Done<Unit> done) = 0;
   /// The error's field names the edit that is refused, such as "tenants[2].max_gpus".
-  virtual void edit_cluster(EditsRequest request, Done<EditsView> done) = 0;
-  virtual void get_tenant(const std::string& tenant, Done<TenantView> done) = 0;
-  virtual void list_tenants(Done<std::vector<TenantView>> done) = 0;
+  virtual void edit_cluster(const CallerPtr& caller, EditsRequest request, Done<EditsView> done) = 0;
+  virtual void get_tenant(const CallerPtr& caller, const std::string& tenant, Done<TenantView> done) = 0;
+  virtual void list_tenants(const CallerPtr& caller, Done<std::vector<TenantView>> done) = 0;
 };
 
 }  // namespace gpusched::api

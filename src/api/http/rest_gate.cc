@@ -73,9 +73,9 @@ void RestGate::handle(HttpRequest&& request, HttpReply reply) {
   if (options_.rate_limit != nullptr) {
     if (const auto refused = options_.rate_limit->take(request.peer)) return call->fail(*refused);
   }
-  const Answer<Caller> caller = options_.doorkeeper.caller_of(request.authorization);
+  Answer<CallerPtr> caller = options_.doorkeeper.caller_of(request.authorization);
   if (!caller) return call->send(unauthenticated(caller.error(), request.peer));
-  call->set_caller(*caller);
+  call->set_caller(std::move(*caller));
   // Whoever has a credential is no page of a stranger's.
   if (request.authorization.empty()) {
     if (const auto refused = check_page(request)) return call->fail(*refused);

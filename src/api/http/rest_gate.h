@@ -38,9 +38,9 @@ class RestCall {
   RestCall(HttpReply reply, HttpMethod method, std::string allow_origin, RequestMeter* meter = nullptr)
       : reply_(std::move(reply)), allow_origin_(std::move(allow_origin)), meter_(meter), method_(method) {}
 
-  Caller caller() const { return caller_; }
+  const CallerPtr& caller() const { return caller_; }
   /// By the gate, before anybody else has the call.
-  void set_caller(Caller caller) { caller_ = caller; }
+  void set_caller(CallerPtr caller) { caller_ = std::move(caller); }
 
   void send(int status, std::string body);
   void fail(const ApiError& error);
@@ -65,7 +65,7 @@ class RestCall {
   RequestMeter* meter_;
   RequestMeter::Clock::time_point began_ = RequestMeter::Clock::now();
   HttpMethod method_;
-  Caller caller_ = Caller::kAnonymous;
+  CallerPtr caller_;
 };
 using RestCallPtr = std::shared_ptr<RestCall>;
 

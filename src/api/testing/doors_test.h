@@ -30,7 +30,7 @@ class DoorsTest : public testing::Test {
     options.http_port = options.grpc_port = options.metrics_port = 0;
     options.version = "test";
     options.grpc_message_wait = minutes(30);  // What is slow under a sanitizer is not wrong.
-    options.everybody_trusted = options.token.empty();
+    if (options.token.empty() && options.everybody == nullptr) options.everybody = shared_token_caller();
     auto server = Server::start(options, *host_);
     EXPECT_TRUE(server.ok()) << server.error().message;
     server_ = std::move(*server);

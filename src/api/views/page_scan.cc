@@ -5,7 +5,6 @@
 #include <numeric>
 #include <utility>
 
-#include "api/views/open_tenants.h"
 #include "api/views/state_views.h"
 #include "base/limits.h"
 #include "base/queue_limits.h"
@@ -32,9 +31,20 @@ void PageScan::begin(const Observer::View& view) {
   };
   total_ = count_of(counts);
   for (const auto& [id, other] : state.tenants) {
-    if (tenant == nullptr && filter_.anonymous && !is_open(other)) total_ -= count_of(other.state_counts);
+    const bool counted = tenant == nullptr || tenant == &other;
+    if (!sees_all_ && counted && !may_see(state, id)) total_ -= count_of(other.state_counts);
   }
   complete_ = filter_.limit == 0 || total_ == 0 || filter_.offset >= total_;
+}
+
+/// Jobs come in runs of one tenant's.
+bool PageScan::may_see(const State& state, TenantId tenant) {
+  if (sees_all_) return true;
+  if (asked_ != tenant) {
+    asked_ = tenant;
+    seen_ = sees_jobs_of(state, *caller_, tenant);
+  }
+  return seen_;
 }
 
 bool PageScan::full() const {
@@ -59,18 +69,19 @@ bool PageScan::look_at(const Observer::View& view, const Job& job) {
   looked_ += 1;
   work_left_ -= 1;
   if (tenant_.valid() && job.tenant != tenant_) return true;
-  if (filter_.anonymous && !is_open(*view.state.find_tenant(job.tenant))) return true;
+  if (!may_see(view.state, job.tenant)) return true;
   if (filter_.state && job.state != *filter_.state) return true;
   if (filter_.looks_inside() && !matches(view.state, job, filter_)) return true;
-  seen_ += 1;
+  found_ += 1;
   if (skip_ > 0) {
     skip_ -= 1;
   } else {
-    page_.jobs.push_back(view_of(view, job, Viewer::of(filter_.anonymous, tenant_), filter_.details));
+    page_.jobs.push_back(view_of(view, job, viewer_, filter_.details));
+    conceal(view.state, *caller_, job, page_.jobs.back());
     work_left_ -= kShownWork;
   }
   // When all were seen that match, nothing follows.
-  complete_ = !filter_.looks_inside() && !filter_.before.valid() && seen_ >= total_;
+  complete_ = !filter_.looks_inside() && !filter_.before.valid() && found_ >= total_;
   return !complete_;
 }
 
@@ -92,6 +103,7 @@ bool PageScan::step(const Observer::View& view) {
   if (!begun_) begin(view);
   if (complete_) return false;
   work_left_ = limits::kScanStepJobs;
+  asked_ = {};  // A tenant may have been opened or closed.
   if (filter_.state == JobState::kScheduled || filter_.state == JobState::kRunning ||
       filter_.state == JobState::kPreempted) {
     return over_active(view);

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "api/contract/jobs.h"
+#include "api/views/viewer.h"
 #include "host/readers/observer.h"
 
 namespace gpusched::api {
@@ -12,8 +13,13 @@ namespace gpusched::api {
 /// found it.
 class PageScan {
  public:
-  /// `tenant` none: jobs of all.
-  PageScan(JobFilter filter, TenantId tenant) : filter_(std::move(filter)), tenant_(tenant) {}
+  /// `tenant` none: jobs of all that the caller may see.
+  PageScan(CallerPtr caller, JobFilter filter, TenantId tenant)
+      : caller_(std::move(caller)),
+        filter_(std::move(filter)),
+        tenant_(tenant),
+        viewer_(Viewer::of(caller_, tenant)),
+        sees_all_(Viewer::of(caller_).sees_all()) {}
 
   /// Looks at some more jobs. False once the page is complete; then `take` has it.
   bool step(const Observer::View& view);
@@ -24,15 +30,21 @@ class PageScan {
   bool over_active(const Observer::View& view);
   bool look_at(const Observer::View& view, const Job& job);
   bool full() const;
+  bool may_see(const State& state, TenantId tenant);
 
+  const CallerPtr caller_;
   const JobFilter filter_;
   const TenantId tenant_;
+  const Viewer viewer_;
+  const bool sees_all_;
   bool begun_ = false;
   bool complete_ = false;
   int64_t total_ = 0;
   int64_t skip_ = 0;
-  int64_t seen_ = 0, looked_ = 0;
+  int64_t found_ = 0, looked_ = 0;
   int64_t work_left_ = 0;  ///< Of this step, in jobs that are looked at.
+  TenantId asked_;         ///< In this step, of which tenant it was looked up last,
+  bool seen_ = false;      ///< and whether the caller may see its jobs.
   JobId last_;
   JobPage page_;
 };

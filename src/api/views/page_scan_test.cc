@@ -61,7 +61,7 @@ TEST_F(PageScanTest, FindsInStepsWhatOneWalkFinds) {
       filter.offset = 0;
     }
     const TenantId tenant = prng.chance(500) ? tenants_[prng.below(2)] : TenantId{};
-    PageScan scan(filter, tenant);
+    PageScan scan(shared_token_caller(), filter, tenant);
     while (scan.step(view())) {
     }
     const JobPage page = std::move(scan).take();
@@ -80,7 +80,7 @@ TEST_F(PageScanTest, ShowsCallersWithoutACredentialOnlyOpenTenantsJobs) {
   });
   for (const std::optional<JobState> state :
        {std::optional<JobState>(), std::optional(JobState::kCancelled)}) {
-    PageScan scan({.state = state, .limit = 100'000, .anonymous = true}, TenantId{});
+    PageScan scan(anonymous_caller(), {.state = state, .limit = 100'000}, TenantId{});
     while (scan.step(view())) {
     }
     const JobPage page = std::move(scan).take();
@@ -96,16 +96,16 @@ TEST_F(PageScanTest, ShowsCallersWithoutACredentialOnlyOpenTenantsJobs) {
 
 TEST_F(PageScanTest, LooksAtABoundedNumberOfJobsInOneStep) {
   int steps = 0;
-  PageScan rare({.state = JobState::kFailed, .limit = 10}, TenantId{});
+  PageScan rare(shared_token_caller(), {.state = JobState::kFailed, .limit = 10}, TenantId{});
   while (rare.step(view())) ++steps;
   EXPECT_EQ(steps, 0);  // None is in that state, which is known.
-  PageScan named({.limit = 10, .name = "nobody"}, TenantId{});
+  PageScan named(shared_token_caller(), {.limit = 10, .name = "nobody"}, TenantId{});
   while (named.step(view())) ++steps;
   EXPECT_GE(steps, static_cast<int>(kJobs / limits::kScanStepJobs) - 1);
 }
 
 TEST_F(PageScanTest, GoesOnBehindWhereItWasWhenTheStateMovesOn) {
-  PageScan scan({.limit = 1'000'000}, TenantId{});
+  PageScan scan(shared_token_caller(), {.limit = 1'000'000}, TenantId{});
   std::vector<JobId> fresh;
   while (scan.step(view())) fresh.push_back(engine_.submit({.cpu_milli = 1'000}));
   ASSERT_FALSE(fresh.empty());

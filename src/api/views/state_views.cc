@@ -6,11 +6,9 @@
 #include <set>
 
 #include "api/contract/names.h"
-#include "api/contract/parse.h"
 #include "api/contract/spec_peek.h"
 #include "api/fields/place_words.h"
 #include "api/views/job_sentences.h"
-#include "api/views/open_tenants.h"
 #include "api/views/usage_view.h"
 #include "base/digest.h"
 #include "engine/messages/rejection_rows.h"
@@ -96,62 +94,6 @@ Answer<AttemptPlace> place_of(const State& state, const Job& job, uint32_t attem
   place.node = held->members[member].node;
   place.running = held->members[member].state == MemberState::kRunning;
   return place;
-}
-
-Answer<FoundJob> find_job(const State& state, JobId id, const std::string& tenant) {
-  const std::optional<FoundJob> job = look_up(state, id);
-  ApiError missing{ErrorKind::kJobNotFound,
-                   "no such job: " + job_name(id) + "; finished jobs are kept for 7 days"};
-  if (!job) return missing;
-  if (!tenant.empty()) {
-    const Answer<const Tenant*> wanted = find_tenant(state, tenant);
-    if (!wanted && wanted.error().kind == ErrorKind::kTenantAmbiguous) return wanted.error();
-    if (!wanted || (*wanted)->id != (*job)->tenant) return missing;
-  }
-  return *job;
-}
-
-std::optional<TenantId> parse_tenant_id(std::string_view text) {
-  if (text == "default") return kDefaultTenant;
-  if (!text.starts_with("tenant-")) return std::nullopt;
-  const auto number = parse_count(text.substr(7), INT64_MAX);
-  if (!number || *number == 0 || text[7] == '0') return std::nullopt;
-  return TenantId{static_cast<uint64_t>(*number)};
-}
-
-ApiError ambiguous_tenant(std::string_view name, std::span<const TenantId> ids) {
-  constexpr std::size_t kShown = 8;
-  std::string listed;
-  for (const TenantId id : ids.first(std::min(ids.size(), kShown)))
-    listed += (listed.empty() ? "" : ", ") + tenant_name(id);
-  if (ids.size() > kShown) listed += " and " + std::to_string(ids.size() - kShown) + " more";
-  return {ErrorKind::kTenantAmbiguous,
-          std::to_string(ids.size()) + " tenants have the name " + std::string(name.substr(0, 64)) + ": " +
-              listed + "; give the id instead",
-          "tenant_id"};
-}
-
-Answer<const Tenant*> find_tenant(const State& state, std::string_view tenant, Tenants which) {
-  std::vector<const Tenant*> found;
-  const auto consider = [&](const Tenant* one) {
-    const bool fits = one != nullptr && !one->deleted && (which == Tenants::kAll || is_open(*one));
-    if (fits) found.push_back(one);
-  };
-  if (const auto id = parse_tenant_id(tenant)) {
-    consider(state.find_tenant(*id));
-  } else {
-    for (const TenantId named : state.tenants_named(tenant)) consider(state.find_tenant(named));
-  }
-  if (found.empty()) {
-    return ApiError{
-        ErrorKind::kTenantNotFound,
-        "no such tenant: " + std::string(tenant.substr(0, 64)) + "; create it first, or use default",
-        "tenant_id"};
-  }
-  if (found.size() == 1) return found.front();
-  std::vector<TenantId> ids;
-  for (const Tenant* one : found) ids.push_back(one->id);
-  return ambiguous_tenant(tenant, ids);
 }
 
 namespace {

@@ -8,6 +8,7 @@
 #include "api/contract/nodes.h"
 #include "api/contract/tenants.h"
 #include "api/views/flow_views.h"
+#include "api/views/rights.h"
 #include "api/views/viewer.h"
 #include "engine/messages/rejection.h"
 #include "host/host.h"
@@ -15,12 +16,16 @@
 /// What clients see of the observer's state. On the observer's thread.
 namespace gpusched::api {
 
-/// `tenant` empty: any. An error when there is no such job of that tenant.
-Answer<FoundJob> find_job(const State& state, JobId id, const std::string& tenant);
-enum class Tenants { kAll, kOpen };  ///< Open: those that callers without a credential may use.
-/// By id or name, among `which`. kTenantNotFound when there is none, or it is deleted; kTenantAmbiguous, with
-/// their ids, when several have the name. Never null.
-Answer<const Tenant*> find_tenant(const State& state, std::string_view tenant, Tenants which = Tenants::kAll);
+/// A job to which the caller may do that. `tenant` empty: of any. kJobNotFound when there is no such job of
+/// that tenant, or the caller may not know of it; kPermissionDenied when it may.
+Answer<FoundJob> find_job(const State& state, const access::Caller& caller, access::Action action, JobId id,
+                          const std::string& tenant);
+/// By id or name, among those that the caller may know of. kTenantNotFound when there is none, or it is
+/// deleted; kTenantAmbiguous, with their ids, when several have the name. Never null.
+Answer<const Tenant*> find_tenant(const State& state, const access::Caller& caller, std::string_view tenant);
+/// The same when the caller may do that; else kPermissionDenied.
+Answer<const Tenant*> find_tenant(const State& state, const access::Caller& caller, access::Action action,
+                                  std::string_view tenant);
 /// Says that several tenants have the name, and which.
 ApiError ambiguous_tenant(std::string_view name, std::span<const TenantId> ids);
 /// "tenant-<digits>" or "default", without looking whether it exists.

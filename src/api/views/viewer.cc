@@ -1,17 +1,21 @@
 #include "api/views/viewer.h"
 
 #include "api/contract/names.h"
-#include "api/views/open_tenants.h"
+#include "api/views/rights.h"
 
 namespace gpusched::api {
+
+Viewer Viewer::of(CallerPtr caller) {
+  if (may_always(*caller, access::Action::kSeeJob)) return all();
+  return Viewer(Sees::kCallers, {}, std::move(caller));
+}
 
 bool Viewer::sees(const State& state, JobId job) const {
   if (sees_ == Sees::kAll) return true;
   const Job* found = state.jobs.find(job);
   if (found == nullptr) return false;
   if (sees_ == Sees::kTenant) return found->tenant == tenant_;
-  const Tenant* tenant = state.find_tenant(found->tenant);
-  return tenant != nullptr && is_open(*tenant);
+  return sees_jobs_of(state, *caller_, found->tenant);
 }
 
 std::string Viewer::name_of(const State& state, JobId job) const {

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
+#include "api/contract/caller.h"
 #include "model/state.h"
 
 namespace gpusched::api {
@@ -10,20 +12,22 @@ namespace gpusched::api {
 /// them, so every function that makes one takes a viewer.
 class Viewer {
  public:
-  /// An operator, or a caller that is bound to no tenant.
+  /// One who may see all jobs.
   static Viewer all() { return Viewer(Sees::kAll, {}); }
   /// One who asked for a tenant's jobs, and knows no others.
   static Viewer of(TenantId tenant) { return Viewer(Sees::kTenant, tenant); }
-  /// One who named `tenant` and found the job in it; empty: the job of any tenant.
-  static Viewer of(const std::string& tenant, const Job& job) {
-    return tenant.empty() ? all() : of(job.tenant);
+  /// All that the caller may see.
+  static Viewer of(CallerPtr caller);
+  /// A caller who lists jobs: of a tenant, or, when that is invalid, of all that it may see.
+  static Viewer of(CallerPtr caller, TenantId tenant) {
+    return tenant.valid() ? of(tenant) : of(std::move(caller));
   }
-  /// One who lists jobs: of a tenant, or, when that is invalid, of all that such a caller sees.
-  static Viewer of(bool is_anonymous, TenantId tenant) {
-    return tenant.valid() ? of(tenant) : is_anonymous ? anonymous() : all();
+  /// A caller who named `tenant` and found a job of `its` in it. Who named none is told of all jobs when it
+  /// may see all, and else of that tenant's.
+  static Viewer of(CallerPtr caller, const std::string& tenant, TenantId its) {
+    const Viewer viewer = of(std::move(caller));
+    return tenant.empty() && viewer.sees_all() ? viewer : of(its);
   }
-  /// A caller without a credential: the tenants that are open to such.
-  static Viewer anonymous() { return Viewer(Sees::kOpen, {}); }
 
   bool sees_all() const { return sees_ == Sees::kAll; }
   /// A job that is no longer kept is nobody's.
@@ -32,11 +36,13 @@ class Viewer {
   std::string name_of(const State& state, JobId job) const;
 
  private:
-  enum class Sees : uint8_t { kAll, kTenant, kOpen };
-  Viewer(Sees sees, TenantId tenant) : sees_(sees), tenant_(tenant) {}
+  enum class Sees : uint8_t { kAll, kTenant, kCallers };
+  Viewer(Sees sees, TenantId tenant, CallerPtr caller = nullptr)
+      : sees_(sees), tenant_(tenant), caller_(std::move(caller)) {}
 
   Sees sees_;
   TenantId tenant_;
+  CallerPtr caller_;
 };
 
 }  // namespace gpusched::api

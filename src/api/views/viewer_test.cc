@@ -47,9 +47,26 @@ TEST_F(ViewerTest, ATenantIsNotToldOfOthersJobs) {
 }
 
 TEST_F(ViewerTest, AnAnonymousCallerIsToldOfOpenTenantsJobs) {
-  EXPECT_EQ(Viewer::anonymous().name_of(engine_.state(), open_), job_name(open_));
-  EXPECT_EQ(Viewer::anonymous().name_of(engine_.state(), others_), kHidden);
-  EXPECT_NE(message(Viewer::anonymous()).find(std::string("reserved for ") + kHidden), std::string::npos);
+  EXPECT_EQ(Viewer::of(anonymous_caller()).name_of(engine_.state(), open_), job_name(open_));
+  EXPECT_EQ(Viewer::of(anonymous_caller()).name_of(engine_.state(), others_), kHidden);
+  EXPECT_NE(message(Viewer::of(anonymous_caller())).find(std::string("reserved for ") + kHidden),
+            std::string::npos);
+}
+
+TEST_F(ViewerTest, WhoNamesNoTenantIsToldOfAllJobsOnlyWhenItMaySeeAll) {
+  EXPECT_EQ(Viewer::of(shared_token_caller(), "", first_).name_of(engine_.state(), others_),
+            job_name(others_));
+  EXPECT_EQ(Viewer::of(shared_token_caller(), "first", first_).name_of(engine_.state(), others_), kHidden);
+  const auto ana = std::make_shared<access::Caller>(
+      access::Caller{.kind = access::CallerKind::kPerson,
+                     .name = "ana",
+                     .bindings = {{.tenant = first_, .role = Role::kTenantAdmin}}});
+  for (const CallerPtr& caller : {anonymous_caller(), CallerPtr(ana)}) {
+    EXPECT_EQ(Viewer::of(caller, "", first_).name_of(engine_.state(), others_), kHidden);
+    EXPECT_EQ(Viewer::of(caller, "", first_).name_of(engine_.state(), own_), job_name(own_));
+  }
+  EXPECT_EQ(Viewer::of(CallerPtr(ana)).name_of(engine_.state(), own_), job_name(own_));
+  EXPECT_EQ(Viewer::of(CallerPtr(ana)).name_of(engine_.state(), open_), kHidden);
 }
 
 TEST_F(ViewerTest, WhatIsNoLongerKeptIsNobodys) {

@@ -39,20 +39,22 @@ void wait_for_job(JobBackend& backend, HttpServer& server, const RestCallPtr& ca
     waiting->timer = server.run_after(wait, [waiting, &backend, job, tenant, to_json] {
       const auto ending = waiting->end();
       if (ending.call == nullptr) return;
-      backend.get_job(job, tenant, [call = ending.call, to_json](Answer<JobView> answer) {
-        if (!answer) return call->fail(answer.error());
-        call->send(200, to_json(*answer));
-      });
+      backend.get_job(ending.call->caller(), job, tenant,
+                      [call = ending.call, to_json](Answer<JobView> answer) {
+                        if (!answer) return call->fail(answer.error());
+                        call->send(200, to_json(*answer));
+                      });
     });
   }
-  auto watch = backend.watch_job(job, tenant, [waiting, &server, to_json](Answer<JobView> answer) {
-    if (answer.ok() && !is_final(answer->state)) return;
-    const auto ending = waiting->end();
-    if (ending.call == nullptr) return;
-    server.cancel(ending.timer);
-    if (!answer) return ending.call->fail(answer.error());
-    ending.call->send(200, to_json(*answer));
-  });
+  auto watch =
+      backend.watch_job(call->caller(), job, tenant, [waiting, &server, to_json](Answer<JobView> answer) {
+        if (answer.ok() && !is_final(answer->state)) return;
+        const auto ending = waiting->end();
+        if (ending.call == nullptr) return;
+        server.cancel(ending.timer);
+        if (!answer) return ending.call->fail(answer.error());
+        ending.call->send(200, to_json(*answer));
+      });
   const std::lock_guard lock(waiting->mutex);
   if (waiting->call != nullptr) waiting->watch = std::move(watch);
 }

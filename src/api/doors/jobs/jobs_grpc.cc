@@ -145,9 +145,9 @@ void write_cluster_status(const ClusterView& cluster, const std::vector<NodeView
 
 class JobsService final : public GrpcService {
  public:
-  JobsService(const Backends& backends, GrpcThread& thread, const Doorkeeper& doorkeeper)
+  JobsService(Backend& backend, GrpcThread& thread, const Doorkeeper& doorkeeper)
       : GrpcService(::scheduler::SchedulerService::service_full_name()),
-        backends_(backends),
+        backend_(backend),
         doorkeeper_(doorkeeper) {
     serve_unary(thread, *this, "SubmitJob", &JobsService::SubmitJob, 64);
     serve_unary(thread, *this, "CancelJob", &JobsService::CancelJob);
@@ -160,11 +160,11 @@ class JobsService final : public GrpcService {
 
   void SubmitJob(const GrpcCall& incoming, const ::scheduler::SubmitJobRequest* request,
                  ::scheduler::SubmitJobResponse* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
-      Answer<SubmitRequest> parsed = read_submit_job(*request, backend.containers_possible());
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
+      Answer<SubmitRequest> parsed = read_submit_job(*request, backend_.containers_possible());
       if (!parsed) return call.fail(parsed.error());
       parsed->by = requester_of(call.context());
-      backend.submit(std::move(*parsed), [call, response](Answer<Submitted> answer) {
+      backend_.submit(caller, std::move(*parsed), [call, response](Answer<Submitted> answer) {
         if (!answer) return call.fail(answer.error());
         response->set_job_id(job_name(answer->first_job));
         response->set_status("submitted");
@@ -177,25 +177,25 @@ class JobsService final : public GrpcService {
 
   void CancelJob(const GrpcCall& incoming, const ::scheduler::CancelJobRequest* request,
                  ::scheduler::CancelJobResponse* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
       const auto job = job_of(request->job_id(), call);
       if (!job) return;
-      backend.cancel(*job, request->tenant_id(), requester_of(call.context()),
-                     [call, response](Answer<Unit> answer) {
-                       if (!answer) return call.fail(answer.error());
-                       response->set_success(true);
-                       response->set_message("Job cancelled successfully");
-                       call.finish_at_flush();
-                     });
+      backend_.cancel(caller, *job, request->tenant_id(), requester_of(call.context()),
+                      [call, response](Answer<Unit> answer) {
+                        if (!answer) return call.fail(answer.error());
+                        response->set_success(true);
+                        response->set_message("Job cancelled successfully");
+                        call.finish_at_flush();
+                      });
     });
   }
 
   void GetJobStatus(const GrpcCall& incoming, const ::scheduler::GetJobStatusRequest* request,
                     ::scheduler::GetJobStatusResponse* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
       const auto job = job_of(request->job_id(), call);
       if (!job) return;
-      backend.get_job(*job, request->tenant_id(), [call, response](Answer<JobView> answer) {
+      backend_.get_job(caller, *job, request->tenant_id(), [call, response](Answer<JobView> answer) {
         if (!answer) return call.fail(answer.error());
         write_status(*answer, *response);
         call.finish();
@@ -205,7 +205,7 @@ class JobsService final : public GrpcService {
 
   void ListJobs(const GrpcCall& incoming, const ::scheduler::ListJobsRequest* request,
                 ::scheduler::ListJobsResponse* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
       JobFilter filter{.tenant = request->tenant_id(), .offset = request->offset()};
       if (request->limit() < 0) return call.fail(invalid("limit", "limit must not be negative"));
       if (request->offset() < 0) return call.fail(invalid("offset", "offset must not be negative"));
@@ -219,7 +219,7 @@ class JobsService final : public GrpcService {
                       "preempted"));
         }
       }
-      backend.list_jobs(std::move(filter), [call, response](Answer<JobPage> page) {
+      backend_.list_jobs(caller, std::move(filter), [call, response](Answer<JobPage> page) {
         if (!page && page.error().kind == ErrorKind::kTenantNotFound) page = JobPage{.total = 0};
         if (!page) return call.fail(page.error());
         for (const JobView& job : page->jobs) write_info(job, *response->add_jobs());
@@ -231,7 +231,7 @@ class JobsService final : public GrpcService {
 
   void UpdateTenantQuota(const GrpcCall& incoming, const ::scheduler::UpdateTenantQuotaRequest* request,
                          ::scheduler::UpdateTenantQuotaResponse* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
       if (request->tenant_id().empty()) return call.fail(invalid("tenant_id", "tenant_id is missing"));
       TenantRequest update;
       const std::pair<std::string_view, int64_t> limits[] = {
@@ -245,33 +245,34 @@ class JobsService final : public GrpcService {
         if (const auto problem = set_whole(*find_tenant_row(name), limit, update)) return call.fail(*problem);
       }
       update.by = requester_of(call.context());
-      backend.update_tenant(request->tenant_id(), std::move(update),
-                            [call, response](Answer<TenantView> answer) {
-                              if (!answer) return call.fail(answer.error());
-                              response->set_success(true);
-                              response->set_message("Tenant quota updated successfully");
-                              call.finish();
-                            });
+      backend_.update_tenant(caller, request->tenant_id(), std::move(update),
+                             [call, response](Answer<TenantView> answer) {
+                               if (!answer) return call.fail(answer.error());
+                               response->set_success(true);
+                               response->set_message("Tenant quota updated successfully");
+                               call.finish();
+                             });
     });
   }
 
   void GetMetrics(const GrpcCall& incoming, const ::scheduler::GetMetricsRequest* request,
                   ::scheduler::GetMetricsResponse* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
-      backend.get_metrics([call, response, wanted = request->metric_type()](Answer<MetricsView> answer) {
-        if (!answer) return call.fail(answer.error());
-        write_metrics(*answer, wanted, *response);
-        call.finish();
-      });
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
+      backend_.get_metrics(caller,
+                           [call, response, wanted = request->metric_type()](Answer<MetricsView> answer) {
+                             if (!answer) return call.fail(answer.error());
+                             write_metrics(*answer, wanted, *response);
+                             call.finish();
+                           });
     });
   }
 
   void GetClusterStatus(const GrpcCall& incoming, const ::scheduler::GetClusterStatusRequest*,
                         ::scheduler::GetClusterStatusResponse* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
-      backend.get_cluster([&backend, call, response](Answer<ClusterView> cluster) {
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
+      backend_.get_cluster(caller, [this, caller, call, response](Answer<ClusterView> cluster) {
         if (!cluster) return call.fail(cluster.error());
-        backend.list_nodes([call, response, cluster](Answer<std::vector<NodeView>> nodes) {
+        backend_.list_nodes(caller, [call, response, cluster](Answer<std::vector<NodeView>> nodes) {
           if (!nodes) return call.fail(nodes.error());
           write_cluster_status(*cluster, *nodes, *response);
           call.finish();
@@ -283,9 +284,9 @@ class JobsService final : public GrpcService {
  private:
   template <typename Work>
   void guarded(const GrpcCall& call, Work&& work) {
-    const Answer<Caller> caller = doorkeeper_.caller_of(authorization_of(call.context()));
+    const Answer<CallerPtr> caller = doorkeeper_.caller_of(authorization_of(call.context()));
     if (!caller) return call.fail(caller.error());
-    work(call, backends_.of(*caller));
+    work(call, *caller);
   }
 
   /// The job's id; when it is none the call fails.
@@ -302,15 +303,15 @@ class JobsService final : public GrpcService {
     return job;
   }
 
-  const Backends backends_;
+  Backend& backend_;
   const Doorkeeper& doorkeeper_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> make_jobs_service(const Backends& backends, GrpcThread& thread,
+std::unique_ptr<grpc::Service> make_jobs_service(Backend& backend, GrpcThread& thread,
                                                  const Doorkeeper& doorkeeper) {
-  return std::make_unique<JobsService>(backends, thread, doorkeeper);
+  return std::make_unique<JobsService>(backend, thread, doorkeeper);
 }
 
 }  // namespace gpusched::api

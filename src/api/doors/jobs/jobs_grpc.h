@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "api/contract/backend.h"
 #include "api/contract/caller.h"
 
 namespace grpc {
@@ -13,7 +14,7 @@ namespace gpusched::api {
 class GrpcThread;
 
 /// scheduler.SchedulerService: the jobs door over gRPC. The doorkeeper must outlive it.
-std::unique_ptr<grpc::Service> make_jobs_service(const Backends& backends, GrpcThread& thread,
+std::unique_ptr<grpc::Service> make_jobs_service(Backend& backend, GrpcThread& thread,
                                                  const Doorkeeper& doorkeeper);
 
 }  // namespace gpusched::api

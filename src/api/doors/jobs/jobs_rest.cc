@@ -41,25 +41,26 @@ Done<T> answer_with(const RestCallPtr& call, std::string (*to_json)(const T&), i
 
 const std::vector<JobsRest::RouteRow>& JobsRest::routes() {
   using enum HttpMethod;
+  using enum access::Action;
   static const std::vector<RouteRow> kRoutes = {
-      {kGet, "health", &JobsRest::health},
-      {kGet, "api/v1/health", &JobsRest::health},
-      {kPost, "api/v1/jobs", &JobsRest::submit},
-      {kPost, "api/v1/jobs:plan", &JobsRest::plan},
-      {kGet, "api/v1/jobs", &JobsRest::list_jobs},
-      {kGet, "api/v1/jobs/*", &JobsRest::get_job},
-      {kDelete, "api/v1/jobs/*", &JobsRest::cancel_job},
-      {kGet, "api/v1/jobs/*/explain", &JobsRest::explain_job},
-      {kGet, "api/v1/jobs/*/logs", &JobsRest::read_log},
-      {kPost, "api/v1/tenants", &JobsRest::create_tenant},
-      {kGet, "api/v1/tenants", &JobsRest::list_tenants},
-      {kGet, "api/v1/tenants/*", &JobsRest::get_tenant},
-      {kPut, "api/v1/tenants/*", &JobsRest::update_tenant},
-      {kDelete, "api/v1/tenants/*", &JobsRest::delete_tenant},
-      {kGet, "api/v1/cluster/status", &JobsRest::cluster},
-      {kGet, "api/v1/nodes", &JobsRest::nodes},
-      {kPost, "api/v1/nodes/*/confirm-dead", &JobsRest::confirm_dead},
-      {kPost, "api/v1/nodes/*/gpus/*/condition", &JobsRest::set_condition},
+      {kGet, "health", kSeeHealth, &JobsRest::health},
+      {kGet, "api/v1/health", kSeeHealth, &JobsRest::health},
+      {kPost, "api/v1/jobs", kSubmitJob, &JobsRest::submit},
+      {kPost, "api/v1/jobs:plan", kPlanJob, &JobsRest::plan},
+      {kGet, "api/v1/jobs", kSeeJob, &JobsRest::list_jobs},
+      {kGet, "api/v1/jobs/*", kSeeJob, &JobsRest::get_job},
+      {kDelete, "api/v1/jobs/*", kCancelJob, &JobsRest::cancel_job},
+      {kGet, "api/v1/jobs/*/explain", kDescribeJob, &JobsRest::explain_job},
+      {kGet, "api/v1/jobs/*/logs", kReadJobOutput, &JobsRest::read_log},
+      {kPost, "api/v1/tenants", kCreateTenant, &JobsRest::create_tenant},
+      {kGet, "api/v1/tenants", kSeeTenant, &JobsRest::list_tenants},
+      {kGet, "api/v1/tenants/*", kSeeTenant, &JobsRest::get_tenant},
+      {kPut, "api/v1/tenants/*", kUpdateTenant, &JobsRest::update_tenant},
+      {kDelete, "api/v1/tenants/*", kDeleteTenant, &JobsRest::delete_tenant},
+      {kGet, "api/v1/cluster/status", kSeeCluster, &JobsRest::cluster},
+      {kGet, "api/v1/nodes", kSeeNode, &JobsRest::nodes},
+      {kPost, "api/v1/nodes/*/confirm-dead", kConfirmNodeDead, &JobsRest::confirm_dead},
+      {kPost, "api/v1/nodes/*/gpus/*/condition", kSetDevice, &JobsRest::set_condition},
   };
   return kRoutes;
 }
@@ -107,16 +108,17 @@ void JobsRest::submit(const HttpRequest& request, const Segments&, const RestCal
     parsed->request_key = request.idempotency_key;
   }
   parsed->by = requester_of(request);
-  backend_.submit(std::move(*parsed), [call, ignored = std::move(ignored)](Answer<Submitted> answer) {
-    if (!answer) return call->fail(answer.error());
-    call->send_at_flush(201, submitted_json(*answer, ignored));
-  });
+  backend_.submit(call->caller(), std::move(*parsed),
+                  [call, ignored = std::move(ignored)](Answer<Submitted> answer) {
+                    if (!answer) return call->fail(answer.error());
+                    call->send_at_flush(201, submitted_json(*answer, ignored));
+                  });
 }
 
 void JobsRest::plan(const HttpRequest& request, const Segments&, const RestCallPtr& call) {
   Answer<SubmitRequest> parsed = parse_submit(request.body, backend_.containers_possible());
   if (!parsed) return call->fail(parsed.error());
-  backend_.plan(std::move(*parsed), answer_with<PlanView>(call, plan_json));
+  backend_.plan(call->caller(), std::move(*parsed), answer_with<PlanView>(call, plan_json));
 }
 
 void JobsRest::list_jobs(const HttpRequest& request, const Segments&, const RestCallPtr& call) {
@@ -131,7 +133,7 @@ void JobsRest::list_jobs(const HttpRequest& request, const Segments&, const Rest
   filter.limit = std::min(query.count("limit", 50, INT64_MAX), kPageMax);
   filter.offset = query.count("offset", 0, kOffsetMax);
   if (query.problem()) return call->fail(*query.problem());
-  backend_.list_jobs(std::move(filter), [call](Answer<JobPage> page) {
+  backend_.list_jobs(call->caller(), std::move(filter), [call](Answer<JobPage> page) {
     // Whoever asks for the jobs of a tenant that is not there, or not yet, is told that it has none.
     if (!page && page.error().kind == ErrorKind::kTenantNotFound) page = JobPage{.total = 0};
     if (!page) return call->fail(page.error());
@@ -151,7 +153,8 @@ void JobsRest::get_job(const HttpRequest& request, const Segments& path, const R
     wait = std::min(given.value_or(Duration{}), kWaitMax);
   }
   if (query.problem()) return call->fail(*query.problem());
-  if (wait.ns == 0) return backend_.get_job(*job, tenant, answer_with<JobView>(call, job_json));
+  if (wait.ns == 0)
+    return backend_.get_job(call->caller(), *job, tenant, answer_with<JobView>(call, job_json));
   wait_for_job(backend_, *server_, call, *job, tenant, wait, job_json);
 }
 
@@ -161,7 +164,7 @@ void JobsRest::cancel_job(const HttpRequest& request, const Segments& path, cons
   RestQuery query(request.query);
   const std::string tenant = query.text("tenant_id").value_or("");
   if (query.problem()) return call->fail(*query.problem());
-  backend_.cancel(*job, tenant, requester_of(request), [call](Answer<Unit> answer) {
+  backend_.cancel(call->caller(), *job, tenant, requester_of(request), [call](Answer<Unit> answer) {
     if (!answer) return call->fail(answer.error());
     call->send_at_flush(200, R"({"message":"Job cancelled successfully"})");
   });
@@ -173,7 +176,7 @@ void JobsRest::explain_job(const HttpRequest& request, const Segments& path, con
   RestQuery query(request.query);
   const std::string tenant = query.text("tenant_id").value_or("");
   if (query.problem()) return call->fail(*query.problem());
-  backend_.explain_job(*job, tenant, answer_with<ExplainView>(call, explain_json));
+  backend_.explain_job(call->caller(), *job, tenant, answer_with<ExplainView>(call, explain_json));
 }
 
 void JobsRest::read_log(const HttpRequest& request, const Segments& path, const RestCallPtr& call) {
@@ -198,41 +201,43 @@ void JobsRest::create_tenant(const HttpRequest& request, const Segments&, const 
     parsed->request_key = request.idempotency_key;
   }
   parsed->by = requester_of(request);
-  backend_.create_tenant(std::move(*parsed), answer_with<TenantView>(call, tenant_json, 201));
+  backend_.create_tenant(call->caller(), std::move(*parsed), answer_with<TenantView>(call, tenant_json, 201));
 }
 
 void JobsRest::list_tenants(const HttpRequest&, const Segments&, const RestCallPtr& call) {
-  backend_.list_tenants(answer_with<std::vector<TenantView>>(call, tenants_json));
+  backend_.list_tenants(call->caller(), answer_with<std::vector<TenantView>>(call, tenants_json));
 }
 
 void JobsRest::get_tenant(const HttpRequest&, const Segments& path, const RestCallPtr& call) {
-  backend_.get_tenant(path[3], answer_with<TenantView>(call, tenant_json));
+  backend_.get_tenant(call->caller(), path[3], answer_with<TenantView>(call, tenant_json));
 }
 
 void JobsRest::update_tenant(const HttpRequest& request, const Segments& path, const RestCallPtr& call) {
   Answer<TenantRequest> parsed = parse_tenant(request.body, false);
   if (!parsed) return call->fail(parsed.error());
   parsed->by = requester_of(request);
-  backend_.update_tenant(path[3], std::move(*parsed), answer_with<TenantView>(call, tenant_json));
+  backend_.update_tenant(call->caller(), path[3], std::move(*parsed),
+                         answer_with<TenantView>(call, tenant_json));
 }
 
 void JobsRest::delete_tenant(const HttpRequest& request, const Segments& path, const RestCallPtr& call) {
-  backend_.delete_tenant(path[3], requester_of(request), [call](Answer<Unit> answer) {
+  backend_.delete_tenant(call->caller(), path[3], requester_of(request), [call](Answer<Unit> answer) {
     if (!answer) return call->fail(answer.error());
     call->send(200, R"({"message":"Tenant deleted successfully"})");
   });
 }
 
 void JobsRest::cluster(const HttpRequest&, const Segments&, const RestCallPtr& call) {
-  backend_.get_cluster(answer_with<ClusterView>(call, cluster_json));
+  backend_.get_cluster(call->caller(), answer_with<ClusterView>(call, cluster_json));
 }
 
 void JobsRest::nodes(const HttpRequest&, const Segments&, const RestCallPtr& call) {
-  backend_.list_nodes(answer_with<std::vector<NodeView>>(call, nodes_json));
+  backend_.list_nodes(call->caller(), answer_with<std::vector<NodeView>>(call, nodes_json));
 }
 
 void JobsRest::confirm_dead(const HttpRequest& request, const Segments& path, const RestCallPtr& call) {
-  backend_.confirm_dead(path[3], requester_of(request), answer_with<NodeView>(call, node_json));
+  backend_.confirm_dead(call->caller(), path[3], requester_of(request),
+                        answer_with<NodeView>(call, node_json));
 }
 
 void JobsRest::set_condition(const HttpRequest& request, const Segments& path, const RestCallPtr& call) {
@@ -244,8 +249,8 @@ void JobsRest::set_condition(const HttpRequest& request, const Segments& path, c
   }
   const Answer<ConditionRequest> parsed = parse_condition(request.body, requester_of(request));
   if (!parsed) return call->fail(parsed.error());
-  backend_.set_condition(path[3], static_cast<uint32_t>(*index), parsed->condition, parsed->detail,
-                         parsed->by, answer_with<NodeView>(call, node_json));
+  backend_.set_condition(call->caller(), path[3], static_cast<uint32_t>(*index), parsed->condition,
+                         parsed->detail, parsed->by, answer_with<NodeView>(call, node_json));
 }
 
 }  // namespace gpusched::api

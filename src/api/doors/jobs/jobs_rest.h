@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "access/actions.h"
 #include "api/contract/backend.h"
 #include "api/http/rest_gate.h"
 
@@ -24,13 +25,17 @@ class JobsRest {
  private:
   using Segments = std::vector<std::string>;
   using Route = void (JobsRest::*)(const HttpRequest&, const Segments&, const RestCallPtr&);
+
+ public:
   struct RouteRow {
     HttpMethod method;
     std::string_view pattern;  ///< Segments; "*" takes any one.
+    access::Action action;     ///< What the caller does by it.
     Route route;
   };
   static const std::vector<RouteRow>& routes();
 
+ private:
   void health(const HttpRequest& request, const Segments&, const RestCallPtr& call);
   void submit(const HttpRequest& request, const Segments&, const RestCallPtr& call);
   void plan(const HttpRequest& request, const Segments&, const RestCallPtr& call);

@@ -29,9 +29,13 @@ ApiError no_such_job(const std::string& text) {
 /// Reads an attempt's output piece by piece into a stream.
 class LogStream : public std::enable_shared_from_this<LogStream> {
  public:
-  LogStream(Backend& backend, std::shared_ptr<GrpcWriter<v1::JobLogChunk>> writer, LogRequest request,
-            bool follow)
-      : backend_(backend), request_(std::move(request)), follow_(follow), writer_(std::move(writer)) {
+  LogStream(Backend& backend, CallerPtr caller, std::shared_ptr<GrpcWriter<v1::JobLogChunk>> writer,
+            LogRequest request, bool follow)
+      : backend_(backend),
+        caller_(std::move(caller)),
+        request_(std::move(request)),
+        follow_(follow),
+        writer_(std::move(writer)) {
     request_.wait = follow ? kLogWait : Duration{};
   }
 
@@ -43,7 +47,7 @@ class LogStream : public std::enable_shared_from_this<LogStream> {
  private:
   void read() {
     if (gone_) return;
-    backend_.read_log(request_, [self = shared_from_this()](Answer<LogPiece> piece) {
+    backend_.read_log(caller_, request_, [self = shared_from_this()](Answer<LogPiece> piece) {
       if (self->gone_) return;
       if (!piece) return self->writer_->fail(piece.error());
       self->send(std::move(*piece));
@@ -69,6 +73,7 @@ class LogStream : public std::enable_shared_from_this<LogStream> {
   }
 
   Backend& backend_;
+  const CallerPtr caller_;
   LogRequest request_;
   const bool follow_;
   int64_t skipped_ = 0;
@@ -87,8 +92,8 @@ struct CancelBatch {
 
 class NativeService final : public GrpcService {
  public:
-  NativeService(const Backends& backends, GrpcThread& thread, const Doorkeeper& doorkeeper)
-      : GrpcService(v1::Scheduler::service_full_name()), backends_(backends), doorkeeper_(doorkeeper) {
+  NativeService(Backend& backend, GrpcThread& thread, const Doorkeeper& doorkeeper)
+      : GrpcService(v1::Scheduler::service_full_name()), backend_(backend), doorkeeper_(doorkeeper) {
     serve_unary(thread, *this, "SubmitJobs", &NativeService::SubmitJobs, 64);
     serve_unary(thread, *this, "CancelJobs", &NativeService::CancelJobs);
     serve_unary(thread, *this, "GetJob", &NativeService::GetJob);
@@ -130,11 +135,11 @@ class NativeService final : public GrpcService {
 
   void SubmitJobs(const GrpcCall& incoming, const v1::SubmitJobsRequest* request,
                   v1::SubmitJobsResponse* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
-      Answer<SubmitRequest> parsed = read_submit(*request, backend.containers_possible());
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
+      Answer<SubmitRequest> parsed = read_submit(*request, backend_.containers_possible());
       if (!parsed) return call.fail(parsed.error());
       parsed->by = requester_of(call.context());
-      backend.submit(std::move(*parsed), [call, response](Answer<Submitted> answer) {
+      backend_.submit(caller, std::move(*parsed), [call, response](Answer<Submitted> answer) {
         if (!answer) return call.fail(answer.error());
         for (const JobId job : answer->jobs()) {
           response->add_job_ids(job_name(job));
@@ -145,14 +150,14 @@ class NativeService final : public GrpcService {
   }
 
   void SubmitJobStream(std::unique_ptr<SubmitStreamCall> call) {
-    const Answer<Caller> caller = doorkeeper_.caller_of(authorization_of(call->context));
+    const Answer<CallerPtr> caller = doorkeeper_.caller_of(authorization_of(call->context));
     const std::optional<ApiError> error = caller ? std::nullopt : std::optional(caller.error());
-    serve_submit_stream(backends_.of(caller ? *caller : Caller::kAnonymous), std::move(call), error);
+    serve_submit_stream(backend_, caller ? *caller : anonymous_caller(), std::move(call), error);
   }
 
   void CancelJobs(const GrpcCall& incoming, const v1::CancelJobsRequest* request,
                   v1::CancelJobsResponse* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
       const int count = request->job_ids_size();
       if (count > static_cast<int>(limits::kBatchJobsMax)) {
         return call.fail({ErrorKind::kInvalidArgument,
@@ -172,27 +177,27 @@ class NativeService final : public GrpcService {
           batch->done();
           continue;
         }
-        backend.cancel(*job, request->tenant_id(), requester_of(call.context()),
-                       [batch, note](Answer<Unit> answer) {
-                         if (!answer) note(answer.error());
-                         batch->done();
-                       });
+        backend_.cancel(caller, *job, request->tenant_id(), requester_of(call.context()),
+                        [batch, note](Answer<Unit> answer) {
+                          if (!answer) note(answer.error());
+                          batch->done();
+                        });
       }
       batch->done();
     });
   }
 
   void GetJob(const GrpcCall& incoming, const v1::GetJobRequest* request, v1::Job* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
       const auto job = parse_job_id(request->job_id());
       if (!job) return call.fail(no_such_job(request->job_id()));
-      backend.get_job(*job, request->tenant_id(), answer_with<JobView>(call, response, write_job));
+      backend_.get_job(caller, *job, request->tenant_id(), answer_with<JobView>(call, response, write_job));
     });
   }
 
   void ListJobs(const GrpcCall& incoming, const v1::ListJobsRequest* request,
                 v1::ListJobsResponse* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
       JobFilter filter{.tenant = request->tenant_id()};
       if (request->state() != v1::JOB_STATE_UNSPECIFIED) {
         if (!v1::JobState_IsValid(request->state())) {
@@ -225,7 +230,7 @@ class NativeService final : public GrpcService {
         }
         filter.before = *before;
       }
-      backend.list_jobs(std::move(filter), [call, response](Answer<JobPage> page) {
+      backend_.list_jobs(caller, std::move(filter), [call, response](Answer<JobPage> page) {
         if (!page) return call.fail(page.error());
         for (const JobView& job : page->jobs) write_job(job, *response->add_jobs());
         if (page->total) response->set_total(*page->total);
@@ -236,15 +241,14 @@ class NativeService final : public GrpcService {
   }
 
   void WatchJob(const std::shared_ptr<GrpcWriter<v1::Job>>& writer, const v1::GetJobRequest& request) {
-    const Answer<Caller> caller = doorkeeper_.caller_of(authorization_of(writer->context()));
+    const Answer<CallerPtr> caller = doorkeeper_.caller_of(authorization_of(writer->context()));
     if (!caller) return writer->fail(caller.error());
-    Backend& backend = backends_.of(*caller);
     const auto job = parse_job_id(request.job_id());
     if (!job) return writer->fail(no_such_job(request.job_id()));
     // What is kept is dropped on the thread that this runs on too.
     const auto watch = std::make_shared<std::shared_ptr<void>>();
     writer->on_gone([watch] { watch->reset(); });
-    *watch = backend.watch_job(*job, request.tenant_id(), [writer](Answer<JobView> answer) {
+    *watch = backend_.watch_job(*caller, *job, request.tenant_id(), [writer](Answer<JobView> answer) {
       if (!answer) return writer->fail(answer.error());
       v1::Job message;
       write_job(*answer, message);
@@ -254,64 +258,64 @@ class NativeService final : public GrpcService {
   }
 
   void GetJobHistory(const GrpcCall& incoming, const v1::GetJobRequest* request, v1::JobHistory* response) {
-    with_job(incoming, request, [&](const GrpcCall& call, Backend& backend, JobId job) {
-      backend.get_history(job, request->tenant_id(), answer_with<HistoryView>(call, response, write_history));
+    with_job(incoming, request, [&](const GrpcCall& call, const CallerPtr& caller, JobId job) {
+      backend_.get_history(caller, job, request->tenant_id(),
+                           answer_with<HistoryView>(call, response, write_history));
     });
   }
 
   void ExplainJob(const GrpcCall& incoming, const v1::GetJobRequest* request, v1::Explanation* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
       const auto job = parse_job_id(request->job_id());
       if (!job) return call.fail(no_such_job(request->job_id()));
-      backend.explain_job(*job, request->tenant_id(),
-                          answer_with<ExplainView>(call, response, write_explanation));
+      backend_.explain_job(caller, *job, request->tenant_id(),
+                           answer_with<ExplainView>(call, response, write_explanation));
     });
   }
 
   void PlanJob(const GrpcCall& incoming, const v1::SubmitJobsRequest* request, v1::PlanResponse* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
-      Answer<SubmitRequest> parsed = read_submit(*request, backend.containers_possible());
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
+      Answer<SubmitRequest> parsed = read_submit(*request, backend_.containers_possible());
       if (!parsed) return call.fail(parsed.error());
-      backend.plan(std::move(*parsed), answer_with<PlanView>(call, response, write_plan));
+      backend_.plan(caller, std::move(*parsed), answer_with<PlanView>(call, response, write_plan));
     });
   }
 
   void UpdateJob(const GrpcCall& incoming, const v1::UpdateJobRequest* request, v1::Job* response) {
-    with_job(incoming, request, [&](const GrpcCall& call, Backend& backend, JobId job) {
+    with_job(incoming, request, [&](const GrpcCall& call, const CallerPtr& caller, JobId job) {
       Answer<JobUpdate> update = read_update(*request);
       if (!update) return call.fail(update.error());
       update->by = requester_of(call.context());
-      backend.update_job(job, request->tenant_id(), std::move(*update),
-                         answer_with<JobView>(call, response, write_job));
+      backend_.update_job(caller, job, request->tenant_id(), std::move(*update),
+                          answer_with<JobView>(call, response, write_job));
     });
   }
 
   void HoldJob(const GrpcCall& incoming, const v1::GetJobRequest* request, v1::Job* response) {
-    with_job(incoming, request, [&](const GrpcCall& call, Backend& backend, JobId job) {
-      backend.hold_job(job, request->tenant_id(), true, requester_of(call.context()),
-                       answer_with<JobView>(call, response, write_job));
+    with_job(incoming, request, [&](const GrpcCall& call, const CallerPtr& caller, JobId job) {
+      backend_.hold_job(caller, job, request->tenant_id(), true, requester_of(call.context()),
+                        answer_with<JobView>(call, response, write_job));
     });
   }
 
   void ReleaseJob(const GrpcCall& incoming, const v1::GetJobRequest* request, v1::Job* response) {
-    with_job(incoming, request, [&](const GrpcCall& call, Backend& backend, JobId job) {
-      backend.hold_job(job, request->tenant_id(), false, requester_of(call.context()),
-                       answer_with<JobView>(call, response, write_job));
+    with_job(incoming, request, [&](const GrpcCall& call, const CallerPtr& caller, JobId job) {
+      backend_.hold_job(caller, job, request->tenant_id(), false, requester_of(call.context()),
+                        answer_with<JobView>(call, response, write_job));
     });
   }
 
   void RequeueJob(const GrpcCall& incoming, const v1::GetJobRequest* request, v1::Job* response) {
-    with_job(incoming, request, [&](const GrpcCall& call, Backend& backend, JobId job) {
-      backend.requeue_job(job, request->tenant_id(), requester_of(call.context()),
-                          answer_with<JobView>(call, response, write_job));
+    with_job(incoming, request, [&](const GrpcCall& call, const CallerPtr& caller, JobId job) {
+      backend_.requeue_job(caller, job, request->tenant_id(), requester_of(call.context()),
+                           answer_with<JobView>(call, response, write_job));
     });
   }
 
   void ReadLog(const std::shared_ptr<GrpcWriter<v1::JobLogChunk>>& writer,
                const v1::ReadJobLogRequest& request) {
-    const Answer<Caller> caller = doorkeeper_.caller_of(authorization_of(writer->context()));
+    const Answer<CallerPtr> caller = doorkeeper_.caller_of(authorization_of(writer->context()));
     if (!caller) return writer->fail(caller.error());
-    Backend& backend = backends_.of(*caller);
     const auto job = parse_job_id(request.job_id());
     if (!job) return writer->fail(no_such_job(request.job_id()));
     if (request.since().seconds() < 0 || request.since().seconds() > kTimeMaxSeconds) {
@@ -328,20 +332,21 @@ class NativeService final : public GrpcService {
                       .grep = request.grep(),
                       .timestamps = request.timestamps()};
     if (const auto problem = check_log_request(wanted)) return writer->fail(*problem);
-    std::make_shared<LogStream>(backend, writer, std::move(wanted), request.follow())->begin();
+    std::make_shared<LogStream>(backend_, *caller, writer, std::move(wanted), request.follow())->begin();
   }
 
   void CreateTenant(const GrpcCall& incoming, const v1::Tenant* request, v1::Tenant* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
       Answer<TenantRequest> parsed = read_tenant(*request, true);
       if (!parsed) return call.fail(parsed.error());
       parsed->by = requester_of(call.context());
-      backend.create_tenant(std::move(*parsed), answer_with<TenantView>(call, response, write_tenant));
+      backend_.create_tenant(caller, std::move(*parsed),
+                             answer_with<TenantView>(call, response, write_tenant));
     });
   }
 
   void UpdateTenant(const GrpcCall& incoming, const v1::UpdateTenantRequest* request, v1::Tenant* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
       Answer<TenantRequest> parsed = read_tenant(request->tenant(), false);
       if (!parsed) return call.fail(parsed.error());
       for (const std::string& name : request->unlimited()) {
@@ -353,29 +358,31 @@ class NativeService final : public GrpcService {
         parsed->unlimited.push_back(name);
       }
       parsed->by = requester_of(call.context());
-      backend.update_tenant(request->tenant().tenant_id(), std::move(*parsed),
-                            answer_with<TenantView>(call, response, write_tenant));
+      backend_.update_tenant(caller, request->tenant().tenant_id(), std::move(*parsed),
+                             answer_with<TenantView>(call, response, write_tenant));
     });
   }
 
   void DeleteTenant(const GrpcCall& incoming, const v1::TenantRequest* request, v1::DeleteTenantResponse*) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
-      backend.delete_tenant(request->tenant_id(), requester_of(call.context()), [call](Answer<Unit> answer) {
-        if (!answer) return call.fail(answer.error());
-        call.finish();
-      });
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
+      backend_.delete_tenant(caller, request->tenant_id(), requester_of(call.context()),
+                             [call](Answer<Unit> answer) {
+                               if (!answer) return call.fail(answer.error());
+                               call.finish();
+                             });
     });
   }
 
   void GetTenant(const GrpcCall& incoming, const v1::TenantRequest* request, v1::Tenant* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
-      backend.get_tenant(request->tenant_id(), answer_with<TenantView>(call, response, write_tenant));
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
+      backend_.get_tenant(caller, request->tenant_id(),
+                          answer_with<TenantView>(call, response, write_tenant));
     });
   }
 
   void ListTenants(const GrpcCall& incoming, const v1::ListTenantsRequest* request,
                    v1::ListTenantsResponse* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
       const auto size = static_cast<int>(
           request->page_size() <= 0 ? kPageDefault : std::min<int64_t>(request->page_size(), kPageMax));
       const auto after = parse_count(request->page_token().empty() ? "0" : request->page_token(), INT64_MAX);
@@ -383,7 +390,7 @@ class NativeService final : public GrpcService {
         return call.fail(
             {ErrorKind::kInvalidArgument, "page_token is none that was given out", "page_token"});
       }
-      backend.list_tenants([call, response, size, after](Answer<std::vector<TenantView>> answer) {
+      backend_.list_tenants(caller, [call, response, size, after](Answer<std::vector<TenantView>> answer) {
         if (!answer) return call.fail(answer.error());
         write_tenant_page(*answer, *after, size, *response);
         call.finish();
@@ -392,8 +399,8 @@ class NativeService final : public GrpcService {
   }
 
   void ListNodes(const GrpcCall& incoming, const v1::ListNodesRequest*, v1::ListNodesResponse* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
-      backend.list_nodes([call, response](Answer<std::vector<NodeView>> answer) {
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
+      backend_.list_nodes(caller, [call, response](Answer<std::vector<NodeView>> answer) {
         if (!answer) return call.fail(answer.error());
         for (const NodeView& node : *answer) write_node(node, *response->add_nodes());
         call.finish();
@@ -402,59 +409,60 @@ class NativeService final : public GrpcService {
   }
 
   void ConfirmNodeDead(const GrpcCall& incoming, const v1::NodeRequest* request, v1::Node* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
-      backend.confirm_dead(request->node_name(), requester_of(call.context()),
-                           answer_with<NodeView>(call, response, write_node));
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
+      backend_.confirm_dead(caller, request->node_name(), requester_of(call.context()),
+                            answer_with<NodeView>(call, response, write_node));
     });
   }
 
   void RemoveNode(const GrpcCall& incoming, const v1::NodeRequest* request, v1::RemoveNodeResponse*) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
-      backend.remove_node(request->node_name(), requester_of(call.context()), [call](Answer<Unit> answer) {
-        if (!answer) return call.fail(answer.error());
-        call.finish();
-      });
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
+      backend_.remove_node(caller, request->node_name(), requester_of(call.context()),
+                           [call](Answer<Unit> answer) {
+                             if (!answer) return call.fail(answer.error());
+                             call.finish();
+                           });
     });
   }
 
   void DrainNode(const GrpcCall& incoming, const v1::DrainNodeRequest* request, v1::Node* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
       if (auto problem = check_drain(*request)) return call.fail(*problem);
       const std::string by = request->by().empty() ? "operator" : request->by();
-      backend.drain_node(request->node_name(), by, request->reason(),
-                         answer_with<NodeView>(call, response, write_node));
+      backend_.drain_node(caller, request->node_name(), by, request->reason(),
+                          answer_with<NodeView>(call, response, write_node));
     });
   }
 
   void ResumeNode(const GrpcCall& incoming, const v1::NodeRequest* request, v1::Node* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
-      backend.resume_node(request->node_name(), "operator",
-                          answer_with<NodeView>(call, response, write_node));
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
+      backend_.resume_node(caller, request->node_name(), "operator",
+                           answer_with<NodeView>(call, response, write_node));
     });
   }
 
   void RebootNode(const GrpcCall& incoming, const v1::DrainNodeRequest* request, v1::Node* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
       if (auto problem = check_drain(*request)) return call.fail(*problem);
-      backend.reboot_node(request->node_name(), request->reason(),
-                          answer_with<NodeView>(call, response, write_node));
+      backend_.reboot_node(caller, request->node_name(), request->reason(),
+                           answer_with<NodeView>(call, response, write_node));
     });
   }
 
   void CreateReservation(const GrpcCall& incoming, const v1::Reservation* request,
                          v1::Reservation* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
       Answer<ReservationRequest> parsed = read_reservation(*request);
       if (!parsed) return call.fail(parsed.error());
-      backend.make_reservation(std::move(*parsed),
-                               answer_with<ReservationView>(call, response, write_reservation));
+      backend_.make_reservation(caller, std::move(*parsed),
+                                answer_with<ReservationView>(call, response, write_reservation));
     });
   }
 
   void ListReservations(const GrpcCall& incoming, const v1::ListReservationsRequest*,
                         v1::ListReservationsResponse* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
-      backend.list_reservations([call, response](Answer<std::vector<ReservationView>> answer) {
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
+      backend_.list_reservations(caller, [call, response](Answer<std::vector<ReservationView>> answer) {
         if (!answer) return call.fail(answer.error());
         for (const ReservationView& one : *answer) write_reservation(one, *response->add_reservations());
         call.finish();
@@ -464,8 +472,8 @@ class NativeService final : public GrpcService {
 
   void CancelReservation(const GrpcCall& incoming, const v1::ReservationRequest* request,
                          v1::CancelReservationResponse*) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
-      backend.cancel_reservation(request->reservation(), [call](Answer<Unit> answer) {
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
+      backend_.cancel_reservation(caller, request->reservation(), [call](Answer<Unit> answer) {
         if (!answer) return call.fail(answer.error());
         call.finish();
       });
@@ -473,17 +481,17 @@ class NativeService final : public GrpcService {
   }
 
   void LabelNode(const GrpcCall& incoming, const v1::LabelNodeRequest* request, v1::Node* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
       Answer<LabelChange> change = read_labels(*request);
       if (!change) return call.fail(change.error());
-      backend.label_node(request->node_name(), std::move(change->set), std::move(change->remove),
-                         answer_with<NodeView>(call, response, write_node));
+      backend_.label_node(caller, request->node_name(), std::move(change->set), std::move(change->remove),
+                          answer_with<NodeView>(call, response, write_node));
     });
   }
 
   void SetDeviceCondition(const GrpcCall& incoming, const v1::SetDeviceConditionRequest* request,
                           v1::Node* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
       DeviceCondition condition = DeviceCondition::kOk;
       if (request->condition() == v1::DEVICE_CONDITION_UNHEALTHY) {
         condition = DeviceCondition::kUnhealthy;
@@ -494,32 +502,33 @@ class NativeService final : public GrpcService {
         return call.fail({ErrorKind::kInvalidArgument, "by or detail is too long; shorten it", "detail"});
       }
       const std::string by = request->by().empty() ? "operator" : request->by();
-      backend.set_condition(request->node_name(), request->index(), condition, request->detail(), by,
-                            answer_with<NodeView>(call, response, write_node));
+      backend_.set_condition(caller, request->node_name(), request->index(), condition, request->detail(), by,
+                             answer_with<NodeView>(call, response, write_node));
     });
   }
 
   void GetQuality(const GrpcCall& incoming, const v1::GetQualityRequest* request, v1::Quality* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
-      backend.get_quality(request->tenant_id(), answer_with<QualityView>(call, response, write_quality));
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
+      backend_.get_quality(caller, request->tenant_id(),
+                           answer_with<QualityView>(call, response, write_quality));
     });
   }
 
   void GetMoves(const GrpcCall& incoming, const v1::GetMovesRequest* request, v1::Moves* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
       MovesRequest wanted{.tenant = request->tenant_id(), .moves_max = request->moves_max()};
       if (const auto problem = read_moves(request->job_id(), wanted)) return call.fail(*problem);
-      backend.get_moves(std::move(wanted), answer_with<MovesView>(call, response, write_moves));
+      backend_.get_moves(caller, std::move(wanted), answer_with<MovesView>(call, response, write_moves));
     });
   }
 
   void ApplyMoves(const GrpcCall& incoming, const v1::ApplyMovesRequest* request,
                   v1::MoveProposal* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
       auto wanted = read_apply(*request);
       if (!wanted) return call.fail(wanted.error());
-      backend.apply_moves(std::move(*wanted),
-                          answer_with<MoveProposalView>(call, response, write_move_proposal));
+      backend_.apply_moves(caller, std::move(*wanted),
+                           answer_with<MoveProposalView>(call, response, write_move_proposal));
     });
   }
 
@@ -531,17 +540,17 @@ class NativeService final : public GrpcService {
   }
   void set_pause(const GrpcCall& incoming, bool paused, const v1::PauseStartsRequest* request,
                  v1::Cluster* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
       if (auto problem = check_pause(*request)) return call.fail(*problem);
       const std::string by = request->by().empty() ? requester_of(call.context()) : request->by();
-      backend.pause_starts(paused, by, request->reason(),
-                           answer_with<ClusterView>(call, response, write_cluster));
+      backend_.pause_starts(caller, paused, by, request->reason(),
+                            answer_with<ClusterView>(call, response, write_cluster));
     });
   }
 
   void GetCluster(const GrpcCall& incoming, const v1::GetClusterRequest*, v1::Cluster* response) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
-      backend.get_cluster(answer_with<ClusterView>(call, response, write_cluster));
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
+      backend_.get_cluster(caller, answer_with<ClusterView>(call, response, write_cluster));
     });
   }
 
@@ -549,18 +558,18 @@ class NativeService final : public GrpcService {
   /// Lets the call do its work when its token is right.
   template <typename Work>
   void guarded(const GrpcCall& call, Work&& work) {
-    const Answer<Caller> caller = doorkeeper_.caller_of(authorization_of(call.context()));
+    const Answer<CallerPtr> caller = doorkeeper_.caller_of(authorization_of(call.context()));
     if (!caller) return call.fail(caller.error());
-    work(call, backends_.of(*caller));
+    work(call, *caller);
   }
 
   /// The same for a call about one job.
   template <typename Request, typename Work>
   void with_job(const GrpcCall& incoming, const Request* request, Work&& work) {
-    guarded(incoming, [&](const GrpcCall& call, Backend& backend) {
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
       const auto job = parse_job_id(request->job_id());
       if (!job) return call.fail(no_such_job(request->job_id()));
-      work(call, backend, *job);
+      work(call, caller, *job);
     });
   }
 
@@ -575,15 +584,15 @@ class NativeService final : public GrpcService {
     };
   }
 
-  const Backends backends_;
+  Backend& backend_;
   const Doorkeeper& doorkeeper_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> make_native_service(const Backends& backends, GrpcThread& thread,
+std::unique_ptr<grpc::Service> make_native_service(Backend& backend, GrpcThread& thread,
                                                    const Doorkeeper& doorkeeper) {
-  return std::make_unique<NativeService>(backends, thread, doorkeeper);
+  return std::make_unique<NativeService>(backend, thread, doorkeeper);
 }
 
 }  // namespace gpusched::api

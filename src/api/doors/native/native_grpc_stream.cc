@@ -36,8 +36,8 @@ Response response_of(const Answer<Submitted>& answer) {
 class SubmitStream final : public GrpcBidi<Request, Response>,
                            public std::enable_shared_from_this<SubmitStream> {
  public:
-  SubmitStream(Backend& backend, std::unique_ptr<SubmitStreamCall> call)
-      : GrpcBidi(std::move(call)), backend_(backend) {}
+  SubmitStream(Backend& backend, CallerPtr caller, std::unique_ptr<SubmitStreamCall> call)
+      : GrpcBidi(std::move(call)), backend_(backend), caller_(std::move(caller)) {}
 
   void begin(const std::optional<ApiError>& refusal) {
     self_ = shared_from_this();
@@ -66,7 +66,7 @@ class SubmitStream final : public GrpcBidi<Request, Response>,
     if (!parsed) {
       answered(place, size, response_of(parsed.error()));
     } else {
-      backend_.submit(std::move(*parsed),
+      backend_.submit(caller_, std::move(*parsed),
                       [self = shared_from_this(), place, size](const Answer<Submitted>& answer) {
                         self->answered(place, size, response_of(answer));
                       });
@@ -135,6 +135,7 @@ class SubmitStream final : public GrpcBidi<Request, Response>,
   }
 
   Backend& backend_;
+  const CallerPtr caller_;
   std::shared_ptr<SubmitStream> self_;  // Until gRPC is done with it.
   OrderedAnswers<Response> answers_;
   Request request_;
@@ -147,9 +148,9 @@ class SubmitStream final : public GrpcBidi<Request, Response>,
 
 }  // namespace
 
-void serve_submit_stream(Backend& backend, std::unique_ptr<SubmitStreamCall> call,
+void serve_submit_stream(Backend& backend, CallerPtr caller, std::unique_ptr<SubmitStreamCall> call,
                          const std::optional<ApiError>& refusal) {
-  std::make_shared<SubmitStream>(backend, std::move(call))->begin(refusal);
+  std::make_shared<SubmitStream>(backend, std::move(caller), std::move(call))->begin(refusal);
 }
 
 }  // namespace gpusched::api

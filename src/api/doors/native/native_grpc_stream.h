@@ -10,7 +10,7 @@ using SubmitStreamCall = GrpcBidi<v1::SubmitJobsRequest, v1::SubmitJobsResponse>
 
 /// Serves one SubmitJobStream: at most 1,024 requests are under way, what the client does not read is not
 /// asked for. With a refusal it ends at once. It lives until gRPC is done with it.
-void serve_submit_stream(Backend& backend, std::unique_ptr<SubmitStreamCall> call,
+void serve_submit_stream(Backend& backend, CallerPtr caller, std::unique_ptr<SubmitStreamCall> call,
                          const std::optional<ApiError>& refusal);
 
 }  // namespace gpusched::api

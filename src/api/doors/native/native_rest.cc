@@ -130,7 +130,7 @@ void NativeRest::submit(NativeCall& call) {
       read_native_submit(call.request.body, call.request.idempotency_key, backend_.containers_possible());
   if (!parsed) return call.call->fail(parsed.error());
   parsed->by = requester_of(call);
-  backend_.submit(std::move(*parsed), [reply = call.call](Answer<Submitted> answer) {
+  backend_.submit(call.call->caller(), std::move(*parsed), [reply = call.call](Answer<Submitted> answer) {
     if (!answer) return reply->fail(answer.error());
     reply->send_at_flush(201, native_submitted_json(*answer));
   });
@@ -140,7 +140,7 @@ void NativeRest::plan(NativeCall& call) {
   Answer<SubmitRequest> parsed =
       read_native_submit(call.request.body, call.request.idempotency_key, backend_.containers_possible());
   if (!parsed) return call.call->fail(parsed.error());
-  backend_.plan(std::move(*parsed), answer_with<PlanView>(call, write_plan));
+  backend_.plan(call.call->caller(), std::move(*parsed), answer_with<PlanView>(call, write_plan));
 }
 
 void NativeRest::submit_stream(NativeCall& call) {
@@ -159,7 +159,7 @@ void NativeRest::list_jobs(NativeCall& call) {
     filter.before = before.value_or(JobId{});
   }
   if (call.refused()) return;
-  backend_.list_jobs(std::move(filter), [reply = call.call, mask](Answer<JobPage> page) {
+  backend_.list_jobs(call.call->caller(), std::move(filter), [reply = call.call, mask](Answer<JobPage> page) {
     if (!page) return reply->fail(page.error());
     reply->send(200, native_job_page_json(*page, mask));
   });
@@ -177,7 +177,7 @@ void NativeRest::get_job(NativeCall& call) {
     wait = std::min(given.value_or(Duration{}), kWaitMax);
   }
   if (call.refused()) return;
-  if (wait.ns == 0) return backend_.get_job(*job, tenant, answer_with_job(call, mask));
+  if (wait.ns == 0) return backend_.get_job(call.call->caller(), *job, tenant, answer_with_job(call, mask));
   wait_for_job(backend_, *server_, call.call, *job, tenant, wait,
                [mask](const JobView& view) { return native_job_json(view, mask); });
 }
@@ -186,10 +186,11 @@ void NativeRest::cancel_job(NativeCall& call) {
   const auto job = path_job(call);
   if (!job) return;
   const std::string tenant = call.query.text("tenant_id").value_or("");
-  backend_.cancel(*job, tenant, requester_of(call),
-                  [this, job = *job, tenant, done = answer_with_job(call)](Answer<Unit> answer) {
+  backend_.cancel(call.call->caller(), *job, tenant, requester_of(call),
+                  [this, caller = call.call->caller(), job = *job, tenant,
+                   done = answer_with_job(call)](Answer<Unit> answer) {
                     if (!answer) return done(answer.error());
-                    backend_.get_job(job, tenant, done);
+                    backend_.get_job(caller, job, tenant, done);
                   });
 }
 
@@ -233,7 +234,7 @@ void NativeRest::cancel_jobs(NativeCall& call) {
       batch->done();
       continue;
     }
-    backend_.cancel(*job, request.tenant_id(), by, [batch, note](Answer<Unit> answer) {
+    backend_.cancel(call.call->caller(), *job, request.tenant_id(), by, [batch, note](Answer<Unit> answer) {
       if (!answer) note(answer.error());
       batch->done();
     });
@@ -247,42 +248,42 @@ void NativeRest::update_job(NativeCall& call) {
   Answer<JobUpdate> update = read_native_update(call.request.body, call.path[2]);
   if (!update) return call.call->fail(update.error());
   update->by = requester_of(call);
-  backend_.update_job(*job, call.query.text("tenant_id").value_or(""), std::move(*update),
-                      answer_with_job(call));
+  backend_.update_job(call.call->caller(), *job, call.query.text("tenant_id").value_or(""),
+                      std::move(*update), answer_with_job(call));
 }
 
 void NativeRest::hold_job(NativeCall& call) {
   const auto job = path_job(call);
   if (!job) return;
-  backend_.hold_job(*job, call.query.text("tenant_id").value_or(""), true, requester_of(call),
-                    answer_with_job(call));
+  backend_.hold_job(call.call->caller(), *job, call.query.text("tenant_id").value_or(""), true,
+                    requester_of(call), answer_with_job(call));
 }
 
 void NativeRest::release_job(NativeCall& call) {
   const auto job = path_job(call);
   if (!job) return;
-  backend_.hold_job(*job, call.query.text("tenant_id").value_or(""), false, requester_of(call),
-                    answer_with_job(call));
+  backend_.hold_job(call.call->caller(), *job, call.query.text("tenant_id").value_or(""), false,
+                    requester_of(call), answer_with_job(call));
 }
 
 void NativeRest::requeue_job(NativeCall& call) {
   const auto job = path_job(call);
   if (!job) return;
-  backend_.requeue_job(*job, call.query.text("tenant_id").value_or(""), requester_of(call),
-                       answer_with_job(call));
+  backend_.requeue_job(call.call->caller(), *job, call.query.text("tenant_id").value_or(""),
+                       requester_of(call), answer_with_job(call));
 }
 
 void NativeRest::get_history(NativeCall& call) {
   const auto job = path_job(call);
   if (!job) return;
-  backend_.get_history(*job, call.query.text("tenant_id").value_or(""),
+  backend_.get_history(call.call->caller(), *job, call.query.text("tenant_id").value_or(""),
                        answer_with<HistoryView>(call, write_history));
 }
 
 void NativeRest::explain_job(NativeCall& call) {
   const auto job = path_job(call);
   if (!job) return;
-  backend_.explain_job(*job, call.query.text("tenant_id").value_or(""),
+  backend_.explain_job(call.call->caller(), *job, call.query.text("tenant_id").value_or(""),
                        answer_with<ExplainView>(call, write_explanation));
 }
 
@@ -318,7 +319,8 @@ void NativeRest::create_tenant(NativeCall& call) {
       read_native_tenant(call.request.body, call.request.idempotency_key, TenantUse::kCreate);
   if (!parsed) return call.call->fail(parsed.error());
   parsed->by = requester_of(call);
-  backend_.create_tenant(std::move(*parsed), answer_with<TenantView>(call, write_tenant));
+  backend_.create_tenant(call.call->caller(), std::move(*parsed),
+                         answer_with<TenantView>(call, write_tenant));
 }
 
 void NativeRest::list_tenants(NativeCall& call) {
@@ -327,51 +329,55 @@ void NativeRest::list_tenants(NativeCall& call) {
   const auto after = parse_count(call.query.text("page_token").value_or("0"), INT64_MAX);
   if (!after) call.query.fail("page_token", "is none that was given out");
   if (call.refused()) return;
-  backend_.list_tenants([reply = call.call, size, after = *after](Answer<std::vector<TenantView>> answer) {
-    if (!answer) return reply->fail(answer.error());
-    v1::ListTenantsResponse response;
-    write_tenant_page(*answer, after, size, response);
-    reply->send(200, native_json(response));
-  });
+  backend_.list_tenants(call.call->caller(),
+                        [reply = call.call, size, after = *after](Answer<std::vector<TenantView>> answer) {
+                          if (!answer) return reply->fail(answer.error());
+                          v1::ListTenantsResponse response;
+                          write_tenant_page(*answer, after, size, response);
+                          reply->send(200, native_json(response));
+                        });
 }
 
 void NativeRest::get_tenant(NativeCall& call) {
-  backend_.get_tenant(call.path[2], answer_with<TenantView>(call, write_tenant));
+  backend_.get_tenant(call.call->caller(), call.path[2], answer_with<TenantView>(call, write_tenant));
 }
 
 void NativeRest::update_tenant(NativeCall& call) {
   Answer<TenantRequest> parsed = read_native_tenant(call.request.body, "", TenantUse::kUpdate);
   if (!parsed) return call.call->fail(parsed.error());
   parsed->by = requester_of(call);
-  backend_.update_tenant(call.path[2], std::move(*parsed), answer_with<TenantView>(call, write_tenant));
+  backend_.update_tenant(call.call->caller(), call.path[2], std::move(*parsed),
+                         answer_with<TenantView>(call, write_tenant));
 }
 
 void NativeRest::delete_tenant(NativeCall& call) {
-  backend_.delete_tenant(call.path[2], requester_of(call), [reply = call.call](Answer<Unit> answer) {
-    if (!answer) return reply->fail(answer.error());
-    reply->send(200, "{}");
-  });
+  backend_.delete_tenant(call.call->caller(), call.path[2], requester_of(call),
+                         [reply = call.call](Answer<Unit> answer) {
+                           if (!answer) return reply->fail(answer.error());
+                           reply->send(200, "{}");
+                         });
 }
 
 void NativeRest::edit_cluster(NativeCall& call) {
   Answer<EditsRequest> parsed = read_native_edits(call.request.body);
   if (!parsed) return call.call->fail(parsed.error());
   for (TenantRequest& tenant : parsed->tenants) tenant.by = requester_of(call);
-  backend_.edit_cluster(std::move(*parsed), [reply = call.call](Answer<EditsView> answer) {
-    if (!answer) return reply->fail(answer.error());
-    v1::EditClusterResponse response;
-    response.set_dry_run(answer->dry_run);
-    response.set_tenants_created(answer->tenants_created);
-    response.set_tenants_updated(answer->tenants_updated);
-    response.set_nodes_labeled(answer->nodes_labeled);
-    reply->send(200, native_json(response));
-  });
+  backend_.edit_cluster(call.call->caller(), std::move(*parsed),
+                        [reply = call.call](Answer<EditsView> answer) {
+                          if (!answer) return reply->fail(answer.error());
+                          v1::EditClusterResponse response;
+                          response.set_dry_run(answer->dry_run);
+                          response.set_tenants_created(answer->tenants_created);
+                          response.set_tenants_updated(answer->tenants_updated);
+                          response.set_nodes_labeled(answer->nodes_labeled);
+                          reply->send(200, native_json(response));
+                        });
 }
 
 // --- Nodes and the whole -----------------------------------------------------------------------------------
 
 void NativeRest::list_nodes(NativeCall& call) {
-  backend_.list_nodes([reply = call.call](Answer<std::vector<NodeView>> answer) {
+  backend_.list_nodes(call.call->caller(), [reply = call.call](Answer<std::vector<NodeView>> answer) {
     if (!answer) return reply->fail(answer.error());
     v1::ListNodesResponse response;
     for (const NodeView& node : *answer) write_node(node, *response.add_nodes());
@@ -380,44 +386,49 @@ void NativeRest::list_nodes(NativeCall& call) {
 }
 
 void NativeRest::get_node(NativeCall& call) {
-  backend_.get_node(call.path[2], answer_with<NodeView>(call, write_node));
+  backend_.get_node(call.call->caller(), call.path[2], answer_with<NodeView>(call, write_node));
 }
 
 void NativeRest::drain_node(NativeCall& call) {
   const Answer<DrainWords> words = read_native_drain(call.request.body, call.path[2], requester_of(call));
   if (!words) return call.call->fail(words.error());
-  backend_.drain_node(call.path[2], words->by, words->reason, answer_with<NodeView>(call, write_node));
+  backend_.drain_node(call.call->caller(), call.path[2], words->by, words->reason,
+                      answer_with<NodeView>(call, write_node));
 }
 
 void NativeRest::resume_node(NativeCall& call) {
   const Answer<DrainWords> words = read_native_drain(call.request.body, call.path[2], requester_of(call));
   if (!words) return call.call->fail(words.error());
-  backend_.resume_node(call.path[2], words->by, answer_with<NodeView>(call, write_node));
+  backend_.resume_node(call.call->caller(), call.path[2], words->by, answer_with<NodeView>(call, write_node));
 }
 
 void NativeRest::reboot_node(NativeCall& call) {
   const Answer<DrainWords> words = read_native_drain(call.request.body, call.path[2], requester_of(call));
   if (!words) return call.call->fail(words.error());
-  backend_.reboot_node(call.path[2], words->reason, answer_with<NodeView>(call, write_node));
+  backend_.reboot_node(call.call->caller(), call.path[2], words->reason,
+                       answer_with<NodeView>(call, write_node));
 }
 
 void NativeRest::create_reservation(NativeCall& call) {
   Answer<ReservationRequest> request = read_native_reservation(call.request.body);
   if (!request) return call.call->fail(request.error());
-  backend_.make_reservation(std::move(*request), answer_with<ReservationView>(call, write_reservation));
+  backend_.make_reservation(call.call->caller(), std::move(*request),
+                            answer_with<ReservationView>(call, write_reservation));
 }
 
 void NativeRest::list_reservations(NativeCall& call) {
-  backend_.list_reservations([reply = call.call](Answer<std::vector<ReservationView>> answer) {
-    if (!answer) return reply->fail(answer.error());
-    v1::ListReservationsResponse response;
-    for (const ReservationView& one : *answer) write_reservation(one, *response.add_reservations());
-    reply->send(200, native_json(response));
-  });
+  backend_.list_reservations(call.call->caller(),
+                             [reply = call.call](Answer<std::vector<ReservationView>> answer) {
+                               if (!answer) return reply->fail(answer.error());
+                               v1::ListReservationsResponse response;
+                               for (const ReservationView& one : *answer)
+                                 write_reservation(one, *response.add_reservations());
+                               reply->send(200, native_json(response));
+                             });
 }
 
 void NativeRest::cancel_reservation(NativeCall& call) {
-  backend_.cancel_reservation(call.path[2], [reply = call.call](Answer<Unit> answer) {
+  backend_.cancel_reservation(call.call->caller(), call.path[2], [reply = call.call](Answer<Unit> answer) {
     if (!answer) return reply->fail(answer.error());
     reply->send(200, "{}");
   });
@@ -426,19 +437,21 @@ void NativeRest::cancel_reservation(NativeCall& call) {
 void NativeRest::label_node(NativeCall& call) {
   Answer<LabelChange> change = read_native_labels(call.request.body, call.path[2]);
   if (!change) return call.call->fail(change.error());
-  backend_.label_node(call.path[2], std::move(change->set), std::move(change->remove),
+  backend_.label_node(call.call->caller(), call.path[2], std::move(change->set), std::move(change->remove),
                       answer_with<NodeView>(call, write_node));
 }
 
 void NativeRest::confirm_dead(NativeCall& call) {
-  backend_.confirm_dead(call.path[2], requester_of(call), answer_with<NodeView>(call, write_node));
+  backend_.confirm_dead(call.call->caller(), call.path[2], requester_of(call),
+                        answer_with<NodeView>(call, write_node));
 }
 
 void NativeRest::remove_node(NativeCall& call) {
-  backend_.remove_node(call.path[2], requester_of(call), [reply = call.call](Answer<Unit> answer) {
-    if (!answer) return reply->fail(answer.error());
-    reply->send(200, "{}");
-  });
+  backend_.remove_node(call.call->caller(), call.path[2], requester_of(call),
+                       [reply = call.call](Answer<Unit> answer) {
+                         if (!answer) return reply->fail(answer.error());
+                         reply->send(200, "{}");
+                       });
 }
 
 void NativeRest::set_condition(NativeCall& call) {
@@ -449,14 +462,14 @@ void NativeRest::set_condition(NativeCall& call) {
   }
   const Answer<ConditionRequest> parsed = read_native_condition(call.request.body, requester_of(call));
   if (!parsed) return call.call->fail(parsed.error());
-  backend_.set_condition(call.path[2], static_cast<uint32_t>(*index), parsed->condition, parsed->detail,
-                         parsed->by, answer_with<NodeView>(call, write_node));
+  backend_.set_condition(call.call->caller(), call.path[2], static_cast<uint32_t>(*index), parsed->condition,
+                         parsed->detail, parsed->by, answer_with<NodeView>(call, write_node));
 }
 
 void NativeRest::get_quality(NativeCall& call) {
   const std::string tenant = call.query.text("tenant_id").value_or("");
   if (call.refused()) return;
-  backend_.get_quality(tenant, answer_with<QualityView>(call, write_quality));
+  backend_.get_quality(call.call->caller(), tenant, answer_with<QualityView>(call, write_quality));
 }
 
 void NativeRest::get_moves(NativeCall& call) {
@@ -465,7 +478,7 @@ void NativeRest::get_moves(NativeCall& call) {
   request.moves_max = call.query.count("moves_max", 0, limits::kMovesMax);
   if (call.refused()) return;
   if (const auto problem = read_moves(job, request)) return call.call->fail(*problem);
-  backend_.get_moves(std::move(request), answer_with<MovesView>(call, write_moves));
+  backend_.get_moves(call.call->caller(), std::move(request), answer_with<MovesView>(call, write_moves));
 }
 
 void NativeRest::apply_moves(NativeCall& call) {
@@ -477,7 +490,8 @@ void NativeRest::apply_moves(NativeCall& call) {
   if (message.by().empty()) message.set_by(requester_of(call));
   Answer<ApplyMoves> request = read_apply(message);
   if (!request) return call.call->fail(request.error());
-  backend_.apply_moves(std::move(*request), answer_with<MoveProposalView>(call, write_move_proposal));
+  backend_.apply_moves(call.call->caller(), std::move(*request),
+                       answer_with<MoveProposalView>(call, write_move_proposal));
 }
 
 void NativeRest::pause_starts(NativeCall& call) { set_pause(call, true); }
@@ -490,17 +504,19 @@ void NativeRest::set_pause(NativeCall& call, bool paused) {
   if (!call.request.body.empty() && !read_body(call, roots, body)) return;
   if (auto problem = check_pause(request)) return call.call->fail(*problem);
   const std::string by = request.by().empty() ? requester_of(call) : request.by();
-  backend_.pause_starts(paused, by, request.reason(), answer_with<ClusterView>(call, write_cluster));
+  backend_.pause_starts(call.call->caller(), paused, by, request.reason(),
+                        answer_with<ClusterView>(call, write_cluster));
 }
 
 void NativeRest::get_cluster(NativeCall& call) {
-  backend_.get_cluster([reply = call.call, version = version_](Answer<ClusterView> answer) {
-    if (!answer) return reply->fail(answer.error());
-    v1::Cluster cluster;
-    write_cluster(*answer, cluster);
-    cluster.set_version(version);
-    reply->send(200, native_json(cluster));
-  });
+  backend_.get_cluster(call.call->caller(),
+                       [reply = call.call, version = version_](Answer<ClusterView> answer) {
+                         if (!answer) return reply->fail(answer.error());
+                         v1::Cluster cluster;
+                         write_cluster(*answer, cluster);
+                         cluster.set_version(version);
+                         reply->send(200, native_json(cluster));
+                       });
 }
 
 void NativeRest::openapi(NativeCall& call) { call.call->send(200, openapi_json(routes(), version_)); }

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "access/actions.h"
 #include "api/contract/backend.h"
 #include "api/doors/rest_query.h"
 #include "api/http/rest_gate.h"
@@ -30,6 +31,7 @@ struct NativeRoute {
   enum class Answer { kMessage, kEvents, kLines, kBytes, kDocument };
   HttpMethod method = HttpMethod::kGet;
   std::string_view path;       ///< Such as "v1/jobs/{job_id}".
+  access::Action action;       ///< What the caller does by it.
   std::string_view operation;  ///< Its name, for clients that are generated.
   std::string_view summary;    ///< One sentence.
   std::vector<NativeParameter> query = {};

@@ -11,6 +11,7 @@ namespace {
 
 using Type = NativeParameter::Type;
 using enum HttpMethod;
+using enum access::Action;
 using Kind = NativeRoute::Answer;
 
 constexpr NativeParameter kTenant{Type::kText, "tenant_id",
@@ -131,10 +132,14 @@ class Line {
 
 class Table {
  public:
-  Line add(HttpMethod method, std::string_view path, std::string_view operation, Handle handle,
-           std::string_view summary) {
-    routes_.push_back(
-        {.method = method, .path = path, .operation = operation, .summary = summary, .handle = handle});
+  Line add(HttpMethod method, std::string_view path, access::Action action, std::string_view operation,
+           Handle handle, std::string_view summary) {
+    routes_.push_back({.method = method,
+                       .path = path,
+                       .action = action,
+                       .operation = operation,
+                       .summary = summary,
+                       .handle = handle});
     return Line(routes_.back());
   }
   std::vector<NativeRoute> take() && { return std::move(routes_); }
@@ -158,42 +163,42 @@ struct NativeRest::Routes {
 void NativeRest::Routes::jobs(Table& table) {
   const Descriptor* const job = v1::Job::descriptor();
   table
-      .add(kPost, "v1/jobs", "submit_jobs", &NativeRest::submit,
+      .add(kPost, "v1/jobs", kSubmitJob, "submit_jobs", &NativeRest::submit,
            "Submits jobs: accepts all jobs of the request or none. The body may also be a single job.")
       .body(v1::SubmitJobsRequest::descriptor(), v1::JobRequest::descriptor())
       .answers(v1::SubmitJobsResponse::descriptor(), 201)
       .with_key();
   table
-      .add(kPost, "v1/jobs:stream", "submit_job_stream", &NativeRest::submit_stream,
+      .add(kPost, "v1/jobs:stream", kSubmitJob, "submit_job_stream", &NativeRest::submit_stream,
            "Submits one request per line, and answers each with one line, in order, once it is durable.")
       .body(v1::SubmitJobsRequest::descriptor(), v1::JobRequest::descriptor())
       .answers(v1::SubmitJobsResponse::descriptor())
       .as(Kind::kLines);
   table
-      .add(kPost, "v1/jobs:plan", "plan_job", &NativeRest::plan,
+      .add(kPost, "v1/jobs:plan", kPlanJob, "plan_job", &NativeRest::plan,
            "Predicts the outcome of the submission of one job, without submitting it.")
       .body(v1::SubmitJobsRequest::descriptor(), v1::JobRequest::descriptor())
       .needs({"jobs"})
       .answers(v1::PlanResponse::descriptor());
-  table.add(kGet, "v1/jobs", "list_jobs", &NativeRest::list_jobs, "Lists jobs, newest first.")
+  table.add(kGet, "v1/jobs", kSeeJob, "list_jobs", &NativeRest::list_jobs, "Lists jobs, newest first.")
       .query(list_parameters())
       .answers(v1::ListJobsResponse::descriptor());
   table
-      .add(kPost, "v1/jobs:cancel", "cancel_jobs", &NativeRest::cancel_jobs,
+      .add(kPost, "v1/jobs:cancel", kCancelJob, "cancel_jobs", &NativeRest::cancel_jobs,
            "Cancels several jobs, each with its own result.")
       .body(v1::CancelJobsRequest::descriptor())
       .answers(v1::CancelJobsResponse::descriptor());
-  table.add(kGet, "v1/jobs/{job_id}", "get_job", &NativeRest::get_job, "Returns one job.")
+  table.add(kGet, "v1/jobs/{job_id}", kSeeJob, "get_job", &NativeRest::get_job, "Returns one job.")
       .query({kTenant, kFields, kWait})
       .answers(job);
   table
-      .add(kPatch, "v1/jobs/{job_id}", "update_job", &NativeRest::update_job,
+      .add(kPatch, "v1/jobs/{job_id}", kUpdateJob, "update_job", &NativeRest::update_job,
            "Changes the given fields of a waiting or running job.")
       .query({kTenant})
       .body(v1::UpdateJobRequest::descriptor())
       .answers(job);
   table
-      .add(kPost, "v1/jobs/{job_id}/cancel", "cancel_job", &NativeRest::cancel_job,
+      .add(kPost, "v1/jobs/{job_id}/cancel", kCancelJob, "cancel_job", &NativeRest::cancel_job,
            "Cancels a waiting job, or stops a running one.")
       .query({kTenant})
       .answers(job);
@@ -202,39 +207,42 @@ void NativeRest::Routes::jobs(Table& table) {
 void NativeRest::Routes::job_actions(Table& table) {
   const Descriptor* const job = v1::Job::descriptor();
   table
-      .add(kPost, "v1/jobs/{job_id}/hold", "hold_job", &NativeRest::hold_job,
+      .add(kPost, "v1/jobs/{job_id}/hold", kHoldJob, "hold_job", &NativeRest::hold_job,
            "Holds a waiting job: it does not start until it is released.")
       .query({kTenant})
       .answers(job);
   table
-      .add(kPost, "v1/jobs/{job_id}/release", "release_job", &NativeRest::release_job, "Releases a held job.")
+      .add(kPost, "v1/jobs/{job_id}/release", kHoldJob, "release_job", &NativeRest::release_job,
+           "Releases a held job.")
       .query({kTenant})
       .answers(job);
   table
-      .add(kPost, "v1/jobs/{job_id}/requeue", "requeue_job", &NativeRest::requeue_job,
+      .add(kPost, "v1/jobs/{job_id}/requeue", kRequeueJob, "requeue_job", &NativeRest::requeue_job,
            "Stops a running job's attempt and puts the job back into the queue; no retry is used up.")
       .query({kTenant})
       .answers(job);
   table
-      .add(kGet, "v1/jobs/{job_id}/history", "get_job_history", &NativeRest::get_history,
+      .add(kGet, "v1/jobs/{job_id}/history", kDescribeJob, "get_job_history", &NativeRest::get_history,
            "Lists what happened to a job, and who requested it.")
       .query({kTenant})
       .answers(v1::JobHistory::descriptor());
   table
-      .add(kGet, "v1/jobs/{job_id}/explain", "explain_job", &NativeRest::explain_job,
+      .add(kGet, "v1/jobs/{job_id}/explain", kDescribeJob, "explain_job", &NativeRest::explain_job,
            "Explains why a job waits, and which events could let it start.")
       .query({kTenant})
       .answers(v1::Explanation::descriptor());
-  table.add(kGet, "v1/jobs/{job_id}/log", "read_log", &NativeRest::read_log, "Reads an attempt's output.")
+  table
+      .add(kGet, "v1/jobs/{job_id}/log", kReadJobOutput, "read_log", &NativeRest::read_log,
+           "Reads an attempt's output.")
       .query(log_parameters())
       .as(Kind::kBytes);
   table
-      .add(kGet, "v1/jobs/{job_id}/watch", "watch_job", &NativeRest::watch_job,
+      .add(kGet, "v1/jobs/{job_id}/watch", kSeeJob, "watch_job", &NativeRest::watch_job,
            "Sends the job now and after every change, until it is final.")
       .query({kTenant, kFields})
       .answers(job)
       .as(Kind::kEvents);
-  table.add(kGet, "v1/watch", "watch", &NativeRest::watch, "Sends each job that changes.")
+  table.add(kGet, "v1/watch", kSeeJob, "watch", &NativeRest::watch, "Sends each job that changes.")
       .query(watch_parameters())
       .answers(job)
       .as(Kind::kEvents);
@@ -242,31 +250,33 @@ void NativeRest::Routes::job_actions(Table& table) {
 
 void NativeRest::Routes::tenants(Table& table) {
   const Descriptor* const tenant = v1::Tenant::descriptor();
-  table.add(kPost, "v1/tenants", "create_tenant", &NativeRest::create_tenant, "Creates a tenant.")
+  table
+      .add(kPost, "v1/tenants", kCreateTenant, "create_tenant", &NativeRest::create_tenant,
+           "Creates a tenant.")
       .body(tenant)
       .needs({"name"})
       .answers(tenant, 201)
       .with_key();
   table
-      .add(kGet, "v1/tenants", "list_tenants", &NativeRest::list_tenants,
+      .add(kGet, "v1/tenants", kSeeTenant, "list_tenants", &NativeRest::list_tenants,
            "Lists tenants in the order of their ids.")
       .query({kTenantPage, kTenantToken})
       .answers(v1::ListTenantsResponse::descriptor());
   table
-      .add(kGet, "v1/tenants/{tenant_id}", "get_tenant", &NativeRest::get_tenant,
+      .add(kGet, "v1/tenants/{tenant_id}", kSeeTenant, "get_tenant", &NativeRest::get_tenant,
            "Returns a tenant, by id or name.")
       .answers(tenant);
   table
-      .add(kPatch, "v1/tenants/{tenant_id}", "update_tenant", &NativeRest::update_tenant,
+      .add(kPatch, "v1/tenants/{tenant_id}", kUpdateTenant, "update_tenant", &NativeRest::update_tenant,
            "Changes the given settings of a tenant; null removes a limit.")
       .body(tenant)
       .answers(tenant);
   table
-      .add(kDelete, "v1/tenants/{tenant_id}", "delete_tenant", &NativeRest::delete_tenant,
+      .add(kDelete, "v1/tenants/{tenant_id}", kDeleteTenant, "delete_tenant", &NativeRest::delete_tenant,
            "Deletes a tenant that has no unfinished jobs and no tenants below it.")
       .answers(v1::DeleteTenantResponse::descriptor());
   table
-      .add(kPost, "v1/cluster:edit", "edit_cluster", &NativeRest::edit_cluster,
+      .add(kPost, "v1/cluster:edit", kEditCluster, "edit_cluster", &NativeRest::edit_cluster,
            "Makes all the given changes of tenants and labels, or none; a dry run only checks whether it "
            "would.")
       .body(v1::EditClusterRequest::descriptor())
@@ -276,42 +286,44 @@ void NativeRest::Routes::tenants(Table& table) {
 void NativeRest::Routes::nodes(Table& table) {
   const Descriptor* const node = v1::Node::descriptor();
   const Descriptor* const words = v1::DrainNodeRequest::descriptor();
-  table.add(kGet, "v1/nodes", "list_nodes", &NativeRest::list_nodes, "Lists nodes by name.")
+  table.add(kGet, "v1/nodes", kSeeNode, "list_nodes", &NativeRest::list_nodes, "Lists nodes by name.")
       .answers(v1::ListNodesResponse::descriptor());
-  table.add(kGet, "v1/nodes/{node_name}", "get_node", &NativeRest::get_node, "Returns a node.").answers(node);
+  table.add(kGet, "v1/nodes/{node_name}", kSeeNode, "get_node", &NativeRest::get_node, "Returns a node.")
+      .answers(node);
   table
-      .add(kPost, "v1/nodes/{node_name}/drain", "drain_node", &NativeRest::drain_node,
+      .add(kPost, "v1/nodes/{node_name}/drain", kDrainNode, "drain_node", &NativeRest::drain_node,
            "Drains a node: it gets no new jobs; running jobs continue.")
       .body(words)
       .or_nothing()
       .answers(node);
   table
-      .add(kPost, "v1/nodes/{node_name}/resume", "resume_node", &NativeRest::resume_node,
+      .add(kPost, "v1/nodes/{node_name}/resume", kResumeNode, "resume_node", &NativeRest::resume_node,
            "Returns a node to service.")
       .body(words)
       .or_nothing()
       .answers(node);
   table
-      .add(kPost, "v1/nodes/{node_name}/reboot", "reboot_node", &NativeRest::reboot_node,
+      .add(kPost, "v1/nodes/{node_name}/reboot", kRebootNode, "reboot_node", &NativeRest::reboot_node,
            "Makes a drained node run its configured reboot command.")
       .body(words)
       .or_nothing()
       .answers(node);
   table
-      .add(kPost, "v1/nodes/{node_name}/label", "label_node", &NativeRest::label_node,
+      .add(kPost, "v1/nodes/{node_name}/label", kLabelNode, "label_node", &NativeRest::label_node,
            "Sets and removes labels; they take precedence over those of the node's agent.")
       .body(v1::LabelNodeRequest::descriptor())
       .answers(node);
   table
-      .add(kPost, "v1/nodes/{node_name}/confirm-dead", "confirm_node_dead", &NativeRest::confirm_dead,
+      .add(kPost, "v1/nodes/{node_name}/confirm-dead", kConfirmNodeDead, "confirm_node_dead",
+           &NativeRest::confirm_dead,
            "Declares a lost node dead: nothing runs on it any more, and its attempts are retried elsewhere.")
       .answers(node);
   table
-      .add(kDelete, "v1/nodes/{node_name}", "remove_node", &NativeRest::remove_node,
+      .add(kDelete, "v1/nodes/{node_name}", kRemoveNode, "remove_node", &NativeRest::remove_node,
            "Removes a node that is gone for good; 409 while it is connected, has work or is reserved.")
       .answers(v1::RemoveNodeResponse::descriptor());
   table
-      .add(kPost, "v1/nodes/{node_name}/devices/{index}/condition", "set_device_condition",
+      .add(kPost, "v1/nodes/{node_name}/devices/{index}/condition", kSetDevice, "set_device_condition",
            &NativeRest::set_condition, "Quarantines a device, or ends its quarantine; running jobs continue.")
       .body(v1::SetDeviceConditionRequest::descriptor())
       .needs({"condition"})
@@ -320,44 +332,46 @@ void NativeRest::Routes::nodes(Table& table) {
 
 void NativeRest::Routes::reservations(Table& table) {
   table
-      .add(kPost, "v1/reservations", "create_reservation", &NativeRest::create_reservation,
+      .add(kPost, "v1/reservations", kMakeReservation, "create_reservation", &NativeRest::create_reservation,
            "Reserves nodes for a tenant, or for maintenance, at a set time.")
       .body(v1::Reservation::descriptor())
       .needs({"name", "node_names", "duration_ms"})
       .answers(v1::Reservation::descriptor(), 201);
   table
-      .add(kGet, "v1/reservations", "list_reservations", &NativeRest::list_reservations,
+      .add(kGet, "v1/reservations", kSeeReservation, "list_reservations", &NativeRest::list_reservations,
            "Lists reservations by start; those that have ended are not kept.")
       .answers(v1::ListReservationsResponse::descriptor());
   table
-      .add(kDelete, "v1/reservations/{reservation}", "cancel_reservation", &NativeRest::cancel_reservation,
-           "Cancels a reservation, by name or id; running jobs continue.")
+      .add(kDelete, "v1/reservations/{reservation}", kCancelReservation, "cancel_reservation",
+           &NativeRest::cancel_reservation, "Cancels a reservation, by name or id; running jobs continue.")
       .answers(v1::CancelReservationResponse::descriptor());
 }
 
 void NativeRest::Routes::cluster(Table& table) {
-  table.add(kGet, "v1/cluster", "get_cluster", &NativeRest::get_cluster, "Returns the cluster's totals.")
+  table
+      .add(kGet, "v1/cluster", kSeeCluster, "get_cluster", &NativeRest::get_cluster,
+           "Returns the cluster's totals.")
       .answers(v1::Cluster::descriptor());
   table
-      .add(kPost, "v1/cluster/pause", "pause_starts", &NativeRest::pause_starts,
+      .add(kPost, "v1/cluster/pause", kPauseStarts, "pause_starts", &NativeRest::pause_starts,
            "Pauses the cluster: no job starts until it is resumed; running jobs continue, and submissions "
            "are accepted.")
       .body(v1::PauseStartsRequest::descriptor())
       .or_nothing()
       .answers(v1::Cluster::descriptor());
   table
-      .add(kPost, "v1/cluster/resume", "resume_starts", &NativeRest::resume_starts,
+      .add(kPost, "v1/cluster/resume", kPauseStarts, "resume_starts", &NativeRest::resume_starts,
            "Resumes a paused cluster.")
       .body(v1::PauseStartsRequest::descriptor())
       .or_nothing()
       .answers(v1::Cluster::descriptor());
   table
-      .add(kGet, "v1/quality", "get_quality", &NativeRest::get_quality,
+      .add(kGet, "v1/quality", kSeeQuality, "get_quality", &NativeRest::get_quality,
            "Returns how accurate the predicted run times and starts were.")
       .query({{Type::kText, "tenant_id", "Only the figures of this tenant: an id or a name."}})
       .answers(v1::Quality::descriptor());
   table
-      .add(kGet, "v1/moves", "get_moves", &NativeRest::get_moves,
+      .add(kGet, "v1/moves", kSeeMoves, "get_moves", &NativeRest::get_moves,
            "Proposes moves of running jobs that would let others start; changes nothing. For operators.")
       .query({{Type::kText, "tenant_id", "Refused: moves concern the jobs of all tenants."},
               {Type::kText, "job_id", "Only moves for this waiting job.", "^(job-[1-9][0-9]{0,17})?$"},
@@ -368,12 +382,13 @@ void NativeRest::Routes::cluster(Table& table) {
                int64_t{limits::kMovesMax}}})
       .answers(v1::Moves::descriptor());
   table
-      .add(kPost, "v1/moves", "apply_moves", &NativeRest::apply_moves,
+      .add(kPost, "v1/moves", kMoveJobs, "apply_moves", &NativeRest::apply_moves,
            "Carries out a proposal, if it is still valid.")
       .body(v1::ApplyMovesRequest::descriptor())
       .needs({"id"})
       .answers(v1::MoveProposal::descriptor());
-  table.add(kGet, "v1/openapi.json", "get_openapi", &NativeRest::openapi, "Returns this document.")
+  table
+      .add(kGet, "v1/openapi.json", kSeeHealth, "get_openapi", &NativeRest::openapi, "Returns this document.")
       .as(Kind::kDocument);
 }
 

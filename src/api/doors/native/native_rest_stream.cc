@@ -20,8 +20,8 @@ constexpr Duration kSilenceMax = minutes(10);
 /// lines are under way, and goes on when answers were written.
 class LineStream : public std::enable_shared_from_this<LineStream> {
  public:
-  LineStream(Backend& backend, HttpServer& server, std::string by)
-      : backend_(backend), server_(server), by_(std::move(by)) {}
+  LineStream(Backend& backend, HttpServer& server, CallerPtr caller, std::string by)
+      : backend_(backend), server_(server), caller_(std::move(caller)), by_(std::move(by)) {}
 
   void begin(const RestCallPtr& call) {
     body_ = call->body();
@@ -100,10 +100,12 @@ class LineStream : public std::enable_shared_from_this<LineStream> {
     Answer<SubmitRequest> request = read_native_submit(line, "", backend_.containers_possible());
     if (!request) return answered(place, line.size(), error_json(request.error()));
     request->by = by_;
-    backend_.submit(std::move(*request), [self = shared_from_this(), place,
-                                          size = line.size()](Answer<Submitted> answer) {
-      self->answered(place, size, answer.ok() ? native_submitted_json(*answer) : error_json(answer.error()));
-    });
+    backend_.submit(caller_, std::move(*request),
+                    [self = shared_from_this(), place, size = line.size()](Answer<Submitted> answer) {
+                      self->answered(
+                          place, size,
+                          answer.ok() ? native_submitted_json(*answer) : error_json(answer.error()));
+                    });
   }
 
   /// The last line of the answer, and no more is read.
@@ -166,6 +168,7 @@ class LineStream : public std::enable_shared_from_this<LineStream> {
 
   Backend& backend_;
   HttpServer& server_;
+  const CallerPtr caller_;
   const std::string by_;
   HttpBody body_;
   HttpStream out_;
@@ -184,7 +187,7 @@ class LineStream : public std::enable_shared_from_this<LineStream> {
 }  // namespace
 
 void submit_lines(Backend& backend, HttpServer& server, const RestCallPtr& call, std::string by) {
-  std::make_shared<LineStream>(backend, server, std::move(by))->begin(call);
+  std::make_shared<LineStream>(backend, server, call->caller(), std::move(by))->begin(call);
 }
 
 }  // namespace gpusched::api

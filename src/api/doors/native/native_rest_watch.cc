@@ -150,19 +150,25 @@ class OneJob final : public Events {
 
 class ManyJobs final : public Events {
  public:
-  ManyJobs(Backend& backend, HttpServer& server, JobFilter filter, const JobMask& mask, bool nodes)
-      : Events(server), backend_(backend), filter_(std::move(filter)), mask_(mask), nodes_wanted_(nodes) {}
+  ManyJobs(Backend& backend, HttpServer& server, CallerPtr caller, JobFilter filter, const JobMask& mask,
+           bool nodes)
+      : Events(server),
+        backend_(backend),
+        caller_(std::move(caller)),
+        filter_(std::move(filter)),
+        mask_(mask),
+        nodes_wanted_(nodes) {}
 
   /// Subscribes first and asks for the sequence number then, so that nothing falls in between. `filter` is
   /// tried on no job at all, to learn whether its tenant exists.
   void start(const RestCallPtr& call) {
-    keep(backend_.watch_changes([self = me()](const ChangeNotice& notice) { self->note(notice); }));
-    backend_.get_jobs({}, filter_, [self = me(), call](const Answer<JobPage>& page) {
+    keep(backend_.watch_changes(caller_, [self = me()](const ChangeNotice& notice) { self->note(notice); }));
+    backend_.get_jobs(caller_, {}, filter_, [self = me(), call](const Answer<JobPage>& page) {
       if (!page) {
         self->stop();
         return call->fail(page.error());
       }
-      self->backend_.get_cluster([self, call](const Answer<ClusterView>& cluster) {
+      self->backend_.get_cluster(self->caller_, [self, call](const Answer<ClusterView>& cluster) {
         if (!self->begin(*call)) return;
         const uint64_t sequence = cluster.ok() ? cluster->sequence : 0;
         std::string events;
@@ -213,7 +219,7 @@ class ManyJobs final : public Events {
   }
 
   void send_jobs(std::vector<JobId> jobs) {
-    backend_.get_jobs(std::move(jobs), filter_, [self = me()](const Answer<JobPage>& page) {
+    backend_.get_jobs(caller_, std::move(jobs), filter_, [self = me()](const Answer<JobPage>& page) {
       if (!page) return self->tell_overflow();
       std::string events;
       for (const JobView& job : page->jobs) append_event(events, "job", native_job_json(job, self->mask_));
@@ -222,7 +228,7 @@ class ManyJobs final : public Events {
   }
   void send_nodes(std::set<NodeId> wanted) {
     backend_.list_nodes(
-        [self = me(), wanted = std::move(wanted)](const Answer<std::vector<NodeView>>& nodes) {
+        caller_, [self = me(), wanted = std::move(wanted)](const Answer<std::vector<NodeView>>& nodes) {
           if (!nodes) return self->tell_overflow();
           std::string events;
           for (const NodeView& node : *nodes) {
@@ -248,6 +254,7 @@ class ManyJobs final : public Events {
   }
 
   Backend& backend_;
+  const CallerPtr caller_;
   const JobFilter filter_;
   const JobMask mask_;
   const bool nodes_wanted_;
@@ -262,13 +269,15 @@ void watch_one_job(Backend& backend, HttpServer& server, const RestCallPtr& call
                    const std::string& tenant, const JobMask& mask) {
   const auto events = std::make_shared<OneJob>(server, mask);
   call->on_gone([events] { events->stop(); });
-  events->keep(backend.watch_job(
-      job, tenant, [events, call](const Answer<JobView>& changed) { events->changed(changed, call); }));
+  events->keep(backend.watch_job(call->caller(), job, tenant, [events, call](const Answer<JobView>& changed) {
+    events->changed(changed, call);
+  }));
 }
 
 void watch_changes(Backend& backend, HttpServer& server, const RestCallPtr& call, JobFilter filter,
                    const JobMask& mask, bool nodes) {
-  const auto events = std::make_shared<ManyJobs>(backend, server, std::move(filter), mask, nodes);
+  const auto events =
+      std::make_shared<ManyJobs>(backend, server, call->caller(), std::move(filter), mask, nodes);
   call->on_gone([events] { events->stop(); });
   events->start(call);
 }

@@ -20,7 +20,7 @@ class FileRelay : public std::enable_shared_from_this<FileRelay> {
       : backend_(backend), call_(std::move(call)), request_(std::move(request)), bytes_max_(bytes_max) {}
 
   void read() {
-    backend_.read_file(request_, [self = shared_from_this()](Answer<FilePiece> piece) {
+    backend_.read_file(call_->caller(), request_, [self = shared_from_this()](Answer<FilePiece> piece) {
       if (!piece) return self->fail(piece.error());
       self->on_piece(std::move(*piece));
     });
@@ -36,7 +36,7 @@ class FileRelay : public std::enable_shared_from_this<FileRelay> {
   void give_up() {
     if (over_ || request_.transfer == 0) return;
     request_.close = true;
-    backend_.read_file(request_, [](const Answer<FilePiece>&) {});
+    backend_.read_file(call_->caller(), request_, [](const Answer<FilePiece>&) {});
   }
 
   void on_piece(FilePiece piece) {

@@ -45,7 +45,7 @@ class Relay : public std::enable_shared_from_this<Relay> {
 
   void read() {
     if (gone_) return;
-    backend_.read_log(request_, [self = shared_from_this()](Answer<LogPiece> answer) {
+    backend_.read_log(call_->caller(), request_, [self = shared_from_this()](Answer<LogPiece> answer) {
       if (self->gone_) return;
       if (!answer) return self->failed(answer.error());
       self->retries_ = 0;
@@ -96,7 +96,8 @@ class Relay : public std::enable_shared_from_this<Relay> {
 
   void wait_for_start(const ApiError& why) {
     auto watch = backend_.watch_job(
-        request_.job, request_.tenant, [self = shared_from_this(), why](Answer<JobView> job) {
+        call_->caller(), request_.job, request_.tenant,
+        [self = shared_from_this(), why](Answer<JobView> job) {
           if (self->gone_) return;
           const bool waits = job.ok() && !is_final(job->state) && job->state != JobState::kRunning &&
                              job->state != JobState::kPreempted;

@@ -53,6 +53,7 @@ class SessionLink final : public SessionPeer, public std::enable_shared_from_thi
       : backend_(backend), server_(server), job_(job), tenant_(std::move(tenant)) {}
 
   void begin(const std::string& key, const RestCallPtr& call) {
+    caller_ = call->caller();
     const auto self = shared_from_this();
     socket_ = call->upgrade(
         key, kMessageBytesMax,
@@ -139,7 +140,7 @@ class SessionLink final : public SessionPeer, public std::enable_shared_from_thi
         .session = static_cast<uint64_t>(std::max<int64_t>(message.session.value_or(0), 0))};
     const bool again = request.session != 0 && request.rows > 0;
     const uint32_t rows = request.rows, columns = request.columns;
-    session_ = backend_.open_session(std::move(request), shared_from_this());
+    session_ = backend_.open_session(caller_, std::move(request), shared_from_this());
     if (again) session_->resize(rows, columns);  // Which also has a program draw its screen anew.
   }
 
@@ -167,6 +168,7 @@ class SessionLink final : public SessionPeer, public std::enable_shared_from_thi
   HttpServer& server_;
   const JobId job_;
   const std::string tenant_;
+  CallerPtr caller_;
   WebSocket socket_;
   HttpTimer open_timer_;
   std::atomic<int64_t> input_left_{limits::kSessionCreditBytes};
@@ -175,6 +177,12 @@ class SessionLink final : public SessionPeer, public std::enable_shared_from_thi
 };
 
 }  // namespace
+
+std::span<const SessionRest::Path> SessionRest::paths() {
+  static constexpr Path kPaths[] = {{"session", access::Action::kEnterJob},
+                                    {"files", access::Action::kReadJobFile}};
+  return kPaths;
+}
 
 bool SessionRest::handle(const HttpRequest& request, const RestCallPtr& call) {
   std::string_view rest = request.path;
@@ -185,7 +193,8 @@ bool SessionRest::handle(const HttpRequest& request, const RestCallPtr& call) {
   const std::size_t slash = rest.find('/');
   if (slash == std::string_view::npos) return false;
   const std::string_view what = rest.substr(slash + 1);
-  if (what != "session" && what != "files") return false;
+  const auto path = std::ranges::find(paths(), what, &Path::last);
+  if (path == paths().end()) return false;
   if (request.method != HttpMethod::kGet) {
     HttpResponse response{.status = row_of(ErrorKind::kMethodNotAllowed).http_status,
                           .body = error_json({ErrorKind::kMethodNotAllowed, "this path supports GET only"})};
@@ -198,7 +207,7 @@ bool SessionRest::handle(const HttpRequest& request, const RestCallPtr& call) {
   const auto job = parse_job_id(id.value_or(""));
   if (!job) {
     call->fail(no_such_job(id.value_or(std::string(rest.substr(0, slash)))));
-  } else if (what == "session") {
+  } else if (path->action == access::Action::kEnterJob) {
     open_session(request, *job, call);
   } else {
     read_file(request, *job, call);

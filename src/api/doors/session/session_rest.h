@@ -1,8 +1,9 @@
 #pragma once
 
-#include <string>
-#include <vector>
+#include <span>
+#include <string_view>
 
+#include "access/actions.h"
 #include "api/contract/backend.h"
 #include "api/http/rest_gate.h"
 
@@ -18,6 +19,13 @@ class SessionRest {
  public:
   SessionRest(Backend& backend, int64_t file_bytes_max)
       : backend_(backend), file_bytes_max_(file_bytes_max) {}
+
+  /// The last segment of such a path, and what the caller does by it.
+  struct Path {
+    std::string_view last;
+    access::Action action;
+  };
+  static std::span<const Path> paths();
 
   void attach(HttpServer& server) { server_ = &server; }
   /// Answers the request and returns true, when it is for one of the paths above.

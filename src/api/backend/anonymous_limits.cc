@@ -1,0 +1,90 @@
+#include "api/backend/anonymous_limits.h"
+
+#include "access/access.h"
+#include "api/contract/spec_peek.h"
+#include "api/views/rights.h"
+
+namespace gpusched::api {
+namespace {
+
+using access::Action;
+using access::Caller;
+
+bool has_none(const Caller& caller) { return caller.kind == access::CallerKind::kAnonymous; }
+
+ApiError beyond(std::string field, const std::string& what, const std::string& most) {
+  return {ErrorKind::kPermissionDenied,
+          "callers without a credential cannot give " + what + " above " + most +
+              "; remove or lower it, or send the shared token",
+          std::move(field)};
+}
+
+std::optional<ApiError> check_priority(std::optional<int32_t> priority, const AnonymousLimits& limits) {
+  if (priority.value_or(0) <= limits.priority_max) return std::nullopt;
+  return beyond("priority", "a job a priority", std::to_string(limits.priority_max));
+}
+
+bool has_guarantee(const TenantSettings& given) {
+  return given.guaranteed_gpus || given.guaranteed_gpu_memory_mb || given.guaranteed_cpu_milli ||
+         given.guaranteed_memory_mb || given.guaranteed_jobs;
+}
+
+}  // namespace
+
+std::optional<ApiError> limit_jobs(const Caller& caller, const AnonymousLimits& limits,
+                                   SubmitRequest& request) {
+  if (!has_none(caller)) return std::nullopt;
+  for (JobRequest& job : request.jobs) {
+    if (auto refused = check_priority(job.priority, limits)) return refused;
+    if (!access::may_run_as(caller, peek_spec(job.spec).user)) {
+      return ApiError{
+          ErrorKind::kPermissionDenied,
+          "callers without a credential cannot set the user of a job; remove user, and the job runs as "
+          "its node's default user" +
+              std::string(kHowToHaveOne),
+          "user"};
+    }
+    if (spec_names_credential(job.spec)) {
+      ApiError error = not_allowed(caller, Action::kSubmitJob, "use a tenant's registry credential");
+      error.field = "registry_credential";
+      return error;
+    }
+    mark_anonymous(job.spec);
+  }
+  request.by = shown_by(caller, request.by);
+  return std::nullopt;
+}
+
+std::optional<ApiError> limit_update(const Caller& caller, const AnonymousLimits& limits, JobUpdate& update) {
+  if (!has_none(caller)) return std::nullopt;
+  if (auto refused = check_priority(update.priority, limits)) return refused;
+  update.by = shown_by(caller, update.by);
+  return std::nullopt;
+}
+
+std::optional<ApiError> limit_tenant(const Caller& caller, const AnonymousLimits& limits,
+                                     TenantRequest& request) {
+  if (!has_none(caller)) return std::nullopt;
+  if (request.priority_tier.value_or(0) > limits.priority_tier_max)
+    return beyond("priority_tier", "a tenant a priority tier", std::to_string(limits.priority_tier_max));
+  if (request.weight_milli.value_or(0) > limits.weight_milli_max)
+    return beyond("fair_share_weight", "a tenant a weight", std::to_string(limits.weight_milli_max / 1'000));
+  if (has_guarantee(request))
+    return not_allowed(caller, Action::kUpdateTenant, "guarantee a tenant anything");
+  if (request.anonymous == false)
+    return not_allowed(caller, Action::kUpdateTenant, "close a tenant to callers without a credential");
+  request.by = shown_by(caller, request.by);
+  return std::nullopt;
+}
+
+std::optional<ApiError> keep_default(const Caller& caller, TenantId tenant, const char* what) {
+  if (!has_none(caller) || tenant != kDefaultTenant) return std::nullopt;
+  return not_allowed(caller, Action::kUpdateTenant, what);
+}
+
+std::string shown_by(const Caller& caller, const std::string& by) {
+  if (!has_none(caller)) return by;
+  return by.empty() ? "anonymous" : "anonymous: " + by;
+}
+
+}  // namespace gpusched::api

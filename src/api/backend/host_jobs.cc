@@ -1,0 +1,341 @@
+// HostBackend: jobs, once they are submitted.
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "api/backend/host_backend.h"
+#include "api/contract/names.h"
+#include "api/fields/job_message.h"
+#include "api/fields/place_words.h"
+#include "api/views/job_history.h"
+#include "api/views/page_scan.h"
+#include "api/views/state_views.h"
+#include "base/check.h"
+
+namespace gpusched::api {
+
+using access::Action;
+
+namespace {
+
+/// One model, or several with commas between, in place of what was asked for.
+void take_model(std::string model, Part& part) {
+  Answer<std::vector<PlaceRequest>> read = read_place({}, model);
+  CHECK(read.ok());
+  if (part.place.empty()) {
+    part.place = std::move(*read);
+  } else {
+    part.place.front().gpu_models =
+        read->empty() ? std::vector<std::string>{} : std::move(read->front().gpu_models);
+    if (part.place.front() == PlaceRequest{}) part.place.clear();
+  }
+  part.gpu_model = std::move(model);
+}
+
+/// What a job needs, with what an update gives instead; of one of several members: what each needs.
+std::vector<Part> changed_parts(std::vector<Part> parts, const JobUpdate& update) {
+  Part& part = parts.front();
+  if (update.gpu_count) {
+    part.gpu_count = *update.gpu_count;
+    part.gpu_milli = 0;  // Whole ones from now on.
+    part.gpu_share_mb = 0;
+    part.mig_profile.clear();
+  }
+  if (update.gpu_model) take_model(*update.gpu_model, part);
+  if (update.cpu_milli) part.cpu_milli = *update.cpu_milli;
+  if (update.memory_mb) part.memory_mb = *update.memory_mb;
+  // Of each device as much as before, unless more or less is asked for of all together.
+  if (part.gpu_count == 0) {
+    part.gpu_memory_mb = 0;
+    take_model("", part);
+  } else if (update.gpu_memory_mb && part.is_share()) {
+    part.gpu_share_mb = *update.gpu_memory_mb;
+  } else if (update.gpu_memory_mb) {
+    part.gpu_memory_mb = (*update.gpu_memory_mb + part.gpu_count - 1) / part.gpu_count;
+  }
+  return parts;
+}
+
+/// How long the job waits by the newest forecast; nothing when that does not know, or was wrong.
+std::optional<Duration> wait_of(const JobView& job, const ForecastDesk& desk, Time now) {
+  if (job.state != JobState::kPending) return Duration{};
+  const std::optional<Time> start = desk.known_start(job.id);
+  return start && *start >= now ? std::optional(*start - now) : std::nullopt;
+}
+
+}  // namespace
+
+void HostBackend::cancel(const CallerPtr& caller, JobId job, const std::string& tenant, const std::string& by,
+                         Done<Unit> done) {
+  with_job(
+      caller, Action::kCancelJob, job, tenant,
+      [this, by = shown_by(*caller, by), done](JobId id, TenantId its) {
+        propose(CancelJob{.job = id, .tenant = its, .by = by}, [done, id](Result<Decided> decided) {
+          if (auto refused = refusal(decided)) {
+            if (refused->kind == ErrorKind::kJobNotFound) refused->message = "no such job: " + job_name(id);
+            return done(std::move(*refused));
+          }
+          done(Unit{});
+        });
+      },
+      done);
+}
+
+void HostBackend::propose_for_job(const CallerPtr& caller, Command command, JobId job, Viewer viewer,
+                                  Done<JobView> done) {
+  propose(std::move(command), [this, caller, job, viewer = std::move(viewer), done](Result<Decided> decided) {
+    if (auto refused = refusal(decided)) return done(std::move(*refused));
+    host_.observer().read(decided->sequence, [caller, job, viewer, done](const Observer::View& view) {
+      const auto found = find_job(view.state, *caller, Action::kSeeJob, job, "");
+      if (!found) return done(found.error());
+      JobView shown = view_of(view, **found, viewer);
+      conceal(view.state, *caller, **found, shown);
+      done(std::move(shown));
+    });
+  });
+}
+
+void HostBackend::change_job(const CallerPtr& caller, Action action, JobId job, const std::string& tenant,
+                             std::function<Command(JobId, TenantId)> make, Done<JobView> done) {
+  with_job(
+      caller, action, job, tenant,
+      [this, caller, tenant, make = std::move(make), done](JobId id, TenantId its) {
+        propose_for_job(caller, make(id, its), id, Viewer::of(caller, tenant, its), done);
+      },
+      done);
+}
+
+void HostBackend::update_job(const CallerPtr& caller, JobId job, const std::string& tenant, JobUpdate update,
+                             Done<JobView> done) {
+  if (auto refused = limit_update(*caller, options_.anonymous, update)) return done(std::move(*refused));
+  UpdateJob command{.job = job, .by = update.by};
+  if (update.moves_begin) {
+    command.given |= kJobBegin;
+    command.begin_at = update.begin_at;
+    command.begin_after = update.begin_after;
+  }
+  if (update.moves_deadline) {
+    command.given |= kJobDeadline;
+    command.deadline = update.deadline;
+    command.deadline_after = update.deadline_after;
+  }
+  if (update.priority) {
+    command.given |= kJobPriority;
+    command.priority = *update.priority;
+  }
+  if (update.max_runtime) {
+    command.given |= kJobMaxRuntime;
+    command.max_runtime = *update.max_runtime;
+  }
+  if (update.texts.empty() && !update.changes_parts()) {
+    return change_job(
+        caller, Action::kUpdateJob, job, tenant,
+        [command](JobId id, TenantId its) mutable {
+          command.job = id;
+          command.tenant = its;
+          return Command(std::move(command));
+        },
+        std::move(done));
+  }
+  if (sheds_read(done)) return;
+  // The texts stand in the specification, which is replaced whole, as what it needs is.
+  read([this, caller, job, tenant, command, update, done](const Observer::View& view) mutable {
+    const auto found = find_job(view.state, *caller, Action::kUpdateJob, job, tenant);
+    if (!found) return done(found.error());
+    command.job = (*found)->id;
+    if (!update.texts.empty()) {
+      command.given |= kJobSpec;
+      command.spec = Blob(with_texts((*found)->spec.view(), update.texts));
+    }
+    if (update.changes_parts()) {
+      if (view.state.class_of(**found).parts.size() > 1) {
+        return done(ApiError{
+            ErrorKind::kUnprocessable,
+            "the resources of a job with several parts cannot be changed; cancel it, and submit it again"});
+      }
+      command.given |= kJobParts;
+      command.parts = changed_parts(view.state.class_of(**found).parts, update);
+    }
+    command.tenant = (*found)->tenant;
+    propose_for_job(caller, std::move(command), (*found)->id, Viewer::of(caller, tenant, (*found)->tenant),
+                    done);
+  });
+}
+
+void HostBackend::hold_job(const CallerPtr& caller, JobId job, const std::string& tenant, bool held,
+                           const std::string& by, Done<JobView> done) {
+  change_job(
+      caller, Action::kHoldJob, job, tenant,
+      [held, by = shown_by(*caller, by)](JobId id, TenantId its) {
+        return Command(HoldJob{.job = id, .tenant = its, .held = held, .by = by});
+      },
+      std::move(done));
+}
+
+void HostBackend::requeue_job(const CallerPtr& caller, JobId job, const std::string& tenant,
+                              const std::string& by, Done<JobView> done) {
+  change_job(
+      caller, Action::kRequeueJob, job, tenant,
+      [by = shown_by(*caller, by)](JobId id, TenantId its) {
+        return Command(RequeueJob{.job = id, .tenant = its, .by = by});
+      },
+      std::move(done));
+}
+
+void HostBackend::get_job(const CallerPtr& caller, JobId job, const std::string& tenant, Done<JobView> done) {
+  if (sheds_read(done)) return;
+  read([this, caller, telemetry = host_.telemetry(), job, tenant,
+        done = std::move(done)](const Observer::View& view) {
+    const auto found = find_job(view.state, *caller, Action::kSeeJob, job, tenant);
+    if (!found) return done(found.error());
+    JobView shown = view_of(view, **found, Viewer::of(caller, tenant, (*found)->tenant));
+    add_preparation(shown, **found, *telemetry);
+    shown.estimated_wait = wait_of(shown, host_.forecasts(), view.state.last.at);
+    conceal(view.state, *caller, **found, shown);
+    done(std::move(shown));
+  });
+}
+
+void HostBackend::get_history(const CallerPtr& caller, JobId job, const std::string& tenant,
+                              Done<HistoryView> done) {
+  if (sheds_read(done)) return;
+  read([caller, job, tenant, done = std::move(done)](const Observer::View& view) {
+    const auto found = find_job(view.state, *caller, Action::kDescribeJob, job, tenant);
+    if (!found) return done(found.error());
+    done(history_of(view.state, **found));
+  });
+}
+
+/// Follows one job. It looks at the job whenever it may have changed, and speaks only when it has.
+class HostBackend::Watch : public std::enable_shared_from_this<HostBackend::Watch> {
+ public:
+  Watch(HostBackend& backend, CallerPtr caller, JobId job, std::string tenant, Done<JobView> changed)
+      : backend_(backend),
+        caller_(std::move(caller)),
+        job_(job),
+        tenant_(std::move(tenant)),
+        changed_(std::move(changed)) {}
+
+  /// Asks to be called at the next change, and only then looks: no change falls in between.
+  void follow() {
+    const std::lock_guard lock(mutex_);
+    if (stopped_) return;
+    if (is_element_name(job_)) {  // Its own id is looked up first.
+      backend_.read([self = shared_from_this()](const Observer::View& view) {
+        const auto found = self->find(view.state);
+        if (!found) return self->changed_(found.error());
+        {
+          const std::lock_guard inner(self->mutex_);
+          self->job_ = (*found)->id;
+        }
+        self->follow();
+      });
+      return;
+    }
+    token_ =
+        backend_.host_.observer().on_change(job_, [self = shared_from_this()](const Observer::View& view) {
+          if (self->look(view)) self->follow();
+        });
+    backend_.read([self = shared_from_this()](const Observer::View& view) { self->look(view); });
+  }
+
+  void stop() {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(stopped_, true)) return;
+    backend_.host_.observer().cancel(token_);
+  }
+
+ private:
+  Answer<FoundJob> find(const State& state) const {
+    return find_job(state, *caller_, Action::kSeeJob, job_, tenant_);
+  }
+  /// False once there is nothing more to see.
+  bool look(const Observer::View& view) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopped_) return false;
+    }
+    const auto found = find(view.state);
+    if (!found) {
+      stop();
+      changed_(found.error());
+      return false;
+    }
+    JobView shown = view_of(view, **found, Viewer::of(caller_, tenant_, (*found)->tenant));
+    conceal(view.state, *caller_, **found, shown);
+    const bool last = is_final(shown.state);
+    if (last) stop();
+    if (std::exchange(version_, shown.version) != shown.version || last) changed_(std::move(shown));
+    return !last;
+  }
+
+  HostBackend& backend_;
+  const CallerPtr caller_;
+  JobId job_;  ///< On the observer's thread, once it is followed.
+  const std::string tenant_;
+  const Done<JobView> changed_;
+  std::optional<uint64_t> version_;  ///< Of what was last said. The observer's thread.
+  std::mutex mutex_;                 ///< Guards the two below.
+  uint64_t token_ = 0;
+  bool stopped_ = false;
+};
+
+std::shared_ptr<void> HostBackend::watch_job(const CallerPtr& caller, JobId job, const std::string& tenant,
+                                             Done<JobView> changed) {
+  auto watch = std::make_shared<Watch>(*this, caller, job, tenant, std::move(changed));
+  watch->follow();
+  // The observer's queries hold the watch; the caller holds the right to end it.
+  return {static_cast<void*>(watch.get()), [watch](void*) { watch->stop(); }};
+}
+
+void HostBackend::list_jobs(const CallerPtr& caller, JobFilter filter, Done<JobPage> done) {
+  if (sheds_scan(done)) return;
+  const bool of_tenant = !filter.tenant.empty();
+  scan([this, caller, of_tenant, filter = std::move(filter), pages = std::shared_ptr<PageScan>(),
+        done = std::move(done)](const Observer::View& view) mutable {
+    if (pages == nullptr) {
+      TenantId tenant;
+      if (of_tenant) {
+        const Answer<const Tenant*> found = find_tenant(view.state, *caller, filter.tenant);
+        if (!found) return done(found.error()), false;
+        tenant = (*found)->id;
+      }
+      pages = std::make_shared<PageScan>(caller, std::move(filter), tenant);
+    }
+    if (pages->step(view)) return true;
+    JobPage page = std::move(*pages).take();
+    for (JobView& job : page.jobs) job.estimated_wait = wait_of(job, host_.forecasts(), view.state.last.at);
+    done(std::move(page));
+    return false;
+  });
+}
+
+void HostBackend::get_jobs(const CallerPtr& caller, std::vector<JobId> ids, JobFilter filter,
+                           Done<JobPage> done) {
+  if (sheds_read(done)) return;
+  read([this, caller, ids = std::move(ids), filter = std::move(filter),
+        done = std::move(done)](const Observer::View& view) {
+    const Tenant* tenant = nullptr;
+    if (!filter.tenant.empty()) {
+      const Answer<const Tenant*> named = find_tenant(view.state, *caller, filter.tenant);
+      if (!named) return done(named.error());
+      tenant = *named;
+    }
+    const Viewer viewer = Viewer::of(caller, tenant != nullptr ? tenant->id : TenantId{});
+    const bool sees_all = Viewer::of(caller).sees_all();
+    JobPage page;
+    for (const JobId id : ids) {
+      const std::optional<FoundJob> job = look_up(view.state, id);
+      if (!job || (tenant != nullptr && (*job)->tenant != tenant->id)) continue;
+      if (!sees_all && !sees_jobs_of(view.state, *caller, (*job)->tenant)) continue;
+      if ((filter.state && (*job)->state != *filter.state) || !matches(view.state, **job, filter)) continue;
+      page.jobs.push_back(view_of(view, **job, viewer, filter.details));
+      JobView& shown = page.jobs.back();
+      if (filter.details.place) shown.estimated_wait = wait_of(shown, host_.forecasts(), view.state.last.at);
+      conceal(view.state, *caller, **job, shown);
+    }
+    done(std::move(page));
+  });
+}
+
+}  // namespace gpusched::api

@@ -1,0 +1,189 @@
+// HostBackend: submissions, as the engine's commands.
+#include <algorithm>
+
+#include "api/backend/host_backend.h"
+#include "api/contract/names.h"
+#include "api/contract/spec_peek.h"
+#include "api/views/state_views.h"
+#include "base/limits.h"
+#include "base/net/webhook_url.h"
+
+namespace gpusched::api {
+namespace {
+
+Part to_engine(JobPart&& asked, const JobRequest& job) {
+  Part part{.member_count = asked.members,
+            .gpu_count = asked.gpu_count,
+            .cpu_milli = static_cast<int32_t>(asked.cpu_milli),
+            .memory_mb = asked.memory_mb,
+            .gpu_model = std::move(asked.gpu_model),
+            .features = job.wants_container ? kFeatureContainer : 0,
+            .work = job.work};
+  part.gpu_milli = asked.gpu_milli;
+  part.member_max = asked.members_max;
+  part.domain = job.domain;
+  part.domain_required = job.domain_required;
+  if (part.is_share()) part.gpu_share_mb = asked.gpu_memory_mb;
+  // What is asked of all devices together is asked of each in equal shares, rounded up.
+  if (part.gpu_count > 0 && !part.is_share())
+    part.gpu_memory_mb =
+        std::max((asked.gpu_memory_mb + part.gpu_count - 1) / part.gpu_count, job.gpu_memory_each_mb);
+  part.place = job.place;
+  return part;
+}
+
+std::vector<Part> parts_of(JobRequest& job) {
+  std::vector<Part> parts;
+  for (JobPart& part : job.parts) {
+    parts.push_back(to_engine(std::move(part), job));
+    parts.back().one_member_per_node = job.one_member_per_node;
+  }
+  if (!parts.empty()) return parts;
+  JobPart whole{.members = std::max(job.nodes, 1),
+                .members_max = job.nodes_max,
+                .gpu_count = job.gpu_count,
+                .gpu_milli = job.gpu_milli,
+                .gpu_memory_mb = job.gpu_memory_mb,
+                .gpu_model = std::move(job.gpu_model),
+                .cpu_milli = job.cpu_milli,
+                .memory_mb = job.memory_mb};
+  parts.push_back(to_engine(std::move(whole), job));
+  parts.back().mig_profile = std::move(job.mig_profile);
+  parts.back().one_member_per_node = job.is_gang();
+  parts.back().may_span_nodes = job.gpus_over_nodes && !job.is_gang();
+  return parts;
+}
+
+gpusched::JobRequest to_engine(JobRequest&& job, int32_t default_priority) {
+  std::vector<Part> parts = parts_of(job);
+  gpusched::JobRequest out{.priority = job.priority.value_or(default_priority),
+                           .max_runtime = job.max_runtime,
+                           .retry = {.exit_code_retries = job.exit_code_retries,
+                                     .system_retries = job.system_retries,
+                                     .overlap_allowed = job.overlap_allowed,
+                                     .tolerates_node_loss = job.tolerates_node_loss,
+                                     .kill_after_lost_contact = job.kill_after_lost_contact,
+                                     .causes = job.retry_causes,
+                                     .exit_codes = Blob(job.retry_exit_codes)},
+                           .require_feasible = job.require_feasible,
+                           .spec = Blob(job.spec),
+                           .held = job.held,
+                           .flow = std::move(job.flow),
+                           .preemption_mode = job.preemption_mode,
+                           .booking = std::move(job.reservation),
+                           .interactive = job.interactive};
+  out.parts = std::move(parts);
+  return out;
+}
+
+}  // namespace
+
+// All but its tenant.
+SubmitJobs HostBackend::command_of(SubmitRequest& request) const {
+  SubmitJobs command{.request_key = std::move(request.request_key), .by = std::move(request.by)};
+  command.jobs.reserve(request.jobs.size());
+  for (JobRequest& job : request.jobs) {
+    const SpecPeek peek = peek_spec(job.spec);
+    const std::string_view user = peek.submitter.empty() ? peek.user : peek.submitter;
+    if (command.jobs.empty()) command.user = user.substr(0, limits::kNameBytesMax);
+    std::string task_type(peek.task_type);
+    command.jobs.push_back(to_engine(std::move(job), options_.default_priority));
+    command.jobs.back().task_type = std::move(task_type);
+  }
+  return command;
+}
+
+std::optional<ApiError> HostBackend::check_gangs(SubmitRequest& request) const {
+  if (options_.gangs) return std::nullopt;
+  for (JobRequest& job : request.jobs) {
+    job.gpus_over_nodes = false;
+    if (!job.is_gang()) continue;
+    return ApiError{ErrorKind::kPartsUnsupported,
+                    "this scheduler does not place a job on several nodes (scheduler.enable_gang_scheduling "
+                    "is false); request one node",
+                    "nodes"};
+  }
+  return std::nullopt;
+}
+
+/// What a job may ask for where this scheduler has its own word.
+std::optional<ApiError> HostBackend::check_handshake(const SubmitRequest& request) const {
+  for (const JobRequest& job : request.jobs) {
+    if (job.preempt_grace > options_.preempt_grace_max) {
+      return ApiError{ErrorKind::kInvalidArgument,
+                      "a job may request a grace period of at most " +
+                          std::to_string(options_.preempt_grace_max.ms() / 1'000) +
+                          " s before it is preempted (scheduler.preempt_grace_max_seconds); request less",
+                      "preempt_grace_seconds"};
+    }
+    if (job.preempt_webhook.empty()) continue;
+    const std::optional<WebhookUrl> url = parse_webhook_url(job.preempt_webhook);
+    if (url && is_listed(*url, options_.preempt_webhook_hosts)) continue;
+    return ApiError{ErrorKind::kInvalidArgument,
+                    options_.preempt_webhook_hosts.empty()
+                        ? "this scheduler does not allow preempt_webhook (scheduler.preempt_webhook_hosts is "
+                          "empty); remove it"
+                        : "the host of preempt_webhook is not one of scheduler.preempt_webhook_hosts; give a "
+                          "URL of one of those hosts",
+                    "preempt_webhook"};
+  }
+  return std::nullopt;
+}
+
+/// A job that names no user waits in vain where no node has one for it: said now, and not after every try.
+std::optional<ApiError> HostBackend::check_users(const SubmitRequest& request) const {
+  if (nameless_->possible(false) && nameless_->possible(true)) return std::nullopt;
+  for (const JobRequest& job : request.jobs) {
+    if (!peek_spec(job.spec).user.empty()) continue;
+    const bool anonymous = spec_is_anonymous(job.spec);
+    if (nameless_->possible(anonymous)) continue;
+    const std::string why =
+        nameless_->possible(false)
+            ? "the job names no user, and all nodes run such jobs as root, which is never allowed for "
+              "callers without a credential"
+            : "the job names no user, and no node has a default user: the agents run as root";
+    const std::string mend =
+        anonymous ? "; start an agent with --default-user NAME, or submit the job with the token"
+                  : "; give a user (gpu-cli: --user NAME), or start an agent with --default-user NAME";
+    return ApiError{ErrorKind::kUnprocessable, why + mend, "user"};
+  }
+  return std::nullopt;
+}
+
+void HostBackend::submit(const CallerPtr& caller, SubmitRequest request, Done<Submitted> done) {
+  if (auto refused = limit_jobs(*caller, options_.anonymous, request)) return done(std::move(*refused));
+  if (auto refused = check_handshake(request)) return done(std::move(*refused));
+  if (auto refused = check_gangs(request)) return done(std::move(*refused));
+  if (auto refused = check_users(request)) return done(std::move(*refused));
+  SubmitJobs command = command_of(request);
+  const std::size_t batch_size = command.jobs.size();
+  std::vector<uint32_t> numbers;
+  const bool arrays = std::any_of(command.jobs.begin(), command.jobs.end(),
+                                  [](const gpusched::JobRequest& job) { return job.is_array(); });
+  for (std::size_t i = 0; arrays && i < batch_size; ++i) numbers.push_back(command.jobs[i].sequence_count());
+  const auto decide = [batch_size, numbers](const Done<Submitted>& answer, const Result<Decided>& decided) {
+    if (auto refused = refusal(decided, batch_size)) return answer(std::move(*refused));
+    answer(Submitted{.first_job = JobId{decided->applied.first_id},
+                     .job_count = decided->applied.id_count,
+                     .numbers = numbers,
+                     .queue_position = decided->queue_position});
+  };
+  const auto id = request.tenant.empty() ? std::optional(kDefaultTenant) : parse_tenant_id(request.tenant);
+  if (id && is_known_to_be_allowed(*caller, access::Action::kSubmitJob, *id)) {
+    // The usual case goes straight to the host.
+    command.tenant = *id;
+    propose(std::move(command),
+            [decide, done = std::move(done)](Result<Decided> decided) { decide(done, decided); });
+    return;
+  }
+  const auto kept = std::make_shared<SubmitJobs>(std::move(command));
+  with_tenant(
+      caller, access::Action::kSubmitJob, request.tenant,
+      [this, decide, kept, done](TenantId tenant) {
+        kept->tenant = tenant;
+        propose(std::move(*kept), [decide, done](Result<Decided> decided) { decide(done, decided); });
+      },
+      done);
+}
+
+}  // namespace gpusched::api
