@@ -1,0 +1,62 @@
+#include "api/grpc/grpc_methods.h"
+
+namespace gpusched::api {
+namespace {
+
+using enum access::Action;
+
+constexpr std::string_view kNative = "gpusched.v1.Scheduler", kJobs = "scheduler.SchedulerService",
+                           kNodes = "gpusched.v1.NodeProtocol";
+
+constexpr GrpcMethodRow kMethods[] = {
+    {kNative, "SubmitJobs", kSubmitJob},
+    {kNative, "SubmitJobStream", kSubmitJob},
+    {kNative, "CancelJobs", kCancelJob},
+    {kNative, "GetJob", kSeeJob},
+    {kNative, "ListJobs", kSeeJob},
+    {kNative, "WatchJob", kSeeJob},
+    {kNative, "ExplainJob", kDescribeJob},
+    {kNative, "GetJobHistory", kDescribeJob},
+    {kNative, "PlanJob", kPlanJob},
+    {kNative, "UpdateJob", kUpdateJob},
+    {kNative, "HoldJob", kHoldJob},
+    {kNative, "ReleaseJob", kHoldJob},
+    {kNative, "RequeueJob", kRequeueJob},
+    {kNative, "ReadLog", kReadJobOutput},
+    {kNative, "CreateTenant", kCreateTenant},
+    {kNative, "UpdateTenant", kUpdateTenant},
+    {kNative, "DeleteTenant", kDeleteTenant},
+    {kNative, "GetTenant", kSeeTenant},
+    {kNative, "ListTenants", kSeeTenant},
+    {kNative, "CreateReservation", kMakeReservation},
+    {kNative, "ListReservations", kSeeReservation},
+    {kNative, "CancelReservation", kCancelReservation},
+    {kNative, "ListNodes", kSeeNode},
+    {kNative, "ConfirmNodeDead", kConfirmNodeDead},
+    {kNative, "RemoveNode", kRemoveNode},
+    {kNative, "DrainNode", kDrainNode},
+    {kNative, "ResumeNode", kResumeNode},
+    {kNative, "RebootNode", kRebootNode},
+    {kNative, "LabelNode", kLabelNode},
+    {kNative, "SetDeviceCondition", kSetDevice},
+    {kNative, "GetQuality", kSeeQuality},
+    {kNative, "GetMoves", kSeeMoves},
+    {kNative, "ApplyMoves", kMoveJobs},
+    {kNative, "GetCluster", kSeeCluster},
+    {kNative, "PauseStarts", kPauseStarts},
+    {kNative, "ResumeStarts", kPauseStarts},
+    {kJobs, "SubmitJob", kSubmitJob},
+    {kJobs, "CancelJob", kCancelJob},
+    {kJobs, "GetJobStatus", kSeeJob},
+    {kJobs, "ListJobs", kSeeJob},
+    {kJobs, "UpdateTenantQuota", kUpdateTenant},
+    {kJobs, "GetMetrics", kSeeMetrics},
+    {kJobs, "GetClusterStatus", kSeeCluster},
+    {kNodes, "Connect", kSpeakForNode},
+};
+
+}  // namespace
+
+std::span<const GrpcMethodRow> grpc_methods() { return kMethods; }
+
+}  // namespace gpusched::api

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "access/actions.h"
+
+namespace gpusched::api {
+
+/// A call of a gRPC service, and what the caller does by it.
+struct GrpcMethodRow {
+  std::string_view service;  ///< Its full name.
+  std::string_view name;
+  access::Action action;
+};
+
+/// All calls of all services.
+std::span<const GrpcMethodRow> grpc_methods();
+
+}  // namespace gpusched::api
