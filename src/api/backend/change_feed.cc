@@ -28,12 +28,24 @@ ChangeNotice notice_of(const Changes& changes) {
   return notice;
 }
 
-std::shared_ptr<void> ChangeFeed::subscribe(Changed changed) {
+ChangeNotice seen_by(const access::Caller& caller, const State& state, const ChangeNotice& notice) {
+  ChangeNotice seen = notice;
+  if (!may_always(caller, access::Action::kSeeJob)) {
+    std::erase_if(seen.jobs, [&](JobId id) {
+      const Job* const job = state.jobs.find(id);
+      return job == nullptr || !sees_jobs_of(state, caller, job->tenant);
+    });
+  }
+  if (!may_always(caller, access::Action::kSeeNode)) seen.nodes.clear();
+  return seen;
+}
+
+std::shared_ptr<void> ChangeFeed::subscribe(CallerPtr caller, Changed changed) {
   const std::lock_guard lock(mutex_);
   const uint64_t number = next_++;
-  watchers_.emplace(number, std::make_shared<Changed>(std::move(changed)));
+  watchers_.emplace(number, std::make_shared<Watcher>(std::move(caller), std::move(changed)));
   return {nullptr, [self = shared_from_this(), number](void*) {
-            std::shared_ptr<Changed> last;  // Let go outside the lock.
+            std::shared_ptr<const Watcher> last;  // Let go outside the lock.
             const std::lock_guard inner(self->mutex_);
             const auto found = self->watchers_.find(number);
             last = std::move(found->second);
@@ -41,16 +53,22 @@ std::shared_ptr<void> ChangeFeed::subscribe(Changed changed) {
           }};
 }
 
-void ChangeFeed::publish(const Changes& changes) {
-  std::vector<std::shared_ptr<Changed>> watchers;
+void ChangeFeed::publish(const State& state, const Changes& changes) {
+  std::vector<std::shared_ptr<const Watcher>> watchers;
   {
     const std::lock_guard lock(mutex_);
     if (watchers_.empty()) return;
-    for (const auto& [number, changed] : watchers_) watchers.push_back(changed);
+    for (const auto& [number, watcher] : watchers_) watchers.push_back(watcher);
   }
   const ChangeNotice notice = notice_of(changes);
   if (notice.jobs.empty() && notice.nodes.empty()) return;
-  for (const auto& changed : watchers) (*changed)(notice);
+  // Many watchers, few callers: what each sees is found once.
+  std::map<const access::Caller*, ChangeNotice> seen;
+  for (const auto& watcher : watchers) {
+    const auto [at, is_new] = seen.try_emplace(watcher->caller.get());
+    if (is_new) at->second = seen_by(*watcher->caller, state, notice);
+    if (!at->second.jobs.empty() || !at->second.nodes.empty()) watcher->changed(at->second);
+  }
 }
 
 }  // namespace gpusched::api

@@ -39,8 +39,9 @@ HostBackend::HostBackend(Host& host, HostBackendOptions options)
   host_.observer().in_order([containers = containers_](const Observer::View& view) {
     containers->store(any_container_node(view.state), std::memory_order_release);
   });
-  host_.observer().add_listener(
-      [feed = feed_](const Observer::View&, const Changes& changes) { feed->publish(changes); });
+  host_.observer().add_listener([feed = feed_](const Observer::View& view, const Changes& changes) {
+    feed->publish(view.state, changes);
+  });
   host_.observer().add_listener([positions = positions_](const Observer::View& view, const Changes& changes) {
     positions->observe(view.state, changes);
   });
@@ -120,9 +121,9 @@ void HostBackend::with_job(const CallerPtr& caller, access::Action action, JobId
   });
 }
 
-std::shared_ptr<void> HostBackend::watch_changes(const CallerPtr& /*caller*/,
+std::shared_ptr<void> HostBackend::watch_changes(const CallerPtr& caller,
                                                  std::function<void(const ChangeNotice&)> changed) {
-  return feed_->subscribe(std::move(changed));
+  return feed_->subscribe(caller, std::move(changed));
 }
 
 void HostBackend::read_log(const CallerPtr& caller, LogRequest request, Done<LogPiece> done) {
