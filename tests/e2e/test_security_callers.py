@@ -149,6 +149,29 @@ def test_tenants_of_operators_are_neither_seen_nor_used(world):
     assert api.wait_for(job)["state"] == "completed"
 
 
+def test_a_hidden_job_is_told_of_like_one_that_is_not_there(world):
+    trusted, api = world.api(), world.scheduler.api(anonymous=True)
+    closed = trusted.post("/tenants", {"name": "closed"}, 201)["id"]
+    hidden, absent = trusted.submit("true", tenant_id=closed), "job-987654"
+    calls = [("GET", "/api/v1/jobs/{}"), ("DELETE", "/api/v1/jobs/{}"), ("GET", "/api/v1/jobs/{}/explain")]
+    calls += [("GET", "/api/v1/jobs/{}/logs"), ("GET", "/v1/jobs/{}/files?path=x"), ("GET", "/v1/jobs/{}/history")]
+    calls += [("GET", "/v1/jobs/{}?tenant_id=" + closed), ("POST", "/v1/jobs/{}/hold"), ("GET", "/v1/jobs/{}/watch")]
+    for method, path in calls:
+        told = [refused(api.call(method, path.format(job)), 404, "job_not_found") for job in (hidden, absent)]
+        assert told[0].replace(hidden, absent) == told[1], path
+
+
+def test_names_of_hidden_tenants_are_not_told(world):
+    trusted, api = world.api(), world.scheduler.api(anonymous=True)
+    ids = [trusted.post("/tenants", {"name": "twins"}, 201)["id"] for _ in range(2)]
+    job = api.submit("sleep 100")
+    for path in (f"/api/v1/jobs/{job}", f"/api/v1/jobs/{job}/explain", f"/v1/jobs/{job}/log"):
+        told = refused(api.call("GET", f"{path}?tenant_id=twins"), 404, "job_not_found")
+        assert not any(tenant in told for tenant in ids), told
+    # Whoever sees both is asked which one is meant.
+    assert refused(trusted.call("GET", f"/api/v1/jobs/{job}?tenant_id=twins"), 409, "tenant_ambiguous")
+
+
 def test_no_verb_of_operators_is_for_everybody(world):
     trusted, api = world.api(), world.scheduler.api(anonymous=True)
     for method, path, body in (
