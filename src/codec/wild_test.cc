@@ -112,8 +112,8 @@ constexpr Time kToday = Time{} + seconds(1'750'000'000);
 
 INSTANTIATE_TEST_SUITE_P(
     Seeds, WildHistory,
-    ::testing::Combine(::testing::Values(Era{"today", kToday, kFeatureLevel}, Era{"level_5", kToday, 5},
-                                         Era{"level_0", kToday, 0},
+    ::testing::Combine(::testing::Values(Era{"today", kToday, kFeatureLevel}, Era{"level_7", kToday, 7},
+                                         Era{"level_5", kToday, 5}, Era{"level_0", kToday, 0},
                                          Era{"at_the_end_of_time", limits::kTimeMax - hours(24),
                                              kFeatureLevel}),
                        ::testing::Range<uint64_t>(0, seeds())),

@@ -153,10 +153,11 @@ struct Job {
   WatchdogFinding watch = WatchdogFinding::kNone;  ///< Latest warning about its last attempt,
   Time watch_since;                                ///< since when that is so,
   Blob watch_detail;                               ///< and the evidence.
-  Time moved_at;     ///< Time at which it was last moved, or others were moved for it,
-  Blob move_detail;  ///< and how, packed: see move_record. Of an earlier version: a sentence.
-  Blob history;      ///< Its timeline, packed: see timeline.
-  Blob usage;        ///< Resources that its last attempt used, once that has ended, packed: see last_usage.
+  Time moved_at;      ///< Time at which it was last moved, or others were moved for it,
+  Blob move_detail;   ///< and how, packed: see move_record. Of an earlier version: a sentence.
+  Blob history;       ///< Its timeline, packed: see timeline.
+  Blob usage;         ///< Resources that its last attempt used, once that has ended, packed: see last_usage.
+  Blob submitted_by;  ///< Who submitted it, for people; empty: not known. Since feature level 8.
 
   OrderKey order() const { return {.key = order_key, .job = id}; }
   bool is_queued() const {
@@ -251,6 +252,7 @@ struct Job {
     visit(111, "move_detail", self.move_detail);
     visit(120, "history", self.history);
     visit(121, "usage", self.usage);
+    visit(122, "submitted_by", self.submitted_by);
   }
 };
 

@@ -63,6 +63,7 @@ Job& State::add_element(JobId element, bool parked) {
   job.spec = whole->spec;
   job.order_key = whole->order_key;
   job.submitted_at = whole->submitted_at;
+  job.submitted_by = whole->submitted_by;
   job.max_runtime = whole->max_runtime;
   job.retry = whole->retry;
   job.priority = whole->priority;

@@ -41,6 +41,24 @@ def test_a_timeline_tells_every_attempt_and_who_asked_for_what(world):
     assert f'"by":"{ASKS}"' in dumped
 
 
+def test_who_submitted_a_job_is_shown_and_lasts(world):
+    api = world.api()
+    mine = world.cli("submit", "--array", "0-1", "--", "true", expected=0).stdout.strip()
+    # A client that calls itself nothing is known by its address.
+    others = api.submit(["true"])
+    world.scheduler.restart()
+    api = world.api()
+    for job_id, by in [(mine, ASKS), (f"{mine}[1]", ASKS), (others, "127.0.0.1")]:
+        api.wait_for(job_id)
+        line = world.cli_json("history", job_id)["lines"][0]
+        assert (line["event"], line["by"], line["message"]) == ("submitted", by, f"submitted by {by}")
+        assert f"submitted by {by}" in world.cli("history", job_id, expected=0).stdout
+        assert any(row.split()[:2] == ["Submitted", "by"] and row.split()[2] == by
+                   for row in world.cli("get", job_id, expected=0).stdout.splitlines())
+        assert api.job(job_id)["submitted_by"] == by
+        assert api.call("GET", f"/v1/jobs/{job_id}")[1]["submitted_by"] == by
+
+
 def test_a_pause_starts_nothing_and_lasts_over_a_restart(world):
     api = world.api()
     runs = api.submit("sleep 1000", gpu_count=1)

@@ -188,8 +188,9 @@ struct JobView {
   std::string move_detail;  ///< Of its last move, or the last one for its sake; empty: none.
   Time moved_at;
   Time watch_since;
-  UsageView usage;       ///< Of its last attempt, once that has ended.
-  uint64_t version = 0;  ///< Changes with every change of the job.
+  UsageView usage;           ///< Of its last attempt, once that has ended.
+  std::string submitted_by;  ///< Who submitted it, for people; empty: not known.
+  uint64_t version = 0;      ///< Changes with every change of the job.
 };
 
 /// Another text for a field of a job's specification.

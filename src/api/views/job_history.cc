@@ -93,7 +93,11 @@ HistoryLine line_of(const State& state, const JobHistoryEntry& entry, bool of_ar
 
 HistoryView history_of(const State& state, const Job& job) {
   HistoryView out{.id = job.id, .dropped = 0, .lines = {}};
-  out.lines.push_back({.at = job.submitted_at, .event = "submitted", .message = "submitted"});
+  const std::string by(job.submitted_by.view());
+  out.lines.push_back({.at = job.submitted_at,
+                       .event = "submitted",
+                       .message = by.empty() ? "submitted" : "submitted by " + by,
+                       .by = by});
   const JobHistory history = job.timeline();
   out.dropped = history.dropped;
   for (const JobHistoryEntry& entry : history.entries) out.lines.push_back(line_of(state, entry, false));

@@ -153,6 +153,12 @@ void add_gang(const State& state, const Job& job, const JobDetails& details, Job
   }
 }
 
+void add_past(const Job& job, JobView& out) {
+  out.moved_at = job.moved_at;
+  out.usage = usage_view(job.last_usage());
+  out.submitted_by = job.submitted_by.view();
+}
+
 }  // namespace
 
 JobView view_of(const Observer::View& view, const Job& job, const Viewer& viewer, const JobDetails& details) {
@@ -215,8 +221,7 @@ JobView view_of(const Observer::View& view, const Job& job, const Viewer& viewer
     out.watch_since = job.watch_since;
   }
   out.move_detail = move_of(state, job, viewer);
-  out.moved_at = job.moved_at;
-  out.usage = usage_view(job.last_usage());
+  add_past(job, out);
   add_gang(state, job, details, out);
   add_flow(state, job, out);
   if (job.is_queued() && job.reason != JobReason::kArray) {

@@ -261,7 +261,7 @@ void on(State& state, const JobSubmitted& event) {
   job.tenant = event.tenant;
   job.spec = request.spec;
   job.order_key = event.order_key;
-  job.submitted_at = event.at;
+  note_submitted(state, job, event);
   job.max_runtime = request.max_runtime;
   job.retry = request.retry;
   job.job_class = state.acquire_class(event.tenant, request.parts);

@@ -52,6 +52,35 @@ TEST_F(JobTimeline, ALifeIsTold) {
   EXPECT_EQ(told[3].state, JobState::kCompleted);
 }
 
+TEST_F(JobTimeline, WhoSubmittedAJobIsKeptWithItAndWithItsElements) {
+  const JobRequest one{.parts = {Part{.cpu_milli = 1}}};
+  JobRequest array = one;
+  array.flow.push_back({.array = {{.first = 0, .last = 2}}});
+  const Applied applied =
+      engine.apply(SubmitJobs{.tenant = kDefaultTenant, .jobs = {one, one, array}, .by = "ada@login"});
+  const uint64_t first = applied.first_id;
+  EXPECT_EQ(engine.job(JobId{first}).submitted_by.view(), "ada@login");
+  EXPECT_EQ(engine.job(JobId{first + 1}).submitted_by.identity(),
+            engine.job(JobId{first}).submitted_by.identity())
+      << "jobs of one submission share the text";
+  engine.apply(HoldJob{.job = JobId{first + 3}, .held = true});
+  EXPECT_EQ(engine.job(JobId{first + 3}).submitted_by.view(), "ada@login");
+}
+
+TEST_F(JobTimeline, BeforeFeatureLevelEightNobodyKnowsWhoSubmittedAJob) {
+  configure(7);
+  const Applied applied = engine.apply(
+      SubmitJobs{.tenant = kDefaultTenant, .jobs = {{.parts = {Part{.cpu_milli = 1}}}}, .by = "ada@login"});
+  EXPECT_TRUE(engine.job(JobId{applied.first_id}).submitted_by.empty());
+}
+
+TEST_F(JobTimeline, WhoSubmitsHasAShortName) {
+  SubmitJobs command{.tenant = kDefaultTenant, .by = std::string(limits::kNameBytesMax, 'x')};
+  EXPECT_TRUE(well_formed(command));
+  command.by += 'x';
+  EXPECT_FALSE(well_formed(command));
+}
+
 constexpr Usage kUsed{
     .peak_memory_bytes = 300, .cpu_time = seconds(4), .gpu_busy_ms = 1, .gpu_watched_ms = 2};
 

@@ -68,6 +68,15 @@ void note_move(State& state, const Promise& promise) {
   job.set_move_record(record);
 }
 
+void note_submitted(const State& state, Job& job, const JobSubmitted& event) {
+  job.submitted_at = event.at;
+  if (state.config.feature_level < 8 || event.by.empty()) return;
+  // Jobs of one submission share the text.
+  const Job* const before = state.jobs.find(JobId{event.job.value - 1});
+  const bool same = before != nullptr && before->submitted_by.view() == event.by;
+  job.submitted_by = same ? before->submitted_by : Blob(event.by);
+}
+
 void note_placed(const State& state, Job& job, const AttemptPlaced& event) {
   note(state, job,
        {.step = JobStep::kPlaced,

@@ -166,7 +166,8 @@ bool is_sane(const MakeBooking& command) {
          command.users.size() <= limits::kBookingUsersMax && command.nodes.size() <= limits::kNodesMax;
 }
 bool is_sane(const SubmitJobs& command) {
-  if (command.jobs.size() > limits::kBatchJobsMax || command.user.size() > limits::kNameBytesMax)
+  if (command.jobs.size() > limits::kBatchJobsMax || command.user.size() > limits::kNameBytesMax ||
+      command.by.size() > limits::kNameBytesMax)
     return false;
   int64_t elements = 0;
   for (const JobRequest& job : command.jobs) {

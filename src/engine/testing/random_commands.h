@@ -171,6 +171,7 @@ class RandomCommands {
   Command submit(const State& state) {
     SubmitJobs command{.tenant = any_tenant(state)};
     if (prng_.chance(500)) command.user = "user-" + std::to_string(prng_.below(5));
+    if (!command.user.empty()) command.by = command.user + "@login";
     if (prng_.chance(200)) command.request_key = "key-" + std::to_string(prng_.below(20));
     const uint64_t count = prng_.chance(200) ? 1 + prng_.below(5) : 1;
     for (uint64_t i = 0; i < count; ++i) {

@@ -52,8 +52,8 @@ Action define_history(Grammar& grammar) {
   grammar.argument("JOB", job.get(), "Job id").completes(Complete::kJob);
   grammar.details(
       "Shows when the job was submitted, placed, started and ended, on which node, why each attempt ended, "
-      "and who requested to cancel, hold, release, requeue or change it. That name is given by the client; "
-      "the scheduler does not check it. The newest 64 events of a job are kept.");
+      "who submitted it, and who requested to cancel, hold, release, requeue or change it. These names are "
+      "given by the client; the scheduler does not check them. The newest 64 events of a job are kept.");
   return [job](Session& session) { return show_history(session, *job); };
 }
 
