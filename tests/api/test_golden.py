@@ -5,10 +5,12 @@ is then for the commit to explain.
 """
 
 import datetime
+import getpass
 import json
 import os
 import pathlib
 import re
+import socket
 import subprocess
 
 import pytest
@@ -307,9 +309,12 @@ def test_gpu_cli_shows_what_it_takes_and_gets(server):
     environment = {**os.environ, "GPU_SCHEDULER_URL": f"http://127.0.0.1:{server.ports['http']}",
                    "GPU_SCHEDULER_TOKEN_FILE": os.path.join(server.folder, "data", "token"), "HOME": server.folder, "COLUMNS": "80"}
 
+    caller = f"{getpass.getuser()}@{socket.gethostname()}"
+
     def cli(*words):
         done = subprocess.run([str(BIN / "gpu-cli"), *words], capture_output=True, text=True, env=environment, check=False, cwd="/")
-        transcript.add("gpu-cli " + " ".join(words), f"{done.returncode} {done.stdout}{done.stderr}")
+        shown = f"{done.returncode} {done.stdout}{done.stderr}".replace(caller, "ada@login")
+        transcript.add("gpu-cli " + " ".join(words), shown)
 
     cli("submit", "--help")
     cli("submit", "--hold", "--name", "n", "--comment", "second attempt", "--gpus", "2", "--gpu-model", "A100", "--gpu-memory",

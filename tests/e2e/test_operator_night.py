@@ -53,8 +53,8 @@ def test_who_submitted_a_job_is_shown_and_lasts(world):
         line = world.cli_json("history", job_id)["lines"][0]
         assert (line["event"], line["by"], line["message"]) == ("submitted", by, f"submitted by {by}")
         assert f"submitted by {by}" in world.cli("history", job_id, expected=0).stdout
-        assert any(row.split()[:2] == ["Submitted", "by"] and row.split()[2] == by
-                   for row in world.cli("get", job_id, expected=0).stdout.splitlines())
+        assert ["Submitted", "by:", by] in [row.split() for row in
+                                            world.cli("get", job_id, expected=0).stdout.splitlines()]
         assert api.job(job_id)["submitted_by"] == by
         assert api.call("GET", f"/v1/jobs/{job_id}")[1]["submitted_by"] == by
 
