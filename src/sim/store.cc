@@ -31,6 +31,11 @@ void Store::wipe() {
 }
 
 void Store::become_copy_of(const Store& other) {
+  // What an earlier copy had run and kept is overwritten.
+  for (const StoreRecord& record : records_) {
+    if (record.kind == StoreRecord::Kind::kEnded && !copied_.contains(record.key))
+      context_.auditor.on_outcome_overwritten(record.key);
+  }
   wipe();
   pending_.clear();
   records_ = other.records_;

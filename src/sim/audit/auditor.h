@@ -45,6 +45,8 @@ class Auditor {
   void on_start_failed(const AttemptKey& key);
   /// This outcome is on the node's disk for good.
   void on_outcome_kept(const AttemptKey& key, EndCause cause);
+  /// The disk that had it is another one's copy now.
+  void on_outcome_overwritten(const AttemptKey& key) { truths_[key].outcome_kept = false; }
   /// Something is left on the device after its job's end, or not any more.
   void on_device_busy(const std::string& uuid, bool busy);
   /// A MIG slice that begins at this slot is there, or no longer;
