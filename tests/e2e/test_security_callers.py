@@ -2,6 +2,7 @@
 
 import contextlib
 import secrets
+import socket
 
 import pytest
 from harness import IS_ROOT, wait_until
@@ -101,6 +102,7 @@ def test_nobody_enters_reads_or_ends_another_users_job(rooted, users, monkeypatc
     job = trusted.submit(f"echo {word}; sleep 1000", user=victim, environment={"WORD": word})
     trusted.wait_for(job, "running")
     wait_until("it wrote", lambda: word in trusted.output(job))
+    named = world.cli("submit", "--user", victim, "--", "true", expected=0).stdout.strip()
     with public_programs(monkeypatch):
         done = cli_as(world, stranger, "exec", job, "--", "id", "-un")
         assert victim not in done.stdout and done.returncode == 4, done
@@ -119,8 +121,12 @@ def test_nobody_enters_reads_or_ends_another_users_job(rooted, users, monkeypatc
     for path in (f"/api/v1/jobs/{job}", "/api/v1/jobs", f"/v1/jobs/{job}", "/v1/jobs"):
         status, answer, _ = api.call("GET", path)
         assert status == 200 and word not in str(answer) and victim not in str(answer), answer
-    assert api.get("/jobs")["jobs"][0]["state"] == "running"
+    assert api.get(f"/jobs/{job}")["state"] == "running"
     assert trusted.job(job)["state"] == "running"
+    # Nor who submitted it, of whom gpu-cli tells more than an address.
+    assert socket.gethostname() in trusted.job(named)["submitted_by"]
+    for path in (f"/api/v1/jobs/{named}", "/api/v1/jobs", f"/v1/jobs/{named}", "/v1/jobs"):
+        assert "@" not in str(api.call("GET", path)[1])
 
 
 def test_tenants_of_operators_are_neither_seen_nor_used(world):

@@ -90,6 +90,7 @@ void conceal(const State& state, const Caller& caller, const Job& job, JobView& 
   if (decide_access(caller, Action::kDescribeJob, resource) == Verdict::kAllowed) return;
   view.name.clear();
   view.message.clear();
+  view.submitted_by.clear();
   view.watch_detail.clear();
   view.move_detail.clear();
 }
@@ -104,7 +105,7 @@ ApiError not_allowed(const Caller& caller, Action action, JobId job) {
   if (!is_anonymous(caller))
     return {ErrorKind::kPermissionDenied, refused_to(caller, action) + " of " + job_name(job)};
   return {ErrorKind::kPermissionDenied,
-          job_name(job) + " was submitted with a credential and is visible only to callers with one" +
+          job_name(job) + " was submitted with a credential; callers without one see only its state" +
               std::string(kHowToHaveOne)};
 }
 
