@@ -246,7 +246,7 @@ def test_tenants_are_named_and_not_numbered(alone):
 
 def test_mistakes_are_told_in_the_words_of_the_command_line(alone):
     for words, said in ((("--gpus", "1000000"), "--gpus must be from 0 to 100000"), (("--time", "9999999d"), "--time (in seconds) must be at most"),
-                        (("--gpus", "2", "--gpu-share", "0.5"), "leave --gpus out, or --gpu-share"),
+                        (("--gpus", "2", "--gpu-share", "0.5"), "remove --gpus or --gpu-share"),
                         (("--require-feasible", "--gpus", "99"), "drop --require-feasible"),
                         (("--name", "x" * 300), "--name is longer than 253 bytes")):
         done = alone.cli("submit", *words, "--", "true", expected=4)

@@ -60,7 +60,7 @@ def test_the_command_line_asks_for_nodes_in_one_rack(cluster):
     api = cluster.api()
     words = ("--nodes", "2", "--gpus-per-node", "4", "--domain", "rack", "--domain-required")
     refused = cluster.cli("submit", *words, "--require-feasible", "--", "true")
-    assert refused.returncode != 0 and "no node has a label" in refused.stderr
+    assert refused.returncode != 0 and "no node has the label" in refused.stderr
     job = cluster.cli("submit", *words, "--", "true", expected=0).stdout.strip()
     wait_until("it says what it waits for", lambda: api.explain(job)["reason"] == "no_domain")
     for name, rack in zip(NODES, ("a", "b", "b")):

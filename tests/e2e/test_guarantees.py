@@ -30,7 +30,7 @@ def test_what_cannot_be_guaranteed_is_refused_and_the_old_stays(new_world):
     api.post("/tenants", {"name": "group", "guaranteed_gpus": 4}, 201)
     api.post("/tenants", {"name": "team", "parent_id": "group", "guaranteed_gpus": 3}, 201)
     refused = api.post("/tenants", {"name": "more", "parent_id": "group", "guaranteed_gpus": 2}, 422)
-    assert "together" in str(refused)
+    assert "in total" in str(refused)
     assert api.get("/tenants/team")["guaranteed_gpus"] == 3
 
 
