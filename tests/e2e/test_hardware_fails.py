@@ -6,7 +6,7 @@ import shutil
 import signal
 
 import pytest
-from harness import IS_ROOT, processes, read_bytes, wait_until
+from harness import IS_ROOT, PATIENCE_S, processes, read_bytes, wait_until
 from test_node_life import node_of, script, wait_state
 from test_restart import gated, open_gate, running_pid
 
@@ -209,7 +209,8 @@ def test_a_stopped_server_of_shims_is_replaced(new_world):
     wait_until("there is another one", lambda: shim_server(agent) not in (None, server))
     open_gate(world, "gate")
     assert api.wait_for(runs)["exit_code"] == 8
-    assert api.wait_for(waits)["exit_code"] == 9
+    # A node whose order was not carried out is given nothing for a minute.
+    assert api.wait_for(waits, timeout_s=PATIENCE_S + 60)["exit_code"] == 9
 
 
 def test_hooks_end_with_the_agent_and_run_again(new_world):
