@@ -11,7 +11,7 @@ from harness import PATIENCE_S, ROOT, bin_dir, free_port
 
 GUIDE = ROOT / "docs" / "operate"
 PAGES = ("install", "configure", "nodes", "back-up", "recover", "troubleshoot", "when-hardware-fails", "alerts",
-         "three-machines")  # That one by test_three_machines.py.
+         "security", "three-machines")  # The last one by test_three_machines.py.
 # Folders that a page names, as they are in a world.
 PLACES = re.compile(r"/(?=(?:usr/local/bin|var/lib/gpu-|var/log/gpu-|var/backups/gpu-|etc/gpu-))")
 
@@ -189,6 +189,14 @@ def test_alerts(site):
     site.start()
     printed = run_page(site, "alerts")
     assert "Nothing is wrong." in printed[0]
+
+
+def test_security(site):
+    site.start()
+    printed = run_page(site, "security")
+    assert "drain without a credential: 403" in printed[0] and "list with another token: 401" in printed[0]
+    assert [line.split()[0] for line in printed[1].splitlines()[:3]] == ["700", "600", "600"]
+    assert "true" in printed[2] and "/etc/gpu-scheduler.yaml" in printed[2]
 
 
 def test_every_reason_that_the_guide_names_exists():
