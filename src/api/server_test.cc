@@ -134,6 +134,9 @@ v1::SubmitJobsRequest jobs_with_labels(int count, std::size_t value_bytes) {
 }
 
 TEST_F(GrpcDoor, ABatchThatNoJournalRecordHoldsIsTooLargeAndEndsNothing) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "gRPC's 8 MiB give the thread sanitizer suppressed reports until the call times out";
+#endif
   const auto stub = v1::Scheduler::NewStub(channel_);
   // The largest message that gRPC takes; a command has a little more around each label.
   std::size_t value_bytes = 1;
