@@ -1,0 +1,190 @@
+#include "sign/tls_context.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <openssl/ssl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "sign/testing/certificates.h"
+#include "sign/tls_trust.h"
+
+namespace gpusched::sign {
+namespace {
+
+constexpr const char* kHere = "DNS:localhost,IP:127.0.0.1";
+
+/// Two ends of a connection in one thread.
+struct Pair {
+  Pair() { CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sockets) == 0); }
+  ~Pair() {
+    for (const int socket : sockets) ::close(socket);
+  }
+  int sockets[2];
+};
+
+struct Shaken {
+  bool done = false;
+  Error error = {};
+  std::string version = {}, protocol = {};
+};
+
+Shaken shake(const TlsIdentity& identity, const TlsTrust& trust, const std::string& host,
+             int client_max = 0) {
+  const Pair pair;
+  const auto server = identity.accept(pair.sockets[0]);
+  const auto client = trust.connect(pair.sockets[1], host);
+  if (client_max != 0) {
+    SSL_set_min_proto_version(client->native(), TLS1_VERSION);
+    SSL_set_max_proto_version(client->native(), client_max);
+    SSL_set_security_level(client->native(), 0);
+  }
+  TlsStep ours = TlsStep::kWantRead, theirs = TlsStep::kWantRead;
+  for (int i = 0; i < 20 && !(ours == TlsStep::kDone && theirs == TlsStep::kDone); ++i) {
+    if (theirs == TlsStep::kWantRead) theirs = client->handshake();
+    if (theirs == TlsStep::kBroken) return {.error = handshake_error(*client, host)};
+    if (ours == TlsStep::kWantRead) ours = server->handshake();
+  }
+  const unsigned char* name = nullptr;
+  unsigned size = 0;
+  SSL_get0_alpn_selected(client->native(), &name, &size);
+  return {.done = ours == TlsStep::kDone && theirs == TlsStep::kDone,
+          .version = SSL_get_version(client->native()),
+          .protocol = std::string(reinterpret_cast<const char*>(name), size)};
+}
+
+std::shared_ptr<const TlsIdentity> identity_of(const TestAuthority::Files& files, bool allow_tls12 = true) {
+  auto identity =
+      TlsIdentity::load({.certificate = files.certificate, .key = files.key, .allow_tls12 = allow_tls12});
+  CHECK(identity.ok());
+  return *identity;
+}
+
+std::shared_ptr<const TlsTrust> trust_in(const TestAuthority& authority) {
+  auto trust = TlsTrust::of_file(authority.file());
+  CHECK(trust.ok());
+  return *trust;
+}
+
+std::string refusal(const std::string& certificate, const std::string& key) {
+  const auto identity = TlsIdentity::load({.certificate = certificate, .key = key});
+  return identity.ok() ? "accepted" : identity.error().message;
+}
+
+TEST(Tls, AServerWithATrustedCertificateForTheNameIsBelieved) {
+  TestAuthority authority;
+  const auto identity = identity_of(authority.sign("here", kHere));
+  const auto trust = trust_in(authority);
+  for (const char* host : {"localhost", "127.0.0.1"}) {
+    const Shaken shaken = shake(*identity, *trust, host);
+    EXPECT_TRUE(shaken.done) << host << ": " << shaken.error.message;
+    EXPECT_EQ(shaken.version, "TLSv1.3");
+    EXPECT_EQ(shaken.protocol, "http/1.1");
+  }
+  EXPECT_EQ(identity->subject(), "CN=here");
+}
+
+TEST(Tls, AStrangersCertificateIsRefusedWithWhatHelps) {
+  TestAuthority authority, stranger;
+  const Shaken shaken = shake(*identity_of(stranger.sign("here", kHere)), *trust_in(authority), "localhost");
+  EXPECT_FALSE(shaken.done);
+  EXPECT_EQ(shaken.error.code, ErrorCode::kUnauthenticated);
+  EXPECT_NE(shaken.error.message.find("not signed by an authority that is trusted here"), std::string::npos);
+  EXPECT_NE(shaken.error.message.find("--ca-file"), std::string::npos);
+}
+
+TEST(Tls, ACertificateForAnotherNameIsRefusedAndBothAreNamed) {
+  TestAuthority authority;
+  const auto identity = identity_of(authority.sign("there", "DNS:there.example,IP:10.0.0.5"));
+  for (const char* host : {"localhost", "127.0.0.1"}) {
+    const Shaken shaken = shake(*identity, *trust_in(authority), host);
+    EXPECT_FALSE(shaken.done);
+    EXPECT_EQ(shaken.error.code, ErrorCode::kUnauthenticated);
+    EXPECT_TRUE(shaken.error.message.starts_with(
+        "its certificate is for there.example, 10.0.0.5 and not for " + std::string(host)))
+        << shaken.error.message;
+  }
+}
+
+TEST(Tls, OneServerIsBelievedByItsOwnCertificateAndNoOtherIs) {
+  TestAuthority authority;
+  const TestAuthority::Files there = authority.sign("there", "DNS:there.example");
+  const auto trust = TlsTrust::of_server(there.certificate);
+  ASSERT_TRUE(trust.ok());
+  EXPECT_TRUE(shake(*identity_of(there), **trust, "localhost").done);
+  // Of the same authority, and for the right name.
+  EXPECT_FALSE(shake(*identity_of(authority.sign("here", kHere)), **trust, "localhost").done);
+}
+
+TEST(Tls, OldVersionsAreRefused) {
+  TestAuthority authority;
+  const TestAuthority::Files files = authority.sign("here", kHere);
+  const auto trust = trust_in(authority);
+  EXPECT_FALSE(shake(*identity_of(files), *trust, "localhost", TLS1_1_VERSION).done);
+  EXPECT_EQ(shake(*identity_of(files), *trust, "localhost", TLS1_2_VERSION).version, "TLSv1.2");
+  EXPECT_FALSE(shake(*identity_of(files, false), *trust, "localhost", TLS1_2_VERSION).done);
+}
+
+TEST(TlsFiles, ThatAreMissingOrNoneAreNamed) {
+  TestAuthority authority;
+  const TestAuthority::Files files = authority.sign("here", kHere);
+  EXPECT_EQ(
+      refusal("/nowhere/a.pem", files.key),
+      "cannot read the certificate /nowhere/a.pem: No such file or directory; correct the path, or make "
+      "the file");
+  EXPECT_TRUE(
+      refusal(files.certificate, "/nowhere/a.key").starts_with("cannot read the private key /nowhere/"));
+  EXPECT_NE(refusal(files.key, files.key).find("holds no usable certificate in PEM format"),
+            std::string::npos);
+  EXPECT_NE(refusal(files.certificate, files.certificate).find("holds no private key in PEM format"),
+            std::string::npos);
+  EXPECT_EQ(refusal(files.certificate, files.key), "accepted");
+}
+
+TEST(TlsFiles, OfAKeyThatIsNotTheCertificatesAreRefused) {
+  TestAuthority authority;
+  const TestAuthority::Files files = authority.sign("here", kHere);
+  const std::string why = refusal(files.certificate, authority.sign("there", kHere).key);
+  EXPECT_NE(why.find("is not the key of the certificate " + files.certificate), std::string::npos) << why;
+}
+
+TEST(TlsFiles, OfAKeyThatEverybodyCanReadAreRefused) {
+  TestAuthority authority;
+  const TestAuthority::Files files = authority.sign("here", kHere);
+  ASSERT_EQ(::chmod(files.key.c_str(), 0640), 0);
+  EXPECT_EQ(refusal(files.certificate, files.key), "accepted");
+  ASSERT_EQ(::chmod(files.key.c_str(), 0644), 0);
+  const std::string why = refusal(files.certificate, files.key);
+  EXPECT_NE(why.find("can be read by every user of this machine"), std::string::npos) << why;
+  EXPECT_NE(why.find("chmod 600"), std::string::npos) << why;
+}
+
+TEST(TlsFiles, OfACertificateThatIsNotValidNowAreRefused) {
+  TestAuthority authority;
+  const TestAuthority::Files old = authority.sign("old", kHere, -7'200, -60);
+  const TestAuthority::Files early = authority.sign("early", kHere, 600, 7'200);
+  EXPECT_NE(refusal(old.certificate, old.key).find(" expired at "), std::string::npos);
+  EXPECT_NE(refusal(early.certificate, early.key).find(" is valid from "), std::string::npos);
+}
+
+TEST(TlsTrust, NeedsACertificateInItsFile) {
+  TestAuthority authority;
+  const auto trust = TlsTrust::of_file(authority.sign("here", kHere).key);
+  ASSERT_FALSE(trust.ok());
+  EXPECT_EQ(trust.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_FALSE(TlsTrust::of_file("/nowhere").ok());
+}
+
+TEST(TlsServer, GivesNewConnectionsTheNewIdentity) {
+  TestAuthority before, after;
+  TlsServer server(identity_of(before.sign("here", kHere)));
+  EXPECT_TRUE(shake(*server.identity(), *trust_in(before), "localhost").done);
+  server.exchange(identity_of(after.sign("here", kHere)));
+  EXPECT_TRUE(shake(*server.identity(), *trust_in(after), "localhost").done);
+  EXPECT_FALSE(shake(*server.identity(), *trust_in(before), "localhost").done);
+}
+
+}  // namespace
+}  // namespace gpusched::sign
