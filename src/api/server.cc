@@ -151,12 +151,14 @@ struct Server::Impl {
                          .port = options.http_port,
                          .handler = through(gate),
                          .streams_body = NativeRest::streams_body,
-                         .setting = "api.http_port"});
+                         .setting = "api.http_port",
+                         .tls = options.tls});
     if (options.metrics_enabled) {
       listeners.push_back({.address = options.address,
                            .port = options.metrics_port,
                            .handler = through(metrics_gate),
-                           .setting = "metrics.port"});
+                           .setting = "metrics.port",
+                           .tls = options.tls});
     }
     grpc = std::make_unique<GrpcServer>(GrpcServerOptions{.address = options.address,
                                                           .port = options.grpc_port,

@@ -9,6 +9,7 @@
 #include "base/result.h"
 #include "base/session_limits.h"
 #include "host/host.h"
+#include "sign/tls_context.h"
 
 namespace gpusched::api {
 
@@ -37,6 +38,7 @@ struct ServerOptions {
   bool token_required = false;          ///< Also on loopback: there are no anonymous callers.
   std::vector<std::string> host_names;  ///< See RestOptions.
   CallerPtr everybody = nullptr;        ///< For tests of doors: who all callers are.
+  std::shared_ptr<const sign::TlsServer> tls = nullptr;  ///< Of HTTP and metrics; none: plain.
   std::string version;
 };
 

@@ -99,6 +99,7 @@ struct Config {
     bool enable_tls = false;
     std::string tls_cert_path;
     std::string tls_key_path;
+    std::string tls_minimum_version = "1.2";
     bool cors_enabled = false;
     std::vector<std::string> cors_origins;
     bool token_required = false;

@@ -272,9 +272,12 @@ TEST(ConfigRefuses, TextThatIsNotYaml) {
   EXPECT_TRUE(refusal("log: {}\napi: {http_port: 1}}\n").starts_with("2: not valid YAML"));
 }
 
-TEST(ConfigRefuses, EncryptionThatIsNotThere) {
-  EXPECT_NE(refusal("api:\n  enable_tls: true\n").find("2: api.enable_tls cannot be true"),
-            std::string::npos);
+TEST(ConfigRefuses, TlsWithoutBothOfItsFiles) {
+  const std::string why = " is empty; name the files of the certificate and of its private key";
+  EXPECT_EQ(refusal("api:\n  enable_tls: true\n"), "api.enable_tls is true and api.tls_cert_path" + why);
+  EXPECT_EQ(refusal("api:\n  enable_tls: true\n  tls_cert_path: a\n"),
+            "api.enable_tls is true and api.tls_key_path" + why);
+  EXPECT_EQ(refusal("api:\n  enable_tls: true\n  tls_cert_path: a\n  tls_key_path: b\n"), "accepted");
   EXPECT_EQ(refusal("api:\n  enable_tls: false\n"), "accepted");
 }
 

@@ -18,8 +18,7 @@ using ConfigSlot = std::variant<bool*, int64_t*, double*, std::string*, std::vec
 /// Effect of setting a key.
 enum class ConfigEffect {
   kUsed,
-  kNone,        ///< Known to existing configuration files; accepted with any value, and changes nothing.
-  kNotYetTrue,  ///< A promise that is not kept yet, such as encryption: `true` is refused, not ignored.
+  kNone,  ///< Known to existing configuration files; accepted with any value, and changes nothing.
 };
 
 /// One setting. The default is the value in a fresh Config.

@@ -117,6 +117,7 @@ class Loader {
   LoadedConfig take() { return std::move(out_); }
 
  private:
+  void check_tls(const Config::Api& api);
   void load_section(const std::string& path, const std::string& section, const YAML::Node& keys);
   void load_value(const ConfigKey& key, const YAML::Node& value, const std::string& where);
   void set(const ConfigKey& key, const RawValue& raw, const std::string& from, const std::string& where);
@@ -178,14 +179,6 @@ void Loader::set(const ConfigKey& key, const RawValue& raw, const std::string& f
     problem(key.full_name(),
             where + ": " + key.full_name() + " is " + shown(key, raw) + "; expected " + key.expectation());
     return;
-  }
-  bool* const* const flag = std::get_if<bool*>(&slot);
-  if (key.effect == ConfigEffect::kNotYetTrue && flag != nullptr && **flag) {
-    problem(
-        key.full_name(),
-        where + ": " + key.full_name() +
-            " cannot be true: this version does not implement it, and clients would send their requests "
-            "unencrypted; set it to false, and use a proxy that terminates TLS in front of this scheduler");
   }
   out_.origins[key.full_name()] = from;
 }
@@ -320,6 +313,13 @@ void Loader::load_override(const ConfigOverride& override) {
   set(*key, {.items = {override.value}}, override.from, override.from);
 }
 
+void Loader::check_tls(const Config::Api& api) {
+  if (!api.enable_tls || (!api.tls_cert_path.empty() && !api.tls_key_path.empty())) return;
+  const std::string missing = api.tls_cert_path.empty() ? "api.tls_cert_path" : "api.tls_key_path";
+  problem(missing, "api.enable_tls is true and " + missing +
+                       " is empty; name the files of the certificate and of its private key");
+}
+
 /// What one key alone cannot tell.
 void Loader::check_whole() {
   const Config& config = out_.values;
@@ -332,6 +332,7 @@ void Loader::check_whole() {
   if (config.api.address.empty()) {
     problem("api.address", "api.address is empty; expected an address such as 127.0.0.1 or 0.0.0.0");
   }
+  check_tls(config.api);
   if (!config.metrics.path.starts_with('/')) {
     problem("metrics.path",
             "metrics.path is \"" + config.metrics.path + "\"; expected a path that starts with /");

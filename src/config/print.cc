@@ -51,8 +51,6 @@ std::string effect_note(ConfigEffect effect) {
       return "";
     case ConfigEffect::kNone:
       return " *No effect.*";
-    case ConfigEffect::kNotYetTrue:
-      return " *`true` is refused: not implemented yet.*";
   }
   UNREACHABLE();
 }

@@ -45,8 +45,9 @@ bool overwrite(const std::string& path, std::string text) {
 
 Result<Unit> write_ports_file(const std::string& data_dir, const BoundPorts& ports) {
   char text[128];
-  std::snprintf(text, sizeof text, "{\"http\":%u,\"grpc\":%u,\"metrics\":%u,\"pid\":%d}\n", ports.http,
-                ports.grpc, ports.metrics, static_cast<int>(::getpid()));
+  std::snprintf(text, sizeof text, "{\"http\":%u,\"grpc\":%u,\"metrics\":%u,\"pid\":%d%s}\n", ports.http,
+                ports.grpc, ports.metrics, static_cast<int>(::getpid()),
+                ports.https ? ",\"https\":true" : "");
   const std::string path = path_in(data_dir);
   const std::string fresh = path + ".new";
   Result<Unit> done = write_file(fresh, text);

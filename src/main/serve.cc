@@ -14,6 +14,7 @@
 #include "main/preempt_webhooks.h"
 #include "main/supervise.h"
 #include "ops/port_holder.h"
+#include "sign/tls_context.h"
 
 namespace gpusched {
 namespace {
@@ -139,8 +140,8 @@ namespace {
 
 class ServiceImpl final : public Service {
  public:
-  ServiceImpl(std::unique_ptr<Host> host, std::string data_dir)
-      : data_dir_(std::move(data_dir)), host_(std::move(host)) {}
+  ServiceImpl(std::unique_ptr<Host> host, std::string data_dir, std::shared_ptr<sign::TlsServer> tls)
+      : data_dir_(std::move(data_dir)), host_(std::move(host)), tls_(std::move(tls)) {}
   ~ServiceImpl() override { stop(); }
 
   Result<Unit> open_doors(const Config& config);
@@ -154,12 +155,43 @@ class ServiceImpl final : public Service {
  private:
   const std::string data_dir_;
   std::unique_ptr<Host> host_;
+  const std::shared_ptr<sign::TlsServer> tls_;  ///< None: plain.
   std::unique_ptr<PreemptWebhooks> webhooks_;
   std::unique_ptr<Fencing> fencing_;
   std::unique_ptr<api::Server> server_;
   BoundPorts ports_;
   bool stopped_ = false;
 };
+
+Result<std::shared_ptr<const sign::TlsIdentity>> load_identity(const Config& config) {
+  return sign::TlsIdentity::load({.certificate = config.api.tls_cert_path,
+                                  .key = config.api.tls_key_path,
+                                  .allow_tls12 = config.api.tls_minimum_version == "1.2"});
+}
+
+void log_identity(const Config& config, const sign::TlsIdentity& identity) {
+  log_event(LogLevel::kInfo, "scheduler", "certificate_loaded", {},
+            {{"file", config.api.tls_cert_path},
+             {"subject", identity.subject()},
+             {"expires_at", identity.expires_at()}});
+}
+
+/// What somebody who set TLS up may not expect.
+void warn_of_plain_ports(const Config& config) {
+  if (config.api.enable_tls && !api::is_loopback(config.api.address)) {
+    log_event(
+        LogLevel::kWarning, "scheduler", "grpc_without_tls", {},
+        {{"address", config.api.address},
+         {"message",
+          "HTTP and the metrics speak TLS, but gRPC, which agents use too, does not: keep its port in a "
+          "network that nobody else can listen to"}});
+  }
+  if (!config.api.enable_tls && !config.api.tls_cert_path.empty()) {
+    log_event(LogLevel::kWarning, "scheduler", "tls_is_off", {},
+              {{"file", config.api.tls_cert_path},
+               {"message", "api.tls_cert_path has no effect while api.enable_tls is false"}});
+  }
+}
 
 int32_t tier_of(std::string_view word) {
   if (word == "low") return 100;
@@ -182,6 +214,16 @@ Error port_taken(Error error, const Config& config) {
                    " listens on that port; stop it, or set " + error.field + " (" + key->environment() +
                    ") to another port, or to 0 for any free one";
   return error;
+}
+
+/// Nothing: plain.
+Result<std::shared_ptr<sign::TlsServer>> load_tls(const Config& config) {
+  warn_of_plain_ports(config);
+  if (!config.api.enable_tls) return std::shared_ptr<sign::TlsServer>();
+  Result<std::shared_ptr<const sign::TlsIdentity>> identity = load_identity(config);
+  if (!identity.ok()) return identity.error();
+  log_identity(config, **identity);
+  return std::make_shared<sign::TlsServer>(std::move(*identity));
 }
 
 Result<Unit> ServiceImpl::open_doors(const Config& config) {
@@ -237,10 +279,14 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   options.token_required = config.api.token_required;
   options.host_names = config.api.host_names;
   options.version = GPUSCHED_VERSION;
+  options.tls = tls_;
   Result<std::unique_ptr<api::Server>> server = api::Server::start(options, *host_);
   if (!server.ok()) return port_taken(server.error(), config);
   server_ = std::move(*server);
-  ports_ = {.http = server_->http_port(), .grpc = server_->grpc_port(), .metrics = server_->metrics_port()};
+  ports_ = {.http = server_->http_port(),
+            .grpc = server_->grpc_port(),
+            .metrics = server_->metrics_port(),
+            .https = tls_ != nullptr};
   // Without it the service is as good: a full disk must not keep it from serving.
   const Result<Unit> written = write_ports_file(data_dir_, ports_);
   if (!written.ok()) {
@@ -260,6 +306,13 @@ int64_t ServiceImpl::active_jobs() {
 }
 
 Result<Unit> ServiceImpl::reconfigure(const Config& config) {
+  std::shared_ptr<const sign::TlsIdentity> identity;
+  if (tls_ != nullptr && config.api.enable_tls) {
+    // First, because it can fail, and then nothing has changed.
+    Result<std::shared_ptr<const sign::TlsIdentity>> loaded = load_identity(config);
+    if (!loaded.ok()) return loaded.error();
+    identity = std::move(*loaded);
+  }
   std::promise<Result<Unit>> done;
   host_->propose(
       Configure{.config = host_options(config, data_dir_).engine}, [&done](const Result<Decided>& decided) {
@@ -268,7 +321,12 @@ Result<Unit> ServiceImpl::reconfigure(const Config& config) {
         done.set_value(
             Error{.code = ErrorCode::kInvalidArgument, .message = describe(*decided->applied.rejection)});
       });
-  return done.get_future().get();
+  const Result<Unit> taken = done.get_future().get();
+  if (taken.ok() && identity != nullptr) {
+    tls_->exchange(identity);
+    log_identity(config, *identity);
+  }
+  return taken;
 }
 
 void ServiceImpl::touch(std::function<void()> alive) {
@@ -296,16 +354,13 @@ Result<std::unique_ptr<Host>> recover(const Config& config, const std::string& d
 }  // namespace
 
 Result<std::unique_ptr<Service>> Service::start(const Config& config, const std::string& data_dir) {
-  if (config.api.enable_tls) {
-    return Error{
-        .code = ErrorCode::kInvalidArgument,
-        .message = "api.enable_tls: this release does not support TLS; set it to false and use a TLS proxy",
-        .field = "api.enable_tls"};
-  }
+  // Before a recovery that may be long.
+  Result<std::shared_ptr<sign::TlsServer>> tls = load_tls(config);
+  if (!tls.ok()) return tls.error();
   Result<std::unique_ptr<Host>> host = recover(config, data_dir);
   if (!host.ok()) return host.error();
   const RecoveryReport recovery = (*host)->recovery();
-  auto service = std::make_unique<ServiceImpl>(std::move(*host), data_dir);
+  auto service = std::make_unique<ServiceImpl>(std::move(*host), data_dir, std::move(*tls));
   const Result<Unit> opened = service->open_doors(config);
   if (!opened.ok()) {
     const EndsOnSignal meanwhile;

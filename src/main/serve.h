@@ -19,6 +19,7 @@ struct BoundPorts {
   uint16_t http = 0;
   uint16_t grpc = 0;
   uint16_t metrics = 0;  ///< 0: metrics are off.
+  bool https = false;    ///< HTTP and metrics speak TLS.
 };
 
 /// A scheduler with all its doors, serving in threads of its own.

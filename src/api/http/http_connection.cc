@@ -41,6 +41,12 @@ Connection::Connection(std::shared_ptr<Core> core, Tcp::socket socket, const Htt
 }
 
 void Connection::begin() {
+  if (listener_.tls != nullptr) {
+    tls_ = listener_.tls->identity()->accept(socket_.native_handle());
+    core_->handshake_began();
+    set_phase(Phase::kHandshake, core_->options.handshake_timeout);
+    return handshake();
+  }
   // The first request has a header's time from now on; the idle time is for later ones.
   set_phase(Phase::kIdle, core_->options.header_timeout);
   read();
@@ -74,6 +80,7 @@ void Connection::read() {
     in_.shrink_to_fit();
   }
   reading_ = true;
+  if (tls_ != nullptr) return read_tls();
   socket_.async_read_some(asio::buffer(in_.data() + in_end_, in_.size() - in_end_),
                           [self = shared_from_this()](const error_code& error, std::size_t count) {
                             self->on_read(error, count);
@@ -193,8 +200,9 @@ void Connection::go_on() {
   if (!parser_.expects_continue() || !out_.empty()) return;
   error_code error;
   static constexpr std::string_view kGoOn = "HTTP/1.1 100 Continue\r\n\r\n";
-  socket_.write_some(asio::buffer(kGoOn.data(), kGoOn.size()), error);
+  send_some(kGoOn.data(), kGoOn.size(), error);
   // A full buffer here means a client that waits for nothing: it sends the body without being told.
+  if (tls_ != nullptr && error == asio::error::would_block) out_.append(kGoOn);  // It must be the next bytes.
 }
 
 /// `complete`: the body is there too.
@@ -359,8 +367,7 @@ void Connection::set_gone(uint64_t request, std::function<void()> gone) {
 void Connection::write_out() {
   while (out_begin_ < out_.size()) {
     error_code error;
-    const std::size_t sent =
-        socket_.write_some(asio::buffer(out_.data() + out_begin_, out_.size() - out_begin_), error);
+    const std::size_t sent = send_some(out_.data() + out_begin_, out_.size() - out_begin_, error);
     if (error == asio::error::would_block || error == asio::error::try_again) {
       write_waiting_ = true;
       socket_.async_wait(Tcp::socket::wait_write, [self = shared_from_this()](const error_code& failed) {
@@ -417,6 +424,7 @@ void Connection::end_request() {
 
 /// Closing with unread bytes would reset the connection, and the client might never see the answer.
 void Connection::begin_linger() {
+  if (tls_ != nullptr) tls_->end_sending();
   if (read_closed_) {
     close();
     return;
@@ -454,6 +462,7 @@ void Connection::on_deadline() {
       send_frame(websocket::Opcode::kPing, {});
       deadline_ns_ = now_ns() + kPingEvery.ns;
       return;
+    case Phase::kHandshake:
     case Phase::kIdle:
     case Phase::kHandling:
     case Phase::kWriting:
@@ -474,9 +483,10 @@ void Connection::begin_shutdown() {
 
 void Connection::close() {
   if (phase_ == Phase::kClosed) return;
-  phase_ = Phase::kClosed;
+  end_handshake(Phase::kClosed, {});
   const auto self = shared_from_this();  // The list may hold the last reference.
   error_code error;
+  tls_ = nullptr;  // Before the descriptor may be another socket's.
   socket_.close(error);
   release_budget();
   core_->remove(*this);

@@ -14,6 +14,7 @@
 #include "api/http/http_parser.h"
 #include "api/http/http_server.h"
 #include "base/net/websocket.h"
+#include "sign/tls_channel.h"
 
 /// One connection of the HTTP server. Included by the server's own files only.
 namespace gpusched::api::http_internal {
@@ -25,13 +26,14 @@ using Tcp = boost::asio::ip::tcp;
 int64_t now_ns();
 
 enum class Phase {
-  kIdle,      // Waits for a request's first byte.
-  kHeader,    // Receives a header.
-  kBody,      // Receives a body.
-  kHandling,  // The handler has it.
-  kWriting,   // The answer goes out.
-  kSocket,    // It is a WebSocket now.
-  kLinger,    // Answered for the last time; reads and drops.
+  kHandshake,  // TLS is not agreed on yet.
+  kIdle,       // Waits for a request's first byte.
+  kHeader,     // Receives a header.
+  kBody,       // Receives a body.
+  kHandling,   // The handler has it.
+  kWriting,    // The answer goes out.
+  kSocket,     // It is a WebSocket now.
+  kLinger,     // Answered for the last time; reads and drops.
   kClosed,
 };
 
@@ -57,7 +59,8 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void begin_shutdown();
   void close();
 
-  bool idle() const { return phase_ == Phase::kIdle || phase_ == Phase::kHeader; }
+  bool handshaking() const { return phase_ == Phase::kHandshake; }
+  bool idle() const { return handshaking() || phase_ == Phase::kIdle || phase_ == Phase::kHeader; }
   bool receiving() const { return phase_ == Phase::kBody; }
   int64_t deadline_ns() const { return deadline_ns_; }
   int64_t active_at_ns() const { return active_at_ns_; }
@@ -67,7 +70,12 @@ class Connection final : public std::enable_shared_from_this<Connection> {
  private:
   bool current(uint64_t request) const { return request == request_ && phase_ != Phase::kClosed; }
   void set_phase(Phase phase, Duration limit);
+  void handshake();
+  void end_handshake(Phase next, Duration limit);
+  void wait_tls(sign::TlsStep step, void (Connection::*then)());
   void read();
+  void read_tls();
+  std::size_t send_some(const char* data, std::size_t size, error_code& error);
   void on_read(const error_code& error, std::size_t size);
   void process();
   bool parse_some();
@@ -91,6 +99,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
 
   std::shared_ptr<Core> core_;  // First: the socket needs its io_context until the end.
   Tcp::socket socket_;
+  std::unique_ptr<sign::TlsChannel> tls_;  // None: plain.
   const HttpListener& listener_;
   std::string peer_;
   HttpParser parser_;

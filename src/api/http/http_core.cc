@@ -113,6 +113,16 @@ void Core::make_room() {
   if (oldest != nullptr) oldest->close();
 }
 
+void Core::handshake_began() {
+  if (handshakes_++ < options.handshakes_max) return;
+  Connection* oldest = nullptr;
+  for (const auto& connection : connections_) {
+    if (!connection->handshaking()) continue;
+    if (oldest == nullptr || connection->active_at_ns() < oldest->active_at_ns()) oldest = connection.get();
+  }
+  if (oldest != nullptr) oldest->close();
+}
+
 void Core::add(std::shared_ptr<Connection> connection) {
   connection->index = connections_.size();
   connections_.push_back(std::move(connection));

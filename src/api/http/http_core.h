@@ -51,6 +51,9 @@ class Core final : public std::enable_shared_from_this<Core> {
 
   void add(std::shared_ptr<Connection> connection);
   void remove(Connection& connection);
+  /// A handshake begins; the oldest one under way ends when there are too many.
+  void handshake_began();
+  void handshake_ended() { --handshakes_; }
   bool grant(uint64_t bytes);
   void release(uint64_t bytes) { bodies_bytes_ -= bytes; }
   bool stopping() const { return stopping_; }
@@ -87,6 +90,7 @@ class Core final : public std::enable_shared_from_this<Core> {
   std::vector<std::unique_ptr<Listening>> listening_;
   std::vector<std::shared_ptr<Connection>> connections_;
   std::size_t connection_max_ = 0;
+  std::size_t handshakes_ = 0;
   uint64_t bodies_bytes_ = 0;
   bool stopping_ = false;
   std::time_t date_second_ = 0;

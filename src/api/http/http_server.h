@@ -10,6 +10,7 @@
 #include "api/http/http_message.h"
 #include "base/result.h"
 #include "base/time.h"
+#include "sign/tls_context.h"
 
 /// An HTTP/1.1 server on one thread of its own. Handlers run on that thread and must not block; they answer
 /// at once or later, from any thread.
@@ -130,6 +131,7 @@ struct HttpListener {
   HttpHandler handler;
   HttpStreams streams_body = nullptr;  ///< None: bodies are complete when the handler gets them.
   std::string setting = {};            ///< Of its port, for errors.
+  std::shared_ptr<const sign::TlsServer> tls = nullptr;  ///< None: plain HTTP.
 };
 
 struct HttpServerOptions {
@@ -138,6 +140,8 @@ struct HttpServerOptions {
   uint32_t header_bytes_max = 16 * 1024;
   uint64_t body_bytes_max = 4u << 20;
   uint64_t bodies_bytes_max = 256u << 20;  ///< Of all requests being received; beyond, 503.
+  std::size_t handshakes_max = 256;        ///< TLS handshakes under way; beyond, the oldest is ended.
+  Duration handshake_timeout = seconds(10);
   Duration header_timeout = seconds(10);
   Duration body_timeout = seconds(30);
   Duration idle_timeout = seconds(75);   ///< Between two requests of one connection.
