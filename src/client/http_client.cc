@@ -2,15 +2,14 @@
 #include "client/http_client.h"
 
 #include <array>
-#include <boost/asio/connect.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/error.hpp>
 #include <boost/beast/core/error.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
 #include <cstdlib>
 #include <optional>
+
+#include "client/connection.h"
 
 namespace gpusched {
 namespace {
@@ -19,7 +18,7 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using boost::system::error_code;
-using tcp = asio::ip::tcp;
+using client_internal::Connection;
 
 constexpr size_t kAnswerBytesMax = size_t{256} << 20;
 constexpr uint32_t kHeadBytesMax = 64 * 1024;
@@ -31,20 +30,19 @@ struct Failure {
   error_code code;
   bool connected = false;  ///< The request may have reached the scheduler.
   bool too_large = false;
+  std::optional<Error> no_connection = {};  ///< Why there was none.
+
+  bool timed_out() const { return code == asio::error::timed_out; }
 };
 
 std::string reason_text(const error_code& code) {
-  if (code == asio::error::connection_refused) return "connection refused";
-  if (code == asio::error::host_not_found || code == asio::error::host_not_found_try_again) {
-    return "the host name could not be resolved";
-  }
   if (code == asio::error::eof || code == http::error::end_of_stream ||
       code == http::error::partial_message) {
     return "the connection was closed";
   }
   if (code == asio::error::connection_reset || code == asio::error::broken_pipe)
     return "the connection broke";
-  if (code == beast::error::timeout || code == asio::error::timed_out) return "no answer in time";
+  if (code == asio::error::timed_out) return "no answer in time";
   if (code.category() == http::make_error_code(http::error::bad_version).category()) {
     return "the server does not speak HTTP";
   }
@@ -54,13 +52,15 @@ std::string reason_text(const error_code& code) {
 }
 
 Error to_error(const Failure& failure, bool is_get) {
-  Error error{.code = ErrorCode::kUnavailable, .message = reason_text(failure.code)};
+  if (failure.no_connection && !failure.connected) return *failure.no_connection;
+  Error error{.code = ErrorCode::kUnavailable,
+              .message = failure.no_connection ? failure.no_connection->message : reason_text(failure.code)};
   if (failure.too_large)
     return {.code = ErrorCode::kTooLarge, .message = "the answer is larger than 256 MiB"};
   if (!failure.connected) return error;
   if (!is_get) {
     error.code = ErrorCode::kOutcomeUnknown;
-  } else if (failure.code == beast::error::timeout) {
+  } else if (failure.timed_out()) {
     error.code = ErrorCode::kTimeout;
   }
   return error;
@@ -72,58 +72,16 @@ struct HttpClient::Impl {
   HttpClientOptions options;
   HttpEndpoint endpoint;
   std::string host_header;
-  asio::io_context io{1};
-  std::optional<beast::tcp_stream> connection;
+  std::unique_ptr<Connection> connection;
   beast::flat_buffer buffer;
-
-  /// Starts one asynchronous operation and runs it to its end, so that timeouts apply.
-  template <typename Start>
-  error_code run(const Start& start) {
-    error_code result;
-    start([&result](const error_code& code, auto&&...) { result = code; });
-    io.restart();
-    io.run();
-    return result;
-  }
-
   HttpOnHead on_head;  ///< Of the stream that is under way.
 
-  error_code connect();
   error_code send(const HttpRequest& request);
   std::optional<Failure> exchange(const HttpRequest& request, const HttpOnData* on_data, HttpAnswer& answer);
   std::optional<Failure> read_body(http::response_parser<http::buffer_body>& parser,
                                    const HttpOnData* on_data, HttpAnswer& answer);
   Result<HttpAnswer> perform(const HttpRequest& request, const HttpOnData* on_data);
 };
-
-error_code HttpClient::Impl::connect() {
-  error_code failure;
-  std::vector<tcp::endpoint> targets;
-  const asio::ip::address address = asio::ip::make_address(endpoint.host, failure);
-  if (!failure) {
-    // The usual case costs no look-up.
-    const auto port = static_cast<uint16_t>(std::stoul(endpoint.port));
-    targets.emplace_back(address, port);
-  } else {
-    tcp::resolver resolver(io);
-    const auto found = resolver.resolve(endpoint.host, endpoint.port, failure);
-    if (failure) return failure;
-    for (const auto& entry : found) targets.push_back(entry.endpoint());
-  }
-  buffer.clear();
-  connection.emplace(io);
-  connection->expires_after(std::chrono::nanoseconds(options.connect_timeout.ns));
-  failure = run([&](auto done) { connection->async_connect(targets, std::move(done)); });
-  if (failure) {
-    connection.reset();
-    return failure;
-  }
-  error_code ignored;
-  connection->socket().set_option(tcp::no_delay(true), ignored);
-  // A stream may be silent for hours: this is how a peer that vanished is noticed.
-  connection->socket().set_option(asio::socket_base::keep_alive(true), ignored);
-  return {};
-}
 
 error_code HttpClient::Impl::send(const HttpRequest& request) {
   http::request<http::string_body> message;
@@ -140,23 +98,25 @@ error_code HttpClient::Impl::send(const HttpRequest& request) {
     message.body() = request.body;
   }
   message.prepare_payload();
-  return run([&](auto done) { http::async_write(*connection, message, std::move(done)); });
+  error_code failure;
+  http::write(*connection, message, failure);
+  return failure;
 }
 
 std::optional<Failure> HttpClient::Impl::read_body(http::response_parser<http::buffer_body>& parser,
                                                    const HttpOnData* on_data, HttpAnswer& answer) {
   const bool streaming = on_data != nullptr && answer.status / 100 == 2;
-  if (streaming) connection->expires_never();
+  if (streaming) connection->expires_at(Connection::Clock::time_point::max());
   std::array<char, kPieceBytes> piece;
   while (!parser.is_done()) {
     parser.get().body().data = piece.data();
     parser.get().body().size = piece.size();
-    error_code failure =
-        run([&](auto done) { http::async_read_some(*connection, buffer, parser, std::move(done)); });
+    error_code failure;
+    http::read_some(*connection, buffer, parser, failure);
     if (failure == http::error::need_buffer) failure = {};
     const std::string_view data(piece.data(), piece.size() - parser.get().body().size);
     if (!data.empty() && streaming && !(*on_data)(data)) {
-      connection.reset();  // The rest of the body is not wanted.
+      connection = nullptr;  // The rest of the body is not wanted.
       return std::nullopt;
     }
     if (!streaming) answer.body.append(data);
@@ -170,10 +130,12 @@ std::optional<Failure> HttpClient::Impl::exchange(const HttpRequest& request, co
                                                   HttpAnswer& answer) {
   answer = {};
   if (!connection) {
-    const error_code failure = connect();
-    if (failure) return Failure{.code = failure};
+    Result<std::unique_ptr<Connection>> opened = Connection::open(endpoint, options);
+    if (!opened) return Failure{.no_connection = opened.error()};
+    connection = std::move(*opened);
+    buffer.clear();
   }
-  connection->expires_after(std::chrono::nanoseconds(request.timeout.ns));
+  connection->expires_at(Connection::Clock::now() + std::chrono::nanoseconds(request.timeout.ns));
   error_code failure = send(request);
   http::response_parser<http::buffer_body> parser;
   parser.body_limit(boost::none);
@@ -181,9 +143,9 @@ std::optional<Failure> HttpClient::Impl::exchange(const HttpRequest& request, co
   if (request.method == "HEAD") parser.skip(true);
   // An answer may lie there even when the request could not be sent whole, such as "too large".
   const error_code sending = failure;
-  failure = run([&](auto done) { http::async_read_header(*connection, buffer, parser, std::move(done)); });
+  http::read_header(*connection, buffer, parser, failure);
   if (failure) {
-    connection.reset();
+    connection = nullptr;
     return Failure{.code = sending ? sending : failure, .connected = true};
   }
   answer.status = static_cast<int>(parser.get().result_int());
@@ -193,7 +155,7 @@ std::optional<Failure> HttpClient::Impl::exchange(const HttpRequest& request, co
   if (on_head != nullptr && answer.status / 100 == 2) on_head(answer);
   const bool kept = parser.keep_alive() && !sending;
   const std::optional<Failure> broken = read_body(parser, on_data, answer);
-  if (broken || !kept) connection.reset();
+  if (broken || !kept) connection = nullptr;
   return broken;
 }
 
@@ -211,7 +173,7 @@ Result<HttpAnswer> HttpClient::Impl::perform(const HttpRequest& request, const H
     if (!failure) return answer;
     ever_connected = ever_connected || failure->connected;
     failure->connected = ever_connected;  // What was sent once may have been done.
-    const bool broken = failure->connected && !failure->too_large && failure->code != beast::error::timeout;
+    const bool broken = failure->connected && !failure->too_large && !failure->timed_out();
     if (!broken || !request.repeatable || anything_streamed || tries == kTriesMax) {
       return to_error(*failure, is_get);
     }
@@ -230,7 +192,7 @@ Result<HttpClient> HttpClient::create(HttpClientOptions options) {
   impl->endpoint = *endpoint;
   const bool ipv6 = endpoint->host.find(':') != std::string::npos;
   impl->host_header = (ipv6 ? "[" + endpoint->host + "]" : endpoint->host) + ":" + endpoint->port;
-  options.url = "http://" + impl->host_header + endpoint->prefix;
+  options.url = (endpoint->tls ? "https://" : "http://") + impl->host_header + endpoint->prefix;
   impl->options = std::move(options);
   return HttpClient(std::move(impl));
 }

@@ -14,8 +14,13 @@
 namespace gpusched {
 
 struct HttpClientOptions {
-  std::string url;  ///< "http://host[:port][/prefix]"; without a scheme http is meant, without a port 80.
-  std::string token = {};  ///< Sent as `Authorization: Bearer`; empty: no such header.
+  /// "http://host[:port][/prefix]" or "https://..."; without a scheme http is meant, without a port 80 or
+  /// 443.
+  std::string url;
+  std::string token = {};    ///< Sent as `Authorization: Bearer`; empty: no such header.
+  std::string ca_file = {};  ///< PEM: whom https trusts; empty: the machine's authorities.
+  /// PEM: the certificate of the one server that https trusts, whatever its name. Instead of `ca_file`.
+  std::string server_certificate = {};
   Duration connect_timeout = seconds(5);
 };
 
@@ -46,7 +51,8 @@ using HttpOnHead = std::function<void(const HttpAnswer&)>;
 /// A blocking HTTP/1.1 client that keeps one connection open. Not thread-safe: one for each thread.
 ///
 /// An answer with any status is a value. Errors: kInvalidArgument (the URL), kUnavailable (nobody answers
-/// there, or the connection broke during a GET), kTimeout, kOutcomeUnknown (the connection broke after the
+/// there, or the connection broke during a GET), kUnauthenticated (https: the server's certificate is not
+/// trusted, or not for that host), kTimeout, kOutcomeUnknown (the connection broke after the
 /// request was sent: it may have been done), kTooLarge (an answer of more than 256 MiB). Each message is one
 /// sentence without an end, such as "connection refused".
 class HttpClient {
@@ -79,8 +85,12 @@ std::string url_encoded(std::string_view text);
 struct HttpEndpoint {
   std::string host;  ///< Host without the brackets of an IPv6 address.
   std::string port;
+  bool tls = false;    ///< https.
   std::string prefix;  ///< Empty, or begins with '/' and does not end with one.
 };
 Result<HttpEndpoint> parse_http_url(std::string_view url);
+
+/// kInvalidArgument when `ca_file` is given and holds no certificate.
+Result<Unit> check_ca_file(const HttpClientOptions& options);
 
 }  // namespace gpusched

@@ -35,9 +35,20 @@ TEST(HttpUrls, AreTakenApart) {
   EXPECT_EQ(rich->prefix, "/gpus");
 }
 
+TEST(HttpUrls, WithHttpsSaySo) {
+  const Result<HttpEndpoint> plain = parse_http_url("http://node1");
+  ASSERT_TRUE(plain.ok());
+  EXPECT_FALSE(plain->tls);
+  const Result<HttpEndpoint> secure = parse_http_url("https://node1/gpus");
+  ASSERT_TRUE(secure.ok());
+  EXPECT_TRUE(secure->tls);
+  EXPECT_EQ(secure->host + ":" + secure->port + secure->prefix, "node1:443/gpus");
+}
+
 TEST(HttpUrls, ThatLeadNowhereAreRefused) {
-  for (const char* url : {"", "http://", "https://a", "ftp://a", "http://a:0", "http://a:99999", "http://a:x",
-                          "::1", "http://a b", "http://[::1", "http://user@a"}) {
+  for (const char* url :
+       {"", "http://", "https://", "https://http://a", "ftp://a", "http://a:0", "http://a:99999",
+        "http://a:x", "::1", "http://a b", "http://[::1", "http://user@a"}) {
     EXPECT_FALSE(parse_http_url(url).ok()) << url;
   }
 }

@@ -22,10 +22,11 @@ uint16_t port_of(const HttpEndpoint& endpoint) {
 
 }  // namespace
 
-std::string find_local_token(const std::string& url) {
+std::string find_local_token(const std::string& url, const std::string& ca_file) {
   const Result<HttpEndpoint> endpoint = parse_http_url(url);
   if (!endpoint || !ops::is_loopback(endpoint->host)) return {};
-  Result<HttpClient> client = HttpClient::create({.url = url, .connect_timeout = kPatience});
+  Result<HttpClient> client =
+      HttpClient::create({.url = url, .ca_file = ca_file, .connect_timeout = kPatience});
   if (!client) return {};
   // Whether it is well does not matter, nor whether it answers without a token: it says where that is.
   const Result<HttpAnswer> answer =

@@ -6,6 +6,7 @@ namespace gpusched {
 namespace {
 
 constexpr std::string_view kScheme = "http://";
+constexpr std::string_view kTlsScheme = "https://";
 
 Error bad_url(std::string_view url, std::string_view why) {
   return {.code = ErrorCode::kInvalidArgument,
@@ -33,17 +34,20 @@ std::string url_encoded(std::string_view text) {
 
 Result<HttpEndpoint> parse_http_url(std::string_view url) {
   std::string_view rest = url;
-  if (rest.starts_with("https://")) {
-    return bad_url(url, "https is not supported by this version; use http://host:port");
+  HttpEndpoint out;
+  out.tls = rest.starts_with(kTlsScheme);
+  if (out.tls) {
+    rest.remove_prefix(kTlsScheme.size());
+  } else if (rest.starts_with(kScheme)) {
+    rest.remove_prefix(kScheme.size());
   }
-  if (rest.starts_with(kScheme)) rest.remove_prefix(kScheme.size());
-  if (rest.find("://") != std::string_view::npos) return bad_url(url, "expected http://host:port");
+  if (rest.find("://") != std::string_view::npos)
+    return bad_url(url, "expected http://host:port or https://host:port");
   for (const char c : rest) {
     if (static_cast<unsigned char>(c) <= ' ' || c == '\x7f' || c == '?' || c == '#' || c == '@') {
       return bad_url(url, "expected http://host:port");
     }
   }
-  HttpEndpoint out;
   const size_t slash = rest.find('/');
   if (slash != std::string_view::npos) {
     out.prefix = rest.substr(slash);
@@ -67,7 +71,7 @@ Result<HttpEndpoint> parse_http_url(std::string_view url) {
     }
   }
   if (out.host.empty()) return bad_url(url, "the host is missing; expected http://host:port");
-  out.port = port.empty() ? "80" : std::string(port);
+  out.port = !port.empty() ? std::string(port) : out.tls ? "443" : "80";
   unsigned number = 0;
   const char* const end = out.port.data() + out.port.size();
   const auto [stop, failure] = std::from_chars(out.port.data(), end, number);

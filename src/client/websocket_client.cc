@@ -1,57 +1,33 @@
 #include "client/websocket_client.h"
 
-#include <fcntl.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
 #include <sys/random.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <boost/asio/error.hpp>
 #include <cctype>
-#include <cerrno>
 #include <charconv>
-#include <chrono>
-#include <cstring>
 #include <deque>
 #include <map>
 #include <utility>
 
 #include "base/check.h"
 #include "base/net/websocket.h"
+#include "client/connection.h"
 
 namespace gpusched {
 namespace {
 
+using boost::system::error_code;
+using client_internal::Connection;
 using websocket::Opcode;
 using websocket::Parser;
-using SteadyClock = std::chrono::steady_clock;
 
 constexpr std::size_t kUpgradeBytesMax = 64 * 1024;
 constexpr std::size_t kBodyBytesMax = 1u << 20;  // Of a refusal.
 constexpr std::size_t kMessageBytesMax = 16u << 20;
 constexpr std::size_t kReadBytes = 64 * 1024;
 constexpr int kStatusSwitching = 101;
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 std::string random_bytes(std::size_t size) {
   std::string bytes(size, '\0');
@@ -67,81 +43,32 @@ uint32_t random_mask() {
 
 Error unavailable(std::string why) { return {.code = ErrorCode::kUnavailable, .message = std::move(why)}; }
 
-std::string reason_of(int error) {
-  if (error == ECONNREFUSED) return "connection refused";
-  if (error == ECONNRESET || error == EPIPE) return "the connection broke";
-  return std::strerror(error);
+Error error_of(const error_code& code, const Connection& connection) {
+  if (code == boost::asio::error::timed_out)
+    return {.code = ErrorCode::kTimeout, .message = "no answer in time"};
+  if (code == boost::asio::error::eof) return unavailable("the connection was closed");
+  return unavailable(connection.why());
 }
 
-/// Waits until `what` (POLLIN or POLLOUT) is possible; false when the deadline came first.
-bool wait_for(int fd, short what, SteadyClock::time_point deadline) {
-  while (true) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - SteadyClock::now());
-    pollfd source{.fd = fd, .events = what, .revents = 0};
-    const int ready = ::poll(&source, 1, static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1 << 30)));
-    if (ready > 0) return true;
-    if (ready == 0 || errno != EINTR) return false;
-  }
-}
-
-Result<Descriptor> open_connection(const HttpEndpoint& endpoint, Duration timeout) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (::getaddrinfo(endpoint.host.c_str(), endpoint.port.c_str(), &hints, &found) != 0)
-    return unavailable("the host name could not be resolved");
-  int error = ECONNREFUSED;
-  Descriptor connected;
-  const auto deadline = SteadyClock::now() + std::chrono::nanoseconds(timeout.ns);
-  for (const addrinfo* entry = found; entry != nullptr && connected.get() < 0; entry = entry->ai_next) {
-    Descriptor socket(::socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (socket.get() < 0) continue;
-    error = ::connect(socket.get(), entry->ai_addr, entry->ai_addrlen) == 0 ? 0 : errno;
-    if (error == EINPROGRESS) {
-      socklen_t size = sizeof error;
-      if (!wait_for(socket.get(), POLLOUT, deadline)) error = ETIMEDOUT;
-      if (error != ETIMEDOUT) ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
-    }
-    if (error == 0) connected = std::move(socket);
-  }
-  ::freeaddrinfo(found);
-  if (connected.get() < 0) return unavailable(reason_of(error));
-  const int on = 1;
-  ::setsockopt(connected.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  ::setsockopt(connected.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  return connected;
-}
-
-Result<Unit> send_all(int fd, std::string_view bytes, SteadyClock::time_point deadline) {
+Result<Unit> send_all(Connection& connection, std::string_view bytes) {
   while (!bytes.empty()) {
-    const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent > 0) {
-      bytes.remove_prefix(static_cast<std::size_t>(sent));
-    } else if (errno == EAGAIN) {
-      if (!wait_for(fd, POLLOUT, deadline))
-        return Error{.code = ErrorCode::kTimeout, .message = "no answer in time"};
-    } else if (errno != EINTR) {
-      return unavailable(reason_of(errno));
-    }
+    error_code failure;
+    bytes.remove_prefix(
+        connection.write_some(boost::asio::const_buffer(bytes.data(), bytes.size()), failure));
+    if (failure) return error_of(failure, connection);
   }
   return Unit{};
 }
 
 /// Appends what there is; waits for the first byte.
-Result<Unit> receive_some(int fd, std::string& buffer, SteadyClock::time_point deadline) {
+Result<Unit> receive_some(Connection& connection, std::string& buffer) {
   std::array<char, kReadBytes> piece;
-  while (true) {
-    const ssize_t got = ::recv(fd, piece.data(), piece.size(), 0);
-    if (got > 0) {
-      buffer.append(piece.data(), static_cast<std::size_t>(got));
-      return Unit{};
-    }
-    if (got == 0) return unavailable("the connection was closed");
-    if (errno == EINTR) continue;
-    if (errno != EAGAIN) return unavailable(reason_of(errno));
-    if (!wait_for(fd, POLLIN, deadline))
-      return Error{.code = ErrorCode::kTimeout, .message = "no answer in time"};
-  }
+  error_code failure;
+  const std::size_t got =
+      connection.read_some(boost::asio::mutable_buffer(piece.data(), piece.size()), failure);
+  if (failure) return error_of(failure, connection);
+  buffer.append(piece.data(), got);
+  return Unit{};
 }
 
 struct Head {
@@ -183,9 +110,9 @@ std::optional<Head> parse_head(std::string_view text) {
 }  // namespace
 
 struct WebSocketClient::Impl {
-  explicit Impl(Descriptor connected) : socket(std::move(connected)) {}
+  explicit Impl(std::unique_ptr<Connection> connected) : connection(std::move(connected)) {}
 
-  Descriptor socket;
+  std::unique_ptr<Connection> connection;
   Parser parser{false, kMessageBytesMax};
   std::string in;   ///< Not parsed yet.
   std::string out;  ///< Not sent yet.
@@ -206,23 +133,34 @@ struct WebSocketClient::Impl {
     reason = std::move(why);
   }
   void flush();
+  void receive();
   void parse();
   void on_frame();
 };
 
 void WebSocketClient::Impl::flush() {
   while (!over && out_begin < out.size()) {
-    const ssize_t sent = ::send(socket.get(), out.data() + out_begin, out.size() - out_begin, MSG_NOSIGNAL);
-    if (sent > 0) {
-      out_begin += static_cast<std::size_t>(sent);
-    } else if (errno == EAGAIN) {
-      break;
-    } else if (errno != EINTR) {
-      // The server may have said why before it went: what it sent is read first.
-      out_begin = out.size();
-    }
+    std::size_t sent = 0;
+    const Connection::Step step = connection->write(out.data() + out_begin, out.size() - out_begin, sent);
+    if (step == Connection::Step::kAgain) break;
+    // The server may have said why before it went: what it sent is read first.
+    out_begin = step == Connection::Step::kDone ? out_begin + sent : out.size();
   }
   out.erase(0, std::exchange(out_begin, 0));
+}
+
+/// Takes in what there is, and what poll does not tell of.
+void WebSocketClient::Impl::receive() {
+  std::array<char, kReadBytes> piece;
+  Connection::Step step = Connection::Step::kDone;
+  do {
+    std::size_t got = 0;
+    step = connection->read(piece.data(), piece.size(), got);
+    if (step == Connection::Step::kDone) in.append(piece.data(), got);
+  } while (step == Connection::Step::kDone && connection->buffered());
+  parse();
+  if (step == Connection::Step::kEnd) end("the connection was closed");
+  if (step == Connection::Step::kBroken) end(connection->why());
 }
 
 void WebSocketClient::Impl::parse() {
@@ -272,10 +210,10 @@ Result<WebSocketClient::Connected> WebSocketClient::connect(const HttpClientOpti
                                                             const std::string& target, Duration timeout) {
   const Result<HttpEndpoint> endpoint = parse_http_url(options.url);
   if (!endpoint) return endpoint.error();
-  Result<Descriptor> socket = open_connection(*endpoint, options.connect_timeout);
-  if (!socket) return socket.error();
-  const auto deadline = SteadyClock::now() + std::chrono::nanoseconds(timeout.ns);
-  const int fd = socket->get();
+  Result<std::unique_ptr<Connection>> opened = Connection::open(*endpoint, options);
+  if (!opened) return opened.error();
+  Connection& connection = **opened;
+  connection.expires_at(Connection::Clock::now() + std::chrono::nanoseconds(timeout.ns));
   const std::string key = websocket::base64(random_bytes(16));
   const bool ipv6 = endpoint->host.find(':') != std::string::npos;
   std::string request = "GET " + endpoint->prefix + target +
@@ -285,22 +223,23 @@ Result<WebSocketClient::Connected> WebSocketClient::connect(const HttpClientOpti
                         "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " +
                         key + "\r\n";
   if (!options.token.empty()) request += "Authorization: Bearer " + options.token + "\r\n";
-  if (const Result<Unit> sent = send_all(fd, request + "\r\n", deadline); !sent) return sent.error();
+  if (const Result<Unit> sent = send_all(connection, request + "\r\n"); !sent) return sent.error();
 
   std::string in;
   std::size_t head_end = std::string::npos;
   while ((head_end = in.find("\r\n\r\n")) == std::string::npos) {
     if (in.size() > kUpgradeBytesMax) return unavailable("the server does not speak HTTP");
-    if (const Result<Unit> got = receive_some(fd, in, deadline); !got) return got.error();
+    if (const Result<Unit> got = receive_some(connection, in); !got) return got.error();
   }
   const std::optional<Head> head = parse_head(std::string_view(in).substr(0, head_end));
   if (!head) return unavailable("the server does not speak HTTP");
   in.erase(0, head_end + 4);
   Connected connected;
   if (head->status == kStatusSwitching && head->field("sec-websocket-accept") == websocket::accept_key(key)) {
-    auto impl = std::make_unique<Impl>(std::move(*socket));
+    auto impl = std::make_unique<Impl>(std::move(*opened));
     impl->in = std::move(in);
     impl->parse();
+    if (impl->connection->buffered()) impl->receive();
     connected.socket = WebSocketClient(std::move(impl));
     return connected;
   }
@@ -309,13 +248,13 @@ Result<WebSocketClient::Connected> WebSocketClient::connect(const HttpClientOpti
   const std::string length_text = head->field("content-length");
   std::from_chars(length_text.data(), length_text.data() + length_text.size(), length);
   while (in.size() < std::min(length, kBodyBytesMax)) {
-    if (const Result<Unit> got = receive_some(fd, in, deadline); !got) break;
+    if (const Result<Unit> got = receive_some(connection, in); !got) break;
   }
   connected.answer.body = in.substr(0, length);
   return connected;
 }
 
-int WebSocketClient::descriptor() const { return impl_->socket.get(); }
+int WebSocketClient::descriptor() const { return impl_->connection->descriptor(); }
 void WebSocketClient::send(bool is_text, std::string_view data) {
   impl_->send_frame(is_text ? Opcode::kText : Opcode::kBinary, data);
 }
@@ -327,17 +266,7 @@ std::size_t WebSocketClient::unsent() const { return impl_->out.size(); }
 
 void WebSocketClient::pump(bool read) {
   impl_->flush();
-  if (!read || impl_->over) return;
-  std::array<char, kReadBytes> piece;
-  const ssize_t got = ::recv(impl_->socket.get(), piece.data(), piece.size(), MSG_DONTWAIT);
-  if (got > 0) {
-    impl_->in.append(piece.data(), static_cast<std::size_t>(got));
-    impl_->parse();
-  } else if (got == 0) {
-    impl_->end("the connection was closed");
-  } else if (errno != EAGAIN && errno != EINTR) {
-    impl_->end(reason_of(errno));
-  }
+  if (read && !impl_->over) impl_->receive();
 }
 
 std::optional<WebSocketClient::Message> WebSocketClient::take() {

@@ -26,6 +26,7 @@ std::string serialized(const Contexts& contexts) {
     JsonObjectWriter one;
     one.add("api_url", context.api_url);
     if (!context.token_file.empty()) one.add("token_file", context.token_file);
+    if (!context.ca_file.empty()) one.add("ca_file", context.ca_file);
     if (!context.tenant_id.empty()) one.add("tenant_id", context.tenant_id);
     all += (all.empty() ? "\n    " : ",\n    ") + Json::quoted(name) + ": " + one.text();
   }
@@ -129,6 +130,7 @@ int set_context(Session& session, const std::string& name) {
   Context& context = contexts->all[name];
   if (!options.api_url.empty()) context.api_url = options.api_url;
   if (!options.token_file.empty()) context.token_file = absolute(session.io(), options.token_file);
+  if (!options.ca_file.empty()) context.ca_file = absolute(session.io(), options.ca_file);
   if (!options.tenant_id.empty()) context.tenant_id = options.tenant_id;
   if (context.api_url.empty()) {
     return session.fail(kExitUsage,
@@ -190,6 +192,7 @@ Result<Contexts> load_contexts(const std::string& path) {
   for (const auto& [name, one] : (*json)["contexts"].members()) {
     contexts.all[name] = {.api_url = one["api_url"].text(),
                           .token_file = one["token_file"].text(),
+                          .ca_file = one["ca_file"].text(),
                           .tenant_id = one["tenant_id"].text()};
   }
   return contexts;
@@ -221,7 +224,8 @@ Action define_context_list(Grammar& grammar) {
 
 Action define_context_set(Grammar& grammar) {
   grammar.details(
-      "Stores `--api-url`, `--token-file` and `--tenant-id` under a name, in a file that only you can read. "
+      "Stores `--api-url`, `--token-file`, `--ca-file` and `--tenant-id` under a name, in a file that only "
+      "you can read. "
       "Options that are not given keep their values. The first context becomes the current one.");
   grammar.example("gpu-cli context set lab --api-url http://10.0.0.5:8080 --token-file ~/lab-token",
                   "store a scheduler under a name");

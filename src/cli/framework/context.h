@@ -11,6 +11,7 @@ namespace gpusched::cli {
 struct Context {
   std::string api_url;
   std::string token_file;
+  std::string ca_file;
   std::string tenant_id;
 };
 

@@ -130,8 +130,9 @@ Result<Unit> apply_context(Options& options, const CliIo& io) {
   }
   options.context = name;
   if (options.api_url.empty()) options.api_url = found->second.api_url;
-  if (options.token_file.empty() && options.api_url == found->second.api_url) {
-    options.token_file = found->second.token_file;
+  if (options.api_url == found->second.api_url) {
+    if (options.token_file.empty()) options.token_file = found->second.token_file;
+    if (options.ca_file.empty()) options.ca_file = found->second.ca_file;
   }
   if (options.tenant_id.empty()) options.tenant_id = found->second.tenant_id;
   return Unit{};
@@ -153,6 +154,12 @@ void define_global_options(Grammar& grammar, Options& options) {
       .option("--token-file", "FILE", &options.token_file,
               "File with the shared token, a copy of DATA_DIR/token (default: GPU_SCHEDULER_TOKEN_FILE, then "
               "the context's)")
+      .completes(Complete::kFile);
+  grammar
+      .option(
+          "--ca-file", "FILE", &options.ca_file,
+          "File with the certificates (PEM) that an https URL is checked against, instead of this machine's "
+          "authorities (default: GPU_SCHEDULER_CA_FILE, then the context's)")
       .completes(Complete::kFile);
   grammar
       .option("--context", "NAME", &options.context,
@@ -213,7 +220,9 @@ Result<Unit> complete_options(Options& options, const CliIo& io, bool offline) {
   const auto fill = [&](std::string& value, const char* variable) {
     if (value.empty()) value = io.environment(variable);
   };
+  const bool wants_tls = !options.ca_file.empty();
   fill(options.api_url, "GPU_SCHEDULER_URL");
+  fill(options.ca_file, "GPU_SCHEDULER_CA_FILE");
   fill(options.token_file, "GPU_SCHEDULER_TOKEN_FILE");
   fill(options.context, "GPU_SCHEDULER_CONTEXT");
   // A URL that was given is not the context's scheduler: its token is not for that one.
@@ -221,6 +230,9 @@ Result<Unit> complete_options(Options& options, const CliIo& io, bool offline) {
     if (const Result<Unit> applied = apply_context(options, io); !applied) return applied;
   }
   if (options.api_url.empty()) options.api_url = kDefaultUrl;
+  // Whoever names a certificate expects that nothing is sent in the clear.
+  if (wants_tls && !options.api_url.starts_with("https://"))
+    return usage("--ca-file needs a URL that begins with https://, and not " + options.api_url);
   return Unit{};
 }
 

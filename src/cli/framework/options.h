@@ -17,6 +17,7 @@ struct Options {
   std::string api_url;
   std::string tenant_id;
   std::string token_file;
+  std::string ca_file;  ///< Certificates that https trusts; empty: the machine's.
   std::string context;  ///< A name of `gpu-cli context`; empty: the current one.
   std::string color;    ///< "auto", "always" or "never".
   std::string request_timeout;

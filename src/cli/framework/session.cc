@@ -55,6 +55,12 @@ Trouble trouble_of(const Error& error, const std::string& url) {
                           "; start one with `gpu-scheduler dev`, or give the URL of yours with --api-url",
               .code = "unreachable",
               .passing = true};
+    case ErrorCode::kUnauthenticated:
+      return {.exit_code = kExitUnreachable,
+              .sentence = "nothing was sent to " + url + ": " + error.message,
+              .code = "certificate_refused"};
+    case ErrorCode::kInvalidArgument:
+      return {.exit_code = kExitUsage, .sentence = url + ": " + error.message, .code = "usage"};
     case ErrorCode::kTimeout:
       return {.exit_code = kExitUnexpected,
               .sentence = "the scheduler at " + url +
@@ -136,7 +142,9 @@ Session::Session(const Options& options, const CliIo& io, HttpClientOptions clie
       call_timeout_(options.call_timeout) {}
 
 Result<Session> Session::open(const Options& options, const CliIo& io, bool needs_token) {
-  HttpClientOptions client_options{.url = options.api_url.empty() ? kDefaultUrl : options.api_url};
+  HttpClientOptions client_options{.url = options.api_url.empty() ? kDefaultUrl : options.api_url,
+                                   .ca_file = options.ca_file};
+  if (const Result<Unit> readable = check_ca_file(client_options); !readable) return readable.error();
   if (needs_token && !options.token_file.empty()) {
     Result<std::string> token = read_token(options.token_file);
     if (!token) return token.error();
@@ -146,7 +154,7 @@ Result<Session> Session::open(const Options& options, const CliIo& io, bool need
       if (!may) return may.error();
     }
   } else if (needs_token && io.find_token) {
-    client_options.token = io.find_token(client_options.url);
+    client_options.token = io.find_token(client_options.url, client_options.ca_file);
   }
   Result<HttpClient> client = HttpClient::create(client_options);
   if (!client) return client.error();
@@ -159,7 +167,7 @@ bool Session::may_find_token() const {
 
 void Session::find_token_again() {
   if (!may_find_token()) return;
-  client_options_.token = io_->find_token(client_options_.url);
+  client_options_.token = io_->find_token(client_options_.url, client_options_.ca_file);
   Result<HttpClient> client = HttpClient::create(client_options_);
   CHECK(client.ok());  // The same URL was accepted before.
   client_ = std::move(*client);

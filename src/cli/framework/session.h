@@ -16,8 +16,8 @@ namespace gpusched::cli {
 struct Trouble {
   int exit_code = kExitUnexpected;
   std::string sentence;
-  std::string
-      code;  ///< The scheduler's own, or one of ours: unreachable, outcome_unknown, timeout, bad_answer.
+  std::string code;  ///< The scheduler's own, or one of ours: unreachable, outcome_unknown, timeout,
+                     ///< bad_answer, certificate_refused.
   /// The scheduler was away for a moment, or is; the same call may succeed later.
   bool passing = false;
   bool throttled = false;  ///< The scheduler was there and had no room for more (429).

@@ -40,6 +40,7 @@ inline constexpr std::array kExitCodeTexts = {
 inline constexpr std::array kEnvironmentTexts = {
     NamedText{"GPU_SCHEDULER_URL", "URL of the scheduler's REST API, as `--api-url`."},
     NamedText{"GPU_SCHEDULER_TOKEN_FILE", "File with the shared token, as `--token-file`."},
+    NamedText{"GPU_SCHEDULER_CA_FILE", "File with the certificates that https trusts, as `--ca-file`."},
     NamedText{"GPU_SCHEDULER_CONTEXT", "Name of a context, as `--context`."},
     NamedText{"NO_COLOR", "If not empty: no colours, as `--color never`."},
     NamedText{"XDG_CONFIG_HOME", "Folder that holds `gpu-scheduler/contexts.json`; `~/.config` if not set."},

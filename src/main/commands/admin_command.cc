@@ -23,6 +23,7 @@ constexpr int kNotFound = 404;
 struct AdminOptions {
   std::string url = "http://127.0.0.1:8080";
   std::string token_file;
+  std::string ca_file;
   std::string file;
   bool dry_run = false;
   bool yes = false;
@@ -38,7 +39,7 @@ int complain(const std::string& message, int status) {
 class Scheduler {
  public:
   static Result<Scheduler> open(const AdminOptions& options) {
-    HttpClientOptions client{.url = options.url};
+    HttpClientOptions client{.url = options.url, .ca_file = options.ca_file};
     if (!options.token_file.empty()) {
       const std::optional<std::string> token = ops::read_line(options.token_file);
       if (!token || token->empty()) {
@@ -49,7 +50,7 @@ class Scheduler {
       if (const Result<Unit> may = check_token_receiver(options.url, options.token_file); !may.ok())
         return may.error();
     } else {
-      client.token = find_local_token(options.url);
+      client.token = find_local_token(options.url, options.ca_file);
     }
     Result<HttpClient> opened = HttpClient::create(client);
     if (!opened.ok()) return opened.error();
@@ -59,6 +60,10 @@ class Scheduler {
   Result<Json> call(HttpRequest request) {
     const std::string target = request.target;
     const Result<HttpAnswer> answer = client_.request(request);
+    if (!answer.ok() && (answer.error().code == ErrorCode::kUnauthenticated ||
+                         answer.error().code == ErrorCode::kInvalidArgument)) {
+      return Error{.code = answer.error().code, .message = client_.url() + ": " + answer.error().message};
+    }
     if (!answer.ok()) {
       return Error{.code = answer.error().code,
                    .message = "no scheduler answers at " + client_.url() + ": " + answer.error().message +
@@ -220,6 +225,10 @@ int run_admin_command(int argc, char** argv) {
         ->add_option("--token-file", options.token_file,
                      "file with the shared token, a copy of the scheduler's DATA_DIR/token")
         ->envname("GPU_SCHEDULER_TOKEN_FILE");
+    command
+        ->add_option("--ca-file", options.ca_file,
+                     "file with the certificates (PEM) that an https URL is checked against")
+        ->envname("GPU_SCHEDULER_CA_FILE");
   }
   applying->add_option("-f,--file", options.file, "the file; - for standard input")->required();
   applying->add_flag("--dry-run", options.dry_run,

@@ -58,13 +58,14 @@ bool is_locked(const std::string& path) {
 struct Running {
   int64_t pid = 0;
   int64_t http_port = 0;
+  bool https = false;
 };
 Running running_scheduler(const std::string& data_dir) {
   const Result<Json> ports = Json::parse(ops::read_text(data_dir + "/ports.json").value_or(""));
   if (!ports.ok()) return {};
   const int64_t pid = (*ports)["pid"].integer();
   if (pid <= 0 || (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH)) return {};
-  return {.pid = pid, .http_port = (*ports)["http"].integer()};
+  return {.pid = pid, .http_port = (*ports)["http"].integer(), .https = (*ports)["https"].boolean()};
 }
 
 Finding check_owner(const std::string& data_dir, const Running& running) {
@@ -85,10 +86,13 @@ Finding check_owner(const std::string& data_dir, const Running& running) {
 }
 
 /// Asks with the folder's token, where this user may read it and the process that listens may have it.
-Result<HttpAnswer> ask_health(const std::string& url, const std::string& token_file) {
+Result<HttpAnswer> ask_health(const std::string& url, const std::string& token_file,
+                              const std::string& certificate) {
   const bool sent = check_token_receiver(url, token_file).ok();
-  Result<HttpClient> client = HttpClient::create(
-      {.url = url, .token = sent ? ops::read_line(token_file).value_or("") : std::string()});
+  Result<HttpClient> client =
+      HttpClient::create({.url = url,
+                          .token = sent ? ops::read_line(token_file).value_or("") : std::string(),
+                          .server_certificate = certificate});
   if (!client) return client.error();
   return client->request({.method = "GET", .target = "/health", .timeout = seconds(5), .repeatable = true});
 }
@@ -96,9 +100,17 @@ Result<HttpAnswer> ask_health(const std::string& url, const std::string& token_f
 Finding check_health(const Config& config, const Running& running, const std::string& data_dir) {
   const std::string host = config.api.address == "0.0.0.0" ? "127.0.0.1" : config.api.address;
   const std::string bracketed = host.find(':') == std::string::npos ? host : "[" + host + "]";
-  const std::string url = "http://" + bracketed + ":" + std::to_string(running.http_port);
+  const std::string url =
+      (running.https ? "https://" : "http://") + bracketed + ":" + std::to_string(running.http_port);
   const std::string token_file = data_dir + "/token";
-  const Result<HttpAnswer> answer = ask_health(url, token_file);
+  if (running.https && config.api.tls_cert_path.empty()) {
+    return {
+        .check = "health",
+        .verdict = Verdict::kWarn,
+        .detail = "it speaks TLS at " + url + ", and this configuration names no certificate to know it by",
+        .mend = "gpu-scheduler doctor --config /etc/gpu-scheduler/scheduler.yaml    # the scheduler's own"};
+  }
+  const Result<HttpAnswer> answer = ask_health(url, token_file, config.api.tls_cert_path);
   Finding finding{.check = "health", .verdict = Verdict::kFail};
   if (!answer.ok()) {
     finding.detail = "process " + std::to_string(running.pid) + " does not answer at " + url + ": " +
@@ -133,12 +145,21 @@ Finding check_address(const Config& config) {
     return {.check = "address",
             .detail = "listens on " + config.api.address + ": reachable from this machine only"};
   }
+  if (config.api.enable_tls) {
+    return {
+        .check = "address",
+        .verdict = Verdict::kWarn,
+        .detail = "listens on " + config.api.address +
+                  " with TLS for HTTP and the metrics and without for gRPC: anyone who can alter traffic on "
+                  "that network can speak to the agents once they have proved the token",
+        .mend = "wg-quick up wg0    # a tunnel between the nodes"};
+  }
   return {.check = "address",
           .verdict = Verdict::kWarn,
           .detail = "listens on " + config.api.address +
                     " without TLS: anyone who can capture traffic on that network can read the requests of "
                     "gpu-cli, including its token",
-          .mend = "wg-quick up wg0    # a tunnel, or a TLS proxy before the API"};
+          .mend = "wg-quick up wg0    # a tunnel, or api.enable_tls, see docs/operate/tls.md"};
 }
 
 }  // namespace

@@ -1,0 +1,213 @@
+#include "client/connection.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <openssl/ssl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/error.hpp>
+#include <cerrno>
+#include <cstring>
+
+#include "sign/tls_trust.h"
+
+namespace gpusched::client_internal {
+namespace {
+
+using sign::TlsStep;
+
+Error unavailable(std::string why) { return {.code = ErrorCode::kUnavailable, .message = std::move(why)}; }
+
+std::string reason_of(int error) {
+  if (error == ECONNREFUSED) return "connection refused";
+  if (error == ECONNRESET || error == EPIPE) return "the connection broke";
+  if (error == ETIMEDOUT) return "no answer in time";
+  std::string text = std::strerror(error);
+  if (!text.empty() && text[0] >= 'A' && text[0] <= 'Z') text[0] = static_cast<char>(text[0] - 'A' + 'a');
+  return text;
+}
+
+/// Waits until `what` (POLLIN or POLLOUT) is possible; false when the deadline came first.
+bool wait_for(int socket, short what, Connection::Clock::time_point deadline) {
+  while (true) {
+    int left_ms = -1;
+    if (deadline != Connection::Clock::time_point::max()) {
+      const auto left =
+          std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Connection::Clock::now());
+      left_ms = static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1 << 30));
+    }
+    pollfd source{.fd = socket, .events = what, .revents = 0};
+    const int ready = ::poll(&source, 1, left_ms);
+    if (ready > 0) return true;
+    if (ready == 0 || errno != EINTR) return false;
+  }
+}
+
+/// A connected, non-blocking socket to one of the addresses; else -1 with the last reason.
+int connect_any(const addrinfo* found, Connection::Clock::time_point deadline, int& error) {
+  error = ECONNREFUSED;
+  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
+    const int socket = ::socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (socket < 0) continue;
+    error = ::connect(socket, entry->ai_addr, entry->ai_addrlen) == 0 ? 0 : errno;
+    if (error == EINPROGRESS) {
+      socklen_t size = sizeof error;
+      if (wait_for(socket, POLLOUT, deadline)) {
+        ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size);
+      } else {
+        error = ETIMEDOUT;
+      }
+    }
+    if (error == 0) return socket;
+    ::close(socket);
+  }
+  return -1;
+}
+
+Result<std::shared_ptr<const sign::TlsTrust>> trust_of(const HttpClientOptions& options) {
+  if (!options.server_certificate.empty()) return sign::TlsTrust::of_server(options.server_certificate);
+  if (!options.ca_file.empty()) return sign::TlsTrust::of_file(options.ca_file);
+  return sign::TlsTrust::of_system();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Connection>> Connection::open(const HttpEndpoint& endpoint,
+                                                     const HttpClientOptions& options) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(endpoint.host.c_str(), endpoint.port.c_str(), &hints, &found) != 0)
+    return unavailable("the host name could not be resolved");
+  const auto deadline = Clock::now() + std::chrono::nanoseconds(options.connect_timeout.ns);
+  int error = 0;
+  const int socket = connect_any(found, deadline, error);
+  ::freeaddrinfo(found);
+  if (socket < 0) return unavailable(reason_of(error));
+  std::unique_ptr<Connection> connection(new Connection(socket));
+  const int on = 1;
+  ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  // A stream may be silent for hours: this is how a peer that vanished is noticed.
+  ::setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  if (endpoint.tls) {
+    connection->deadline_ = deadline;
+    if (const Result<Unit> shaken = connection->shake_hands(endpoint, options); !shaken)
+      return shaken.error();
+    connection->deadline_ = Clock::time_point::max();
+  }
+  return connection;
+}
+
+Connection::~Connection() {
+  if (tls_ != nullptr) tls_->end_sending();
+  ::close(socket_);
+}
+
+Result<Unit> Connection::shake_hands(const HttpEndpoint& endpoint, const HttpClientOptions& options) {
+  const Result<std::shared_ptr<const sign::TlsTrust>> trust = trust_of(options);
+  if (!trust) return trust.error();
+  tls_ = (*trust)->connect(socket_, endpoint.host);
+  while (true) {
+    const TlsStep step = tls_->handshake();
+    if (step == TlsStep::kDone) return Unit{};
+    if (step != TlsStep::kWantRead && step != TlsStep::kWantWrite)
+      return sign::handshake_error(*tls_, endpoint.host);
+    if (!wait_for(socket_, step == TlsStep::kWantWrite ? POLLOUT : POLLIN, deadline_))
+      return unavailable("the server did not take part in a TLS handshake in time");
+  }
+}
+
+bool Connection::buffered() const { return tls_ != nullptr && SSL_has_pending(tls_->native()) == 1; }
+
+Connection::Step Connection::tls_step(TlsStep step) {
+  switch (step) {
+    case TlsStep::kDone:
+      return Step::kDone;
+    case TlsStep::kWantRead:
+    case TlsStep::kWantWrite:  // Without second handshakes each direction waits for itself alone.
+      return Step::kAgain;
+    case TlsStep::kEnd:
+      return Step::kEnd;
+    case TlsStep::kPlainHttp:
+    case TlsStep::kBroken:
+      break;
+  }
+  errno_ = ECONNRESET;
+  why_ = tls_->error();
+  return Step::kBroken;
+}
+
+Connection::Step Connection::read(char* to, std::size_t size, std::size_t& count) {
+  if (tls_ != nullptr) return tls_step(tls_->read(to, size, count));
+  const ssize_t got = ::recv(socket_, to, size, 0);
+  count = got > 0 ? static_cast<std::size_t>(got) : 0;
+  if (got > 0) return Step::kDone;
+  if (got == 0) return Step::kEnd;
+  if (errno == EAGAIN || errno == EINTR) return Step::kAgain;
+  errno_ = errno;
+  why_ = reason_of(errno_);
+  return Step::kBroken;
+}
+
+Connection::Step Connection::write(const char* from, std::size_t size, std::size_t& count) {
+  if (tls_ != nullptr) return tls_step(tls_->write(from, size, count));
+  const ssize_t sent = ::send(socket_, from, size, MSG_NOSIGNAL);
+  count = sent > 0 ? static_cast<std::size_t>(sent) : 0;
+  if (sent > 0) return Step::kDone;
+  if (errno == EAGAIN || errno == EINTR) return Step::kAgain;
+  errno_ = errno;
+  why_ = reason_of(errno_);
+  return Step::kBroken;
+}
+
+/// Waits after kAgain; else tells in `error` how it ended.
+bool Connection::go_on(Step step, bool to_write, error_code& error) {
+  error = {};
+  switch (step) {
+    case Step::kDone:
+      return false;
+    case Step::kAgain:
+      if (wait_for(socket_, to_write ? POLLOUT : POLLIN, deadline_)) return true;
+      error = boost::asio::error::timed_out;
+      return false;
+    case Step::kEnd:
+      error = boost::asio::error::eof;
+      return false;
+    case Step::kBroken:
+      error = error_code(errno_, boost::system::system_category());
+      return false;
+  }
+  return false;
+}
+
+std::size_t Connection::wait_read(char* to, std::size_t size, error_code& error) {
+  std::size_t count = 0;
+  while (go_on(read(to, size, count), false, error)) {
+  }
+  return error ? 0 : count;
+}
+
+std::size_t Connection::wait_write(const std::string& bytes, error_code& error) {
+  std::size_t count = 0;
+  error = {};
+  if (bytes.empty()) return 0;
+  while (go_on(write(bytes.data(), bytes.size(), count), true, error)) {
+  }
+  return error ? 0 : count;
+}
+
+}  // namespace gpusched::client_internal
+
+namespace gpusched {
+
+Result<Unit> check_ca_file(const HttpClientOptions& options) {
+  if (options.ca_file.empty() || !options.url.starts_with("https://")) return Unit{};
+  const auto trust = sign::TlsTrust::of_file(options.ca_file);
+  return trust ? Result<Unit>(Unit{}) : Result<Unit>(trust.error());
+}
+
+}  // namespace gpusched
