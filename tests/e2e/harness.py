@@ -183,9 +183,12 @@ class Api:
     def __init__(self, port, host="127.0.0.1", token=None):
         self.port, self.host, self.token = port, host, token
 
+    def connection(self, timeout_s):
+        return http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
+
     def call(self, method, path, body=None, headers=None, timeout_s=PATIENCE_S):
         """(status, parsed body, headers). Raises OSError or HTTPException when there is no whole answer."""
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
+        connection = self.connection(timeout_s)
         try:
             sent = dict(headers or {})
             if self.token:

@@ -11,7 +11,7 @@ from harness import PATIENCE_S, ROOT, bin_dir, free_port
 
 GUIDE = ROOT / "docs" / "operate"
 PAGES = ("install", "configure", "nodes", "back-up", "recover", "troubleshoot", "when-hardware-fails", "alerts",
-         "security", "three-machines")  # The last one by test_three_machines.py.
+         "security", "tls", "three-machines")  # The last one by test_three_machines.py.
 # Folders that a page names, as they are in a world.
 PLACES = re.compile(r"/(?=(?:usr/local/bin|var/lib/gpu-|var/log/gpu-|var/backups/gpu-|etc/gpu-))")
 
@@ -127,6 +127,14 @@ def test_nodes(site):
     assert "explain.json" in printed[6] and "stdout.tail" in printed[6]
     assert "Xid 79" in printed[7]
     assert "GiB" in printed[8] and "GiB" in printed[9]
+
+
+def test_tls(site):
+    printed = run_page(site, "tls")
+    assert "server.pem: OK" in printed[1] and '"scheduler_started"' in printed[2]
+    assert '"status"' in printed[3] and "tenants" in printed[3]
+    assert "config_reloaded" in printed[4] and "https://" in printed[4]
+    assert site.world.scheduler.log.read_text().count("certificate_loaded") == 2
 
 
 def test_back_up_and_recover(site):
