@@ -1,25 +1,15 @@
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "model/identity/binding.h"
+#include "model/identity/caller_kind.h"
 
 namespace gpusched::access {
 
-/// Who is asking. The numbers are for ever: owners of jobs are to be journaled.
-enum class CallerKind : uint8_t {
-  kAnonymous = 1,  ///< No credential.
-  kPerson,    ///< A person: a Unix user of this machine, or somebody a provider of identities vouches for.
-  kService,   ///< A program with an API key.
-  kNode,      ///< An agent.
-  kOperator,  ///< The holder of the shared token.
-};
-std::string_view to_string(CallerKind kind);
-std::optional<CallerKind> caller_kind_named(std::string_view name);
+using gpusched::caller_kind_named;
+using gpusched::CallerKind;
 
 /// Identity of a call: made from its credential, once, before anything else looks at the call, and never from
 /// where the connection comes. A value; reading it is thread-safe.

@@ -226,16 +226,22 @@ std::vector<Command> all_commands() {
 }
 
 TEST(Group, WhoAskedComesBack) {
-  const std::vector<Command> commands = {
-      CreateTenant{.name = "n", .name_may_repeat = true, .by = "b"},
-      UpdateTenant{.tenant = TenantId{7}, .by = "b"},
-      SubmitJobs{.tenant = TenantId{1}, .jobs = {JobRequest{}}, .by = "b"}};
+  const std::vector<Command> commands = {CreateTenant{.name = "n", .name_may_repeat = true, .by = "b"},
+                                         UpdateTenant{.tenant = TenantId{7}, .by = "b"},
+                                         SubmitJobs{.tenant = TenantId{1},
+                                                    .jobs = {JobRequest{}},
+                                                    .by = "b",
+                                                    .owner_kind = CallerKind::kPerson,
+                                                    .owner = "o"}};
   const Result<CommandGroup> group = decode_group(encoded(commands));
   ASSERT_TRUE(group.ok()) << group.error().message;
   EXPECT_EQ(std::get<CreateTenant>(group->commands.at(0)).by, "b");
   EXPECT_TRUE(std::get<CreateTenant>(group->commands.at(0)).name_may_repeat);
   EXPECT_EQ(std::get<UpdateTenant>(group->commands.at(1)).by, "b");
-  EXPECT_EQ(std::get<SubmitJobs>(group->commands.at(2)).by, "b");
+  const auto& submit = std::get<SubmitJobs>(group->commands.at(2));
+  EXPECT_EQ(submit.by, "b");
+  EXPECT_EQ(submit.owner_kind, CallerKind::kPerson);
+  EXPECT_EQ(submit.owner, "o");
 }
 
 TEST(Group, EveryCommandComesBackWithAllItsFields) {

@@ -75,6 +75,8 @@ Result<Unit> encode_snapshot(const State& state, const std::function<Result<Unit
   for (const auto& [id, tenant] : state.tenants) out.add(Section::kTenant, tenant);
   for (const DeviceClass& device_class : state.device_classes) out.add(Section::kDeviceClass, device_class);
   for (const Node& node : state.nodes) out.add(Section::kNode, node);
+  state.owners.for_each(
+      [&](const JobOwner* owner) { out.add(Section::kOwner, owner == nullptr ? JobOwner{} : *owner); });
   add_jobs(out, state);
   for (const auto& [key, attempt] : state.attempts) out.add(Section::kAttempt, attempt);
   for (const auto& [number, request] : state.requests) out.add(Section::kRequest, request);

@@ -27,9 +27,10 @@ enum class Section : uint8_t {
   kPromise,  ///< Precedes kEnd, too.
   kSubmitter = 15,
   kBooking = 16,
+  kOwner = 17,  ///< Follows the nodes, although its number is higher: one for each of State::owners.
 };
 static_assert(static_cast<uint8_t>(Section::kPromise) == 13);
-inline constexpr Section kSectionLast = Section::kBooking;
+inline constexpr Section kSectionLast = Section::kOwner;
 
 struct Header {
   uint32_t format = kFormat;

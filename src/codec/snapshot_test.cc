@@ -71,6 +71,56 @@ TEST(Snapshot, WhatWaitsBelowATenantIsCountedAndComesBack) {
   EXPECT_GT(below, 0);
 }
 
+/// Jobs of persons p0, p1, ...; those of `gone` are forgotten.
+State owned_state(int persons, const std::vector<int>& gone) {
+  TestEngine engine;
+  engine.apply(Configure{.config = {.finished_jobs_kept = seconds(1), .feature_level = kFeatureLevel}});
+  std::vector<JobId> jobs;
+  for (int i = 0; i < persons; ++i) {
+    SubmitJobs command{.tenant = kDefaultTenant, .jobs = {{.parts = {Part{.cpu_milli = 1}}}}};
+    command.request_key = i == 0 ? "key" : "";
+    command.owner_kind = CallerKind::kPerson;
+    command.owner = "p" + std::to_string(i);
+    jobs.push_back(JobId{engine.apply(command).first_id});
+  }
+  for (const int i : gone) engine.apply(CancelJob{.job = jobs[static_cast<std::size_t>(i)]});
+  engine.advance(seconds(2));
+  return engine.state().clone();
+}
+
+TEST(Snapshot, OwnersKeepTheirNumbersAndAreForgottenLater) {
+  State state = owned_state(4, {0, 1, 3});
+  EXPECT_EQ(state.owners.size(), 2u) << "of a remembered request and of a job";
+  Result<State> copy = decode_snapshot(snapshot_of(state));
+  ASSERT_TRUE(copy.ok()) << copy.error().message;
+  EXPECT_EQ(snapshot_digest(*copy), snapshot_digest(state));
+  state.jobs.for_each([&](const Job& job) {
+    EXPECT_EQ(copy->job_at(job.id).owner, job.owner);
+    EXPECT_EQ(copy->owners.at(job.owner)->name, "p2");
+    return true;
+  });
+  EXPECT_NE(copy->find_request(kDefaultTenant, copy->owners.find(CallerKind::kPerson, "p0"), "key"), nullptr);
+  for (State* each : {&state, &*copy}) {
+    each->forget_oldest_request();
+    EXPECT_EQ(each->owners.size(), 1u);
+    EXPECT_EQ(each->owners.acquire(CallerKind::kService, "ci"), 1u);
+    EXPECT_EQ(each->owners.acquire(CallerKind::kService, "cd"), 2u);
+    EXPECT_EQ(each->owners.acquire(CallerKind::kService, "ce"), 4u);
+  }
+}
+
+TEST(Snapshot, AnOwnerThatNothingRefersToAndOneThatIsNotThereAreCorrupt) {
+  State unused = owned_state(2, {});
+  unused.owners.acquire(CallerKind::kService, "ci");
+  EXPECT_FALSE(decode_snapshot(snapshot_of(unused)).ok());
+  State missing = owned_state(2, {});
+  missing.jobs.for_each([&](const Job& job) {
+    missing.job_at(job.id).owner = 7;
+    return true;
+  });
+  EXPECT_FALSE(decode_snapshot(snapshot_of(missing)).ok());
+}
+
 TEST(Snapshot, ALivingTenantKeepsANameThatADeletedOneHad) {
   TestEngine engine;
   const TenantId first = engine.add_tenant("a");

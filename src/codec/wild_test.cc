@@ -112,11 +112,11 @@ constexpr Time kToday = Time{} + seconds(1'750'000'000);
 
 INSTANTIATE_TEST_SUITE_P(
     Seeds, WildHistory,
-    ::testing::Combine(::testing::Values(Era{"today", kToday, kFeatureLevel}, Era{"level_7", kToday, 7},
-                                         Era{"level_5", kToday, 5}, Era{"level_0", kToday, 0},
-                                         Era{"at_the_end_of_time", limits::kTimeMax - hours(24),
-                                             kFeatureLevel}),
-                       ::testing::Range<uint64_t>(0, seeds())),
+    ::testing::Combine(
+        ::testing::Values(Era{"today", kToday, kFeatureLevel}, Era{"level_8", kToday, 8},
+                          Era{"level_7", kToday, 7}, Era{"level_5", kToday, 5}, Era{"level_0", kToday, 0},
+                          Era{"at_the_end_of_time", limits::kTimeMax - hours(24), kFeatureLevel}),
+        ::testing::Range<uint64_t>(0, seeds())),
     [](const auto& param) {
       return std::string(std::get<0>(param.param).name) + "_" + std::to_string(std::get<1>(param.param));
     });

@@ -68,6 +68,16 @@ Applied decide(const State& state, const Command& command, Stamp stamp, Events& 
       command);
 }
 
+const RememberedRequest* remembered_request(const State& state, const SubmitJobs& command) {
+  const uint32_t owner = state.owners.find(command.owner_kind, command.owner);
+  if (owner != OwnerTable::kNobody) {
+    const RememberedRequest* own = state.find_request(command.tenant, owner, command.request_key);
+    if (own != nullptr) return own;
+  }
+  // What was remembered before feature level 9 is nobody's own, and is answered again as it was then.
+  return state.find_request(command.tenant, OwnerTable::kNobody, command.request_key);
+}
+
 Applied apply(State& state, const Command& command, Stamp stamp, Events& events) {
   CHECK(stamp.sequence == state.last.sequence + 1);
   CHECK(stamp.at >= state.last.at);

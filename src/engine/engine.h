@@ -22,6 +22,10 @@ struct Applied {
 /// is untouched either way. Not for CommitPlan, whose groups are decided one after the other: see `apply`.
 Applied decide(const State& state, const Command& command, Stamp stamp, Events& events);
 
+/// What is remembered of an earlier submission of the same owner with the same key, which `decide` answers
+/// again; null: nothing.
+const RememberedRequest* remembered_request(const State& state, const SubmitJobs& command);
+
 /// Changes the state by one event, and mixes it into the state's digest.
 void evolve(State& state, const Event& event);
 

@@ -117,6 +117,7 @@ struct Job {
   uint32_t job_class = 0;    ///< Index into State::classes: its resources, interned.
   int32_t priority = 0;      ///< Its own priority, without its tenant's tier.
   uint32_t attempt_count = 0;
+  uint32_t owner = 0;  ///< Its number in State::owners; 0: nobody is known to own it. Since feature level 9.
   int32_t exit_failures = 0;
   int32_t system_failures = 0;
   int32_t exit_code = 0;
@@ -253,6 +254,7 @@ struct Job {
     visit(120, "history", self.history);
     visit(121, "usage", self.usage);
     visit(122, "submitted_by", self.submitted_by);
+    visit(123, "owner", self.owner);
   }
 };
 
@@ -429,6 +431,7 @@ struct RememberedRequest {
   uint64_t first_id = 0;
   uint32_t id_count = 0;
   Time at;
+  uint32_t owner = 0;  ///< Who asked, by its number in State::owners; 0: asked before feature level 9.
 
   uint64_t next = 0;  ///< Derived: the number of its tenant's next one; 0: it is the newest.
 
@@ -440,6 +443,7 @@ struct RememberedRequest {
     visit(4, "first_id", self.first_id);
     visit(5, "id_count", self.id_count);
     visit(6, "at", self.at);
+    visit(7, "owner", self.owner);
   }
 };
 

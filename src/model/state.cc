@@ -44,6 +44,7 @@ void State::copy_all_but_jobs(State& copy) const {
   for (auto& [id, tenant] : copy.tenants) copy.tenant_by_id_[id.value] = &tenant;
   copy.device_classes = device_classes;
   copy.nodes = nodes;
+  copy.owners = owners;
   copy.attempts = attempts;
   for (auto& [key, attempt] : copy.attempts) copy.attempt_by_job_[key.job.value] = &attempt;
   copy.promises = promises;
@@ -84,23 +85,9 @@ const Promise* State::find_promise(JobId job) const {
   return it == promises.end() ? nullptr : &it->second;
 }
 
-uint64_t State::request_hash(TenantId tenant, std::string_view key) {
-  Digest hash;
-  hash.mix(tenant.value);
-  hash.mix(key);
-  return hash.value();
-}
-
 const Submitter* State::find_submitter(TenantId tenant, const std::string& user) const {
   const auto it = submitters.find({tenant, user});
   return it == submitters.end() ? nullptr : &it->second;
-}
-
-const RememberedRequest* State::find_request(TenantId tenant, std::string_view key) const {
-  const auto it = request_by_hash_.find(request_hash(tenant, key));
-  if (it == request_by_hash_.end()) return nullptr;
-  const RememberedRequest& request = requests.at(it->second);
-  return request.tenant == tenant && request.key == key ? &request : nullptr;
 }
 
 Time State::next_due() const {
@@ -329,6 +316,7 @@ void State::remove_job(JobId id) {
   --state_counts[static_cast<std::size_t>(job->state)];
   --tenant->state_counts[static_cast<std::size_t>(job->state)];
   release_class(job->job_class);
+  owners.release(job->owner);
   count_spec(*job, -1, 0);
   const JobId array = job->array;
   jobs.erase(id);
@@ -645,7 +633,7 @@ void State::count_requests(TenantId tenant, RequestChain& chain, int64_t change)
 void State::remember(RememberedRequest request) {
   const uint64_t number = request.first_id;
   const TenantId tenant = request.tenant;
-  request_by_hash_[request_hash(tenant, request.key)] = number;
+  request_by_hash_[request_hash(tenant, request.owner, request.key)] = number;
   RequestChain& chain = request_chains_[tenant];
   CHECK(chain.newest < number);  // It is younger than all others of the tenant.
   if (chain.newest != 0) requests.at(chain.newest).next = number;
@@ -666,11 +654,12 @@ void State::forget_request_of(TenantId tenant) {
   CHECK(chain != request_chains_.end());
   const auto oldest = requests.find(chain->second.oldest);
   CHECK(oldest != requests.end());
-  const auto known = request_by_hash_.find(request_hash(tenant, oldest->second.key));
+  const auto known = request_by_hash_.find(request_hash(tenant, oldest->second.owner, oldest->second.key));
   if (known != request_by_hash_.end() && known->second == oldest->first) request_by_hash_.erase(known);
   chain->second.oldest = oldest->second.next;
   count_requests(tenant, chain->second, -1);
   if (chain->second.count == 0) request_chains_.erase(chain);
+  owners.release(oldest->second.owner);
   requests.erase(oldest);
 }
 

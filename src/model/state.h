@@ -14,6 +14,7 @@
 #include "base/time.h"
 #include "model/booking.h"
 #include "model/cluster.h"
+#include "model/identity/owner_table.h"
 #include "model/index/claim_index.h"
 #include "model/job.h"
 #include "model/job_array.h"
@@ -77,6 +78,7 @@ struct State {
   std::vector<DeviceClass> device_classes;
   std::vector<Node> nodes;             ///< By slot; a removed one stays, empty, until another takes it.
   uint64_t device_classes_reused = 0;  ///< Number of times that a number was reused; not in snapshots.
+  OwnerTable owners;                   ///< Owners of jobs and of remembered requests.
   JobTable jobs;
   std::map<AttemptKey, Attempt> attempts;  ///< Attempts that hold resources; the key has member 0.
   std::map<JobId, Promise> promises;
@@ -132,7 +134,8 @@ struct State {
   Attempt* find_attempt(JobId job, uint32_t number);
   const Promise* find_promise(JobId job) const;
   const Submitter* find_submitter(TenantId tenant, const std::string& user) const;
-  const RememberedRequest* find_request(TenantId tenant, std::string_view key) const;
+  /// What was remembered for the tenant and the owner (its number in `owners`) by that key.
+  const RememberedRequest* find_request(TenantId tenant, uint32_t owner, std::string_view key) const;
   const JobArray* find_array(JobId id) const;
   // Look-ups of what must be there: a missing one is a bug, and ends the process.
   const Tenant& tenant_at(TenantId id) const;
@@ -196,6 +199,7 @@ struct State {
   /// Counts one more reference to a class that has one.
   void retain_class(uint32_t job_class);
   void release_class(uint32_t job_class);
+  /// Its class and its owner count it as a reference already.
   Job& add_job(Job job);
   void remove_job(JobId id);
   /// The array of a job that was just added.
@@ -267,6 +271,7 @@ struct State {
   void put_submitter(Submitter submitter, Time at);
   /// Forgets what users owe at rates that no longer hold; what they spent of the day stays.
   void refill_buckets();
+  /// Its owner counts it as a reference already.
   void remember(RememberedRequest request);
   void forget_oldest_request();
   /// The tenant's oldest, which there is.
@@ -297,7 +302,7 @@ struct State {
   /// The job is being ended for another one (sign 1), or no longer (-1).
   void count_stopping(const Job& job, int64_t sign);
   Node& index_node(Node& node);
-  static uint64_t request_hash(TenantId tenant, std::string_view key);
+  static uint64_t request_hash(TenantId tenant, uint32_t owner, std::string_view key);
 
   /// Jobs that share one specification; of arrays and their elements alone, no others do.
   struct SpecUsers {

@@ -64,6 +64,8 @@ Job& State::add_element(JobId element, bool parked) {
   job.order_key = whole->order_key;
   job.submitted_at = whole->submitted_at;
   job.submitted_by = whole->submitted_by;
+  job.owner = whole->owner;
+  owners.retain(job.owner);
   job.max_runtime = whole->max_runtime;
   job.retry = whole->retry;
   job.priority = whole->priority;

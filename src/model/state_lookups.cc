@@ -47,6 +47,21 @@ Attempt* State::find_attempt(JobId job, uint32_t number) {
   return const_cast<Attempt*>(std::as_const(*this).find_attempt(job, number));
 }
 
+uint64_t State::request_hash(TenantId tenant, uint32_t owner, std::string_view key) {
+  Digest hash;
+  hash.mix(tenant.value);
+  hash.mix(owner);
+  hash.mix(key);
+  return hash.value();
+}
+
+const RememberedRequest* State::find_request(TenantId tenant, uint32_t owner, std::string_view key) const {
+  const auto it = request_by_hash_.find(request_hash(tenant, owner, key));
+  if (it == request_by_hash_.end()) return nullptr;
+  const RememberedRequest& request = requests.at(it->second);
+  return request.tenant == tenant && request.owner == owner && request.key == key ? &request : nullptr;
+}
+
 const Tenant& State::tenant_at(TenantId id) const {
   const Tenant* tenant = find_tenant(id);
   CHECK(tenant != nullptr);

@@ -13,6 +13,17 @@ namespace {
 constexpr int kTriesMax = 30;
 constexpr Duration kPatience = seconds(15);
 
+/// Few who submit again and again, some of one name, and some whom nobody knows.
+JobOwner owner_of(uint64_t submission) {
+  static const JobOwner kOwners[] = {{},
+                                     {CallerKind::kAnonymous, ""},
+                                     {CallerKind::kOperator, "admin"},
+                                     {CallerKind::kService, "user-0"},
+                                     {CallerKind::kPerson, "user-0"},
+                                     {CallerKind::kPerson, "user-1"}};
+  return kOwners[submission % std::size(kOwners)];
+}
+
 }  // namespace
 
 /// One submission, however often it is tried.
@@ -208,6 +219,9 @@ void Clients::submit_something() {
   submission->number = next_submission_++;
   submission->command.tenant = some_tenant();
   submission->command.user = "user-" + std::to_string(submission->number % 3);
+  const JobOwner owner = owner_of(submission->number);
+  submission->command.owner_kind = owner.kind;
+  submission->command.owner = owner.name;
   Prng& prng = context_.prng;
   if (prng.chance(700)) submission->command.request_key = "key-" + std::to_string(submission->number);
   if (prng.chance(300)) submission->repeats = static_cast<int>(prng.between(1, 3));
@@ -253,7 +267,10 @@ void Clients::send(const std::shared_ptr<Submission>& submission) {
   const auto refused = std::make_shared<bool>(false);
   call(
       submission->command,
-      [this, submission] { context_.auditor.on_submit_try(submission->number, submission->tags); },
+      [this, submission] {
+        const SubmitJobs& said = submission->command;
+        context_.auditor.on_submit_try(submission->number, submission->tags, {said.owner_kind, said.owner});
+      },
       [this, submission, rejected, refused](const Result<Decided>& result) {
         if (!result.ok()) {
           *refused = true;
@@ -310,6 +327,7 @@ void Clients::after_acceptance(const std::shared_ptr<Submission>& submission) {
   }
   --submission->repeats;
   if (context_.prng.chance(300)) try_conflict(submission);
+  if (context_.prng.chance(100)) try_anothers_key(submission);
   again(submission);
 }
 
@@ -326,6 +344,27 @@ void Clients::try_conflict(const std::shared_ptr<Submission>& submission) {
           context_.auditor.fail("the key of submission " + std::to_string(number) +
                                 " is taken for another body");
         }
+      },
+      [](bool) {});
+}
+
+// Who uses another's key is not told so, whatever is wrong with its own body.
+void Clients::try_anothers_key(const std::shared_ptr<Submission>& submission) {
+  SubmitJobs other = submission->command;
+  other.owner_kind = CallerKind::kPerson;
+  other.owner = "stranger";
+  other.jobs.front().parts.clear();
+  call(
+      other, [] {},
+      [this, number = submission->number, tenant = other.tenant,
+       key = other.request_key](const Result<Decided>& result) {
+        const State& state = context_.auditor.replica();
+        const bool own = state.config.feature_level >= 9 &&
+                         state.find_request(tenant, OwnerTable::kNobody, key) == nullptr;
+        if (!result.ok() || !own) return;
+        const std::optional<Rejection>& rejection = result->applied.rejection;
+        if (!rejection || rejection->code == RejectionCode::kRequestKeyConflict)
+          context_.auditor.fail("the key of submission " + std::to_string(number) + " is another's, too");
       },
       [](bool) {});
 }

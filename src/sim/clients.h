@@ -59,6 +59,7 @@ class Clients {
   void again(const std::shared_ptr<Submission>& submission);
   void after_acceptance(const std::shared_ptr<Submission>& submission);
   void try_conflict(const std::shared_ptr<Submission>& submission);
+  void try_anothers_key(const std::shared_ptr<Submission>& submission);
   JobRequest some_job(const std::string& tag);
   std::vector<Part> some_gang(Part part);
   void label_something();

@@ -193,7 +193,7 @@ void HostBackend::plan(const CallerPtr& caller, SubmitRequest request, Done<Plan
     return done(ApiError{ErrorKind::kInvalidArgument, "a plan is for one job; send one request for each job",
                          "jobs"});
   }
-  SubmitJobs command = command_of(request);
+  SubmitJobs command = command_of(*caller, request);
   command.request_key.clear();  // Nothing is written that could be written twice.
   if (!well_formed(command)) {
     return done(to_api_error(

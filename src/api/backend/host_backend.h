@@ -129,7 +129,7 @@ class HostBackend final : public Backend {
   void propose_for_node(Command command, NodeId node, Done<NodeView> done);
 
   void propose(Command command, Decision decision);
-  SubmitJobs command_of(SubmitRequest& request) const;
+  SubmitJobs command_of(const access::Caller& caller, SubmitRequest& request) const;
   /// What a job of several nodes is told where there are none; else its GPUs stay on one.
   std::optional<ApiError> check_gangs(SubmitRequest& request) const;
   std::optional<ApiError> check_handshake(const SubmitRequest& request) const;

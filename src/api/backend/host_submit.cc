@@ -79,8 +79,11 @@ gpusched::JobRequest to_engine(JobRequest&& job, int32_t default_priority) {
 }  // namespace
 
 // All but its tenant.
-SubmitJobs HostBackend::command_of(SubmitRequest& request) const {
-  SubmitJobs command{.request_key = std::move(request.request_key), .by = std::move(request.by)};
+SubmitJobs HostBackend::command_of(const access::Caller& caller, SubmitRequest& request) const {
+  SubmitJobs command{.request_key = std::move(request.request_key),
+                     .by = std::move(request.by),
+                     .owner_kind = caller.kind,
+                     .owner = caller.name};
   command.jobs.reserve(request.jobs.size());
   for (JobRequest& job : request.jobs) {
     const SpecPeek peek = peek_spec(job.spec);
@@ -90,6 +93,9 @@ SubmitJobs HostBackend::command_of(SubmitRequest& request) const {
     command.jobs.push_back(to_engine(std::move(job), options_.default_priority));
     command.jobs.back().task_type = std::move(task_type);
   }
+  // Who has a name of its own pays with its own bucket, whatever it says.
+  if (caller.kind == access::CallerKind::kPerson || caller.kind == access::CallerKind::kService)
+    command.user = caller.name;
   return command;
 }
 
@@ -155,7 +161,7 @@ void HostBackend::submit(const CallerPtr& caller, SubmitRequest request, Done<Su
   if (auto refused = check_handshake(request)) return done(std::move(*refused));
   if (auto refused = check_gangs(request)) return done(std::move(*refused));
   if (auto refused = check_users(request)) return done(std::move(*refused));
-  SubmitJobs command = command_of(request);
+  SubmitJobs command = command_of(*caller, request);
   const std::size_t batch_size = command.jobs.size();
   std::vector<uint32_t> numbers;
   const bool arrays = std::any_of(command.jobs.begin(), command.jobs.end(),

@@ -190,6 +190,7 @@ struct JobView {
   Time watch_since;
   UsageView usage;           ///< Of its last attempt, once that has ended.
   std::string submitted_by;  ///< Who submitted it, for people; empty: not known.
+  std::string owner;         ///< Who owns it, by its credential; empty: not known.
   uint64_t version = 0;      ///< Changes with every change of the job.
 };
 

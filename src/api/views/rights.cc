@@ -14,8 +14,10 @@ using access::Verdict;
 
 bool is_anonymous(const Caller& caller) { return caller.kind == CallerKind::kAnonymous; }
 
-/// Jobs bear no owner but the mark of callers without a credential; all others are nobody's.
-access::Owner owner_of(const Job& job) {
+/// A view of the state. Jobs of before feature level 9 bear no owner but the mark of callers without a
+/// credential; all others of them are nobody's.
+access::Owner owner_of(const State& state, const Job& job) {
+  if (const JobOwner* owner = state.owners.at(job.owner)) return {.kind = owner->kind, .name = owner->name};
   if (spec_is_anonymous(job.spec.view())) return {.kind = CallerKind::kAnonymous};
   return {};
 }
@@ -74,7 +76,7 @@ Verdict decide(const State& state, const Caller& caller, Action action, const Te
 
 Verdict decide(const State& state, const Caller& caller, Action action, const Job& job) {
   return decide_access(caller, action,
-                       position_of(state, state.tenant_at(job.tenant)).resource(owner_of(job)));
+                       position_of(state, state.tenant_at(job.tenant)).resource(owner_of(state, job)));
 }
 
 bool sees_jobs_of(const State& state, const Caller& caller, TenantId tenant) {
@@ -82,15 +84,22 @@ bool sees_jobs_of(const State& state, const Caller& caller, TenantId tenant) {
   return found != nullptr && decide(state, caller, Action::kSeeJob, *found) == Verdict::kAllowed;
 }
 
+std::string owner_text(const State& state, const Job& job) {
+  const access::Owner owner = owner_of(state, job);
+  if (owner.kind == CallerKind::kAnonymous) return std::string(to_string(owner.kind));
+  return owner.name.empty() ? "" : std::string(to_string(owner.kind)) + " " + std::string(owner.name);
+}
+
 void conceal(const State& state, const Caller& caller, const Job& job, JobView& view) {
   if (may_always(caller, Action::kReadJobScript)) return;
   const TenantPosition position = position_of(state, state.tenant_at(job.tenant));
-  const access::Resource resource = position.resource(owner_of(job));
+  const access::Resource resource = position.resource(owner_of(state, job));
   if (decide_access(caller, Action::kReadJobScript, resource) != Verdict::kAllowed) view.spec = {};
   if (decide_access(caller, Action::kDescribeJob, resource) == Verdict::kAllowed) return;
   view.name.clear();
   view.message.clear();
   view.submitted_by.clear();
+  view.owner.clear();
   view.watch_detail.clear();
   view.move_detail.clear();
 }

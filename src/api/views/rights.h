@@ -62,6 +62,9 @@ access::Verdict decide(const State& state, const access::Caller& caller, access:
 /// Whether the caller may know that the tenant's jobs exist.
 bool sees_jobs_of(const State& state, const access::Caller& caller, TenantId tenant);
 
+/// Who owns the job: kind and name, as "person ana"; "anonymous"; empty: nobody is known to.
+std::string owner_text(const State& state, const Job& job);
+
 /// Takes out of the view what the caller may not know of the job.
 void conceal(const State& state, const access::Caller& caller, const Job& job, JobView& view);
 

@@ -9,6 +9,7 @@
 #include "api/contract/spec_peek.h"
 #include "api/fields/place_words.h"
 #include "api/views/job_sentences.h"
+#include "api/views/rights.h"
 #include "api/views/usage_view.h"
 #include "base/digest.h"
 #include "engine/messages/rejection_rows.h"
@@ -153,10 +154,11 @@ void add_gang(const State& state, const Job& job, const JobDetails& details, Job
   }
 }
 
-void add_past(const Job& job, JobView& out) {
+void add_past(const State& state, const Job& job, JobView& out) {
   out.moved_at = job.moved_at;
   out.usage = usage_view(job.last_usage());
   out.submitted_by = job.submitted_by.view();
+  out.owner = owner_text(state, job);
 }
 
 }  // namespace
@@ -221,7 +223,7 @@ JobView view_of(const Observer::View& view, const Job& job, const Viewer& viewer
     out.watch_since = job.watch_since;
   }
   out.move_detail = move_of(state, job, viewer);
-  add_past(job, out);
+  add_past(state, job, out);
   add_gang(state, job, details, out);
   add_flow(state, job, out);
   if (job.is_queued() && job.reason != JobReason::kArray) {

@@ -259,10 +259,27 @@ WorkClass kind_of_work(WorkClass given, int64_t effective_priority) {
 
 /// The answer to a request whose key is known: the same again, or a conflict.
 std::optional<Applied> answer_before(const State& state, const SubmitJobs& command, uint64_t body) {
-  const RememberedRequest* known = state.find_request(command.tenant, command.request_key);
+  const RememberedRequest* known = remembered_request(state, command);
   if (known == nullptr) return std::nullopt;
   if (known->body_digest != body) return reject(RejectionCode::kRequestKeyConflict);
   return Applied{.rejection = {}, .first_id = known->first_id, .id_count = known->id_count, .repeated = true};
+}
+
+/// The jobs' owner, and whose key it is.
+JobOwner owner_of(const State& state, const SubmitJobs& command) {
+  if (state.config.feature_level < 9) return {};
+  return {.kind = command.owner_kind, .name = command.owner};
+}
+
+RequestRemembered remembered(const SubmitJobs& command, const JobOwner& owner, uint64_t body, Stamp stamp) {
+  return {.request = RememberedRequest{.tenant = command.tenant,
+                                       .key = command.request_key,
+                                       .body_digest = body,
+                                       .first_id = stamp.sequence,
+                                       .id_count = static_cast<uint32_t>(command.jobs.size()),
+                                       .at = stamp.at},
+          .owner_kind = owner.kind,
+          .owner = owner.name};
 }
 
 }  // namespace
@@ -302,6 +319,7 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
     return reject(*problem);
   }
   const auto count = static_cast<int64_t>(command.jobs.size());
+  const JobOwner owner = owner_of(state, command);
   if (const auto refusal = admit(state, command, waiting_by(command), stamp.at, events))
     return reject(*refusal);
   auto flow = flows.begin();
@@ -314,7 +332,9 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
                                   .request = request,
                                   .order_key = order_key_of(effective, state.config.aging_per_hour, stamp.at),
                                   .at = stamp.at,
-                                  .by = command.by});
+                                  .by = command.by,
+                                  .owner_kind = owner.kind,
+                                  .owner = owner.name});
     if (const auto own = own_parts.find(i); own != own_parts.end())
       std::get<JobSubmitted>(events.back()).request.parts = std::move(own->second);
     if (state.config.pools.on()) {
@@ -324,14 +344,7 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
     next_id += request.sequence_count();
     if (has_flow(request)) std::get<JobSubmitted>(events.back()).request.flow = {std::move(*flow++)};
   }
-  if (keyed) {
-    events.push_back(RequestRemembered{.request = RememberedRequest{.tenant = command.tenant,
-                                                                    .key = command.request_key,
-                                                                    .body_digest = body,
-                                                                    .first_id = stamp.sequence,
-                                                                    .id_count = static_cast<uint32_t>(count),
-                                                                    .at = stamp.at}});
-  }
+  if (keyed) events.push_back(remembered(command, owner, body, stamp));
   return {.rejection = {}, .first_id = stamp.sequence, .id_count = static_cast<uint32_t>(count)};
 }
 

@@ -135,7 +135,8 @@ Applied create_tenant(const State& state, const CreateTenant& command, Stamp sta
   mix_fields(body, without_key);
   // Keys of tenant creation have no tenant yet: they are remembered under none.
   const RememberedRequest* known =
-      command.request_key.empty() ? nullptr : state.find_request(TenantId{}, command.request_key);
+      command.request_key.empty() ? nullptr
+                                  : state.find_request(TenantId{}, OwnerTable::kNobody, command.request_key);
   if (known != nullptr) {
     if (known->body_digest != body.value()) return reject(RejectionCode::kRequestKeyConflict);
     return {.rejection = {}, .first_id = known->first_id, .id_count = 1, .repeated = true};

@@ -299,7 +299,7 @@ void on(State& state, const BookingEnded& event) {
 
 void on(State& state, const Admitted& event) { state.put_submitter(*event.submitter, event.at); }
 
-void on(State& state, const RequestRemembered& event) { state.remember(*event.request); }
+void on(State& state, const RequestRemembered& event) { note_remembered(state, event); }
 
 void on(State& state, const OldestRequestForgotten& event) {
   for (uint32_t i = 0; i < event.count; ++i) state.forget_oldest_request();

@@ -1,6 +1,7 @@
 #include "engine/decide/note_job.h"
 
 #include <string>
+#include <utility>
 
 #include "base/check.h"
 
@@ -68,13 +69,20 @@ void note_move(State& state, const Promise& promise) {
   job.set_move_record(record);
 }
 
-void note_submitted(const State& state, Job& job, const JobSubmitted& event) {
+void note_submitted(State& state, Job& job, const JobSubmitted& event) {
   job.submitted_at = event.at;
+  job.owner = state.owners.acquire(event.owner_kind, event.owner);
   if (state.config.feature_level < 8 || event.by.empty()) return;
   // Jobs of one submission share the text.
   const Job* const before = state.jobs.find(JobId{event.job.value - 1});
   const bool same = before != nullptr && before->submitted_by.view() == event.by;
   job.submitted_by = same ? before->submitted_by : Blob(event.by);
+}
+
+void note_remembered(State& state, const RequestRemembered& event) {
+  RememberedRequest request = *event.request;
+  request.owner = state.owners.acquire(event.owner_kind, event.owner);
+  state.remember(std::move(request));
 }
 
 void note_placed(const State& state, Job& job, const AttemptPlaced& event) {

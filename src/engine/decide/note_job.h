@@ -10,8 +10,10 @@ namespace gpusched {
 /// Keeps with the promise's job that it goes on elsewhere, or that others do for it.
 void note_move(State& state, const Promise& promise);
 
-/// When and by whom it was submitted. The job is not part of the state yet.
-void note_submitted(const State& state, Job& job, const JobSubmitted& event);
+/// When and by whom it was submitted, and who owns it. The job is not part of the state yet.
+void note_submitted(State& state, Job& job, const JobSubmitted& event);
+/// A submission's answer, by its owner's key.
+void note_remembered(State& state, const RequestRemembered& event);
 void note_placed(const State& state, Job& job, const AttemptPlaced& event);
 /// A step that says nothing beside its time, of the job's last attempt.
 void note_step(const State& state, Job& job, JobStep step, Time at);

@@ -115,8 +115,8 @@ TEST(Retention, RequestKeysBeyondTheirNumberAreDueAtOnce) {
   Events events;
   apply(state, AdvanceTime{}, {.sequence = state.last.sequence + 1, .at = Time{1000}}, events);
   EXPECT_EQ(static_cast<int64_t>(state.requests.size()), limits::kRequestKeysMax);
-  EXPECT_EQ(state.find_request(kDefaultTenant, "0"), nullptr);
-  EXPECT_NE(state.find_request(kDefaultTenant, "1"), nullptr);
+  EXPECT_EQ(state.find_request(kDefaultTenant, 0, "0"), nullptr);
+  EXPECT_NE(state.find_request(kDefaultTenant, 0, "1"), nullptr);
 }
 
 TEST(Retention, WhoRemembersMostMakesRoomForTheOthers) {
@@ -135,9 +135,9 @@ TEST(Retention, WhoRemembersMostMakesRoomForTheOthers) {
   Events events;
   apply(state, AdvanceTime{}, {.sequence = state.last.sequence + 1, .at = Time{1000}}, events);
   EXPECT_EQ(static_cast<int64_t>(state.requests.size()), limits::kRequestKeysMax);
-  EXPECT_NE(state.find_request(TenantId{7}, "1"), nullptr);
-  EXPECT_EQ(state.find_request(kDefaultTenant, "2"), nullptr);
-  EXPECT_NE(state.find_request(kDefaultTenant, std::to_string(limits::kRequestKeysMax)), nullptr);
+  EXPECT_NE(state.find_request(TenantId{7}, 0, "1"), nullptr);
+  EXPECT_EQ(state.find_request(kDefaultTenant, 0, "2"), nullptr);
+  EXPECT_NE(state.find_request(kDefaultTenant, 0, std::to_string(limits::kRequestKeysMax)), nullptr);
 }
 
 TEST(Follow, AFollowersStateGivesTheSameAnswers) {

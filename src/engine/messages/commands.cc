@@ -6,6 +6,7 @@
 
 #include "base/limits.h"
 #include "base/text.h"
+#include "model/identity/owner_table.h"
 #include "model/topology.h"
 
 namespace gpusched {
@@ -169,6 +170,8 @@ bool is_sane(const SubmitJobs& command) {
   if (command.jobs.size() > limits::kBatchJobsMax || command.user.size() > limits::kNameBytesMax ||
       command.by.size() > limits::kNameBytesMax)
     return false;
+  const bool owned = command.owner_kind != CallerKind{};
+  if (owned ? !is_possible(command.owner_kind, command.owner) : !command.owner.empty()) return false;
   int64_t elements = 0;
   for (const JobRequest& job : command.jobs) {
     if (job.flow.size() > 1) return false;
@@ -199,8 +202,8 @@ namespace {
 struct UnprintableSearch {
   /// Names of fields whose texts are names and words of people. Not what programs said, which may have lines.
   /// Nor labels that are to be removed: older ones may have such a character.
-  static constexpr std::array<std::string_view, 12> kLooksAt = {
-      "name", "value", "by",      "email",     "organization", "request_key",
+  static constexpr std::array<std::string_view, 13> kLooksAt = {
+      "name", "value", "by",      "email",     "organization", "request_key", "owner",
       "user", "users", "booking", "task_type", "gpu_model",    "gpu_models"};
 
   const char* found = nullptr;

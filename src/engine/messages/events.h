@@ -11,6 +11,7 @@
 #include "base/time.h"
 #include "engine/messages/booking_events.h"
 #include "engine/messages/commands.h"
+#include "engine/messages/submission_events.h"
 #include "engine/messages/tenant_events.h"
 #include "model/cluster.h"
 #include "model/job.h"
@@ -73,55 +74,6 @@ struct DeviceConditionChanged {
     visit(2, "device", self.device);
     visit(3, "condition", self.condition);
     visit(4, "detail", self.detail);
-  }
-};
-
-struct JobSubmitted {
-  JobId job;
-  TenantId tenant;
-  JobRequest request;
-  int64_t order_key = 0;
-  Time at;
-  std::string by;
-
-  template <typename Self, typename Visit>
-  static void fields(Self& self, Visit&& visit) {
-    visit(1, "job", self.job);
-    visit(2, "tenant", self.tenant);
-    visit(3, "request", self.request);
-    visit(4, "order_key", self.order_key);
-    visit(5, "at", self.at);
-    visit(6, "by", self.by);
-  }
-};
-
-/// A user's work was let in, and this is what it has spent now.
-struct Admitted {
-  Boxed<Submitter> submitter;
-  Time at;
-
-  template <typename Self, typename Visit>
-  static void fields(Self& self, Visit&& visit) {
-    visit(1, "submitter", self.submitter);
-    visit(2, "at", self.at);
-  }
-};
-
-struct RequestRemembered {
-  Boxed<RememberedRequest> request;
-
-  template <typename Self, typename Visit>
-  static void fields(Self& self, Visit&& visit) {
-    visit(1, "request", self.request);
-  }
-};
-
-struct OldestRequestForgotten {
-  uint32_t count = 0;
-
-  template <typename Self, typename Visit>
-  static void fields(Self& self, Visit&& visit) {
-    visit(1, "count", self.count);
   }
 };
 

@@ -172,6 +172,7 @@ class RandomCommands {
     SubmitJobs command{.tenant = any_tenant(state)};
     if (prng_.chance(500)) command.user = "user-" + std::to_string(prng_.below(5));
     if (!command.user.empty()) command.by = command.user + "@login";
+    own(command, state.last.sequence);
     if (prng_.chance(200)) command.request_key = "key-" + std::to_string(prng_.below(20));
     const uint64_t count = prng_.chance(200) ? 1 + prng_.below(5) : 1;
     for (uint64_t i = 0; i < count; ++i) {
@@ -196,6 +197,16 @@ class RandomCommands {
       command.jobs.push_back(std::move(job));
     }
     return command;
+  }
+  /// Owners of every kind, and none.
+  static void own(SubmitJobs& command, uint64_t number) {
+    if (!command.user.empty()) {
+      command.owner_kind = number % 2 == 0 ? CallerKind::kPerson : CallerKind::kService;
+      command.owner = command.user;
+    } else if (number % 3 != 0) {
+      command.owner_kind = number % 3 == 1 ? CallerKind::kOperator : CallerKind::kAnonymous;
+      if (number % 3 == 1) command.owner = "admin";
+    }
   }
   JobFlow flow(const State& state, uint64_t index) {
     JobFlow flow;

@@ -121,12 +121,11 @@ void HostCore::fail(Proposal& proposal, const Error& error) {
 void HostCore::refuse_new_work(Proposal& proposal) {
   const auto* submit = std::get_if<SubmitJobs>(&proposal.command);
   const auto* create = std::get_if<CreateTenant>(&proposal.command);
-  const std::string key = submit != nullptr   ? submit->request_key
-                          : create != nullptr ? create->request_key
-                                              : "";
-  const TenantId tenant = submit != nullptr ? submit->tenant : TenantId{};
-  if (key.empty() || !proposal.decision || state_.find_request(tenant, key) == nullptr)
-    return fail(proposal, storage_full_error());
+  const RememberedRequest* known = nullptr;
+  if (submit != nullptr && !submit->request_key.empty()) known = remembered_request(state_, *submit);
+  if (create != nullptr && !create->request_key.empty())
+    known = state_.find_request(TenantId{}, OwnerTable::kNobody, create->request_key);
+  if (known == nullptr || !proposal.decision) return fail(proposal, storage_full_error());
   Events events;
   const Stamp stamp{.sequence = state_.last.sequence + 1, .at = state_.last.at};
   const Applied applied = decide(state_, proposal.command, stamp, events);

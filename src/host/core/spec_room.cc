@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "engine/engine.h"
+
 namespace gpusched {
 namespace {
 
@@ -17,8 +19,7 @@ struct Added {
 
 Added added_by(const State& state, const SubmitJobs& command) {
   // What was submitted before is only answered again.
-  if (!command.request_key.empty() && state.find_request(command.tenant, command.request_key) != nullptr)
-    return {};
+  if (!command.request_key.empty() && remembered_request(state, command) != nullptr) return {};
   Added added{.tenant = state.find_tenant(command.tenant)};
   for (const JobRequest& job : command.jobs) added.bytes += static_cast<int64_t>(job.spec.view().size());
   return added;

@@ -223,9 +223,11 @@ void Auditor::check_acknowledged(const Link& link, const v1::Report& report) {
 
 // Clients.
 
-void Auditor::on_submit_try(uint64_t submission, const std::vector<std::string>& tags) {
+void Auditor::on_submit_try(uint64_t submission, const std::vector<std::string>& tags,
+                            const JobOwner& owner) {
   Submission& entry = submissions_[submission];
   entry.tags = tags;
+  entry.owner = owner;
   entry.open_tries += 1;
   for (const std::string& tag : tags) submission_of_tag_[tag] = submission;
 }

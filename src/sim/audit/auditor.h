@@ -71,7 +71,7 @@ class Auditor {
   void on_link_gone(uint64_t link) { links_.erase(link); }
 
   // Clients. `submission` is the client's own number; its jobs' specifications carry their tags.
-  void on_submit_try(uint64_t submission, const std::vector<std::string>& tags);
+  void on_submit_try(uint64_t submission, const std::vector<std::string>& tags, const JobOwner& owner);
   void on_submit_accepted(uint64_t submission, const Decided& decided);
   /// The world failed it: nothing of it was taken.
   void on_submit_refused(uint64_t submission, std::string_view why);
@@ -109,6 +109,7 @@ class Auditor {
  private:
   struct BookJob {
     std::string tag;
+    JobOwner owner;
     TenantId tenant;
     std::vector<Part> parts;  ///< Of an elastic one that is placed with as many members as it has.
     int32_t last_least = 0;   ///< Of the last part: how many members it must have,
@@ -222,6 +223,7 @@ class Auditor {
   };
   struct Submission {
     std::vector<std::string> tags;
+    JobOwner owner;
     uint64_t first_id = 0;
     int open_tries = 0;
   };
@@ -291,6 +293,7 @@ class Auditor {
   bool is_of(const Promise& promise, const BookJob& job) const;
   void give_back_slot(BookDevice& gone, const std::string& uuid);
   void check_turn(JobId element, const BookJob& array);
+  void book_submission(const JobSubmitted& event, BookJob& job);
   void book_flow(const JobSubmitted& event, BookJob& job);
   bool fulfils(JobId parent, DependencyKind kind) const;
   bool has_failed_parent(const BookJob& job) const;

@@ -95,7 +95,7 @@ void Auditor::on(const JobSubmitted& event) {
               .held = event.request.held,
               .exempt = event.request.preemption_exempt,
               .preemption_mode = event.request.preemption_mode};
-  book_flow(event, job);
+  book_submission(event, job);
   const auto submission = submission_of_tag_.find(job.tag);
   if (submission == submission_of_tag_.end()) {
     fail(name_of(event.job) + " was submitted by nobody");

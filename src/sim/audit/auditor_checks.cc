@@ -130,6 +130,9 @@ void Auditor::check_jobs(const char* whose, const State& state) {
                        job.signal != book.outcome.signal || job.last_cause != book.outcome.cause)) {
       fail(std::string(whose) + " has another end of " + name_of(job.id));
     }
+    const JobOwner* const owner = state.owners.at(job.owner);
+    if ((owner == nullptr ? JobOwner{} : *owner) != book.owner)
+      fail(std::string(whose) + " has another owner of " + name_of(job.id));
     if (job.attempt_count != book.attempts)
       fail(std::string(whose) + " counts other attempts of " + name_of(job.id));
     const bool pending = job.state == JobState::kPending;

@@ -5,6 +5,18 @@
 #include "sim/audit/auditor.h"
 
 namespace gpusched::sim {
+// A job is of who submitted it, as far as the rules know owners.
+void Auditor::book_submission(const JobSubmitted& event, BookJob& job) {
+  job.owner = {.kind = event.owner_kind, .name = event.owner};
+  const auto submission = submission_of_tag_.find(job.tag);
+  if (submission != submission_of_tag_.end()) {
+    const bool owns = replica_.config.feature_level >= 9;
+    if (job.owner != (owns ? submissions_.at(submission->second).owner : JobOwner{}))
+      fail(name_of(event.job) + " is owned by another than who submitted it");
+  }
+  book_flow(event, job);
+}
+
 // From the submission as the journal has it; what was met then is checked like all else when the job is
 // placed.
 void Auditor::book_flow(const JobSubmitted& event, BookJob& job) {
@@ -35,6 +47,7 @@ void Auditor::on(const ElementAdded& event) {
     fail(name_of(event.job) + " is no element of its array");
   array.elements_added += 1;
   BookJob job{.tag = array.tag,
+              .owner = array.owner,
               .tenant = array.tenant,
               .parts = array.parts,
               .last_least = array.last_least,

@@ -220,6 +220,7 @@ void job_fields(JsonWriter& json, const JobView& job, std::string_view id_field)
   if (job.work != WorkClass::kUnset) json.field("work_class", to_string(job.work));
   usage_fields(json, job.usage);
   if (!job.submitted_by.empty()) json.field("submitted_by", job.submitted_by);
+  if (!job.owner.empty()) json.field("owner", job.owner);
   if (job.watch == WatchdogFinding::kNone) return;
   json.key("warnings").begin_array().begin_object();
   json.field("kind", to_string(job.watch)).field("message", job.watch_detail);

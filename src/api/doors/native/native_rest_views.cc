@@ -235,6 +235,7 @@ constexpr ViewRow kRows[] = {
     job<SHOWS(out.time(view.moved_at))>(63, "moved_at"),
     job<SHOWS(if (view.usage.is_known()) write_usage(view.usage, out))>(64, "usage"),
     job<SHOWS(out.text(view.submitted_by))>(65, "submitted_by"),
+    job<SHOWS(out.text(view.owner))>(66, "owner"),
 };
 #undef SHOWS
 

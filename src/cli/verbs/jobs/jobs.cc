@@ -212,6 +212,7 @@ constexpr JobRecordRow kJobRecord[] = {
     {"Tenant", "tenant_id", tenant_cell},
     {"User", "user", as_text},
     {"Submitted by", "submitted_by", as_text},
+    {"Owner", "owner", as_text},
     {"Priority", "priority", as_number},
     {"MIG slice", "mig_profile", slice_cell},
     {"GPUs", "gpu_count", gpus_cell},
