@@ -14,7 +14,6 @@
 #include "main/preempt_webhooks.h"
 #include "main/supervise.h"
 #include "ops/port_holder.h"
-#include "sign/tls_context.h"
 
 namespace gpusched {
 namespace {
@@ -136,6 +135,12 @@ HostOptions host_options(const Config& config, const std::string& data_dir) {
   return options;
 }
 
+Result<std::shared_ptr<const sign::TlsIdentity>> load_identity(const Config& config) {
+  return sign::TlsIdentity::load({.certificate = config.api.tls_cert_path,
+                                  .key = config.api.tls_key_path,
+                                  .allow_tls12 = config.api.tls_minimum_version == "1.2"});
+}
+
 namespace {
 
 class ServiceImpl final : public Service {
@@ -162,12 +167,6 @@ class ServiceImpl final : public Service {
   BoundPorts ports_;
   bool stopped_ = false;
 };
-
-Result<std::shared_ptr<const sign::TlsIdentity>> load_identity(const Config& config) {
-  return sign::TlsIdentity::load({.certificate = config.api.tls_cert_path,
-                                  .key = config.api.tls_key_path,
-                                  .allow_tls12 = config.api.tls_minimum_version == "1.2"});
-}
 
 void log_identity(const Config& config, const sign::TlsIdentity& identity) {
   log_event(LogLevel::kInfo, "scheduler", "certificate_loaded", {},

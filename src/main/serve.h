@@ -8,11 +8,15 @@
 #include "base/result.h"
 #include "config/config.h"
 #include "host/host.h"
+#include "sign/tls_context.h"
 
 namespace gpusched {
 
 /// What the host of a scheduler with this configuration is told.
 HostOptions host_options(const Config& config, const std::string& data_dir);
+
+/// The certificate and key that the configuration names.
+Result<std::shared_ptr<const sign::TlsIdentity>> load_identity(const Config& config);
 
 /// The ports that are really bound.
 struct BoundPorts {

@@ -81,6 +81,13 @@ class Site:
             return secure.getpeercert()["serialNumber"]
 
 
+def doctor(site, settings=None):
+    told = subprocess.run([program("gpu-scheduler"), "doctor", "--json", "--data-dir", site.scheduler.data_dir],
+                          capture_output=True, text=True, check=False, timeout=PATIENCE_S,
+                          env=site.world.environment(site.scheduler.environment if settings is None else settings))
+    return {check["check"]: check for check in json.loads(told.stdout)["checks"]}
+
+
 @pytest.fixture(name="site")
 def site_fixture(new_world):
     site = Site(new_world)
@@ -155,6 +162,8 @@ def test_an_expired_certificate_is_refused_by_both_sides(site):
     details = hang_up(site.scheduler, "config_not_reloaded", 1)
     assert " expired at " in details["why"] and str(site.certificate) in details["why"]
     assert site.world.cli("list", expected=0)
+    told = doctor(site)["certificate"]
+    assert told["verdict"] == "fail" and " expired at " in told["detail"]
     site.scheduler.stop()
     ended = subprocess.run(site.scheduler.command(), capture_output=True, text=True, timeout=PATIENCE_S, check=False,
                            env=site.world.environment(site.scheduler.environment))
@@ -302,15 +311,11 @@ def test_a_context_keeps_its_authority_and_gives_it_to_no_other_scheduler(site):
 
 
 def test_the_schedulers_own_commands_speak_tls(site):
-    told = subprocess.run([program("gpu-scheduler"), "doctor", "--json", "--data-dir", site.scheduler.data_dir],
-                          capture_output=True, text=True, check=False, timeout=PATIENCE_S,
-                          env=site.world.environment(site.scheduler.environment))
-    found = {check["check"]: check for check in json.loads(told.stdout)["checks"]}
+    found = doctor(site)
     assert found["health"]["verdict"] == "ok" and f"https://127.0.0.1:{site.port()}" in found["health"]["detail"]
+    assert found["certificate"]["verdict"] == "warn" and "CN=scheduler is valid for 6 more days" in found["certificate"]["detail"]
     # Without the scheduler's configuration it knows no certificate.
-    told = subprocess.run([program("gpu-scheduler"), "doctor", "--json", "--data-dir", site.scheduler.data_dir],
-                          capture_output=True, text=True, check=False, timeout=PATIENCE_S, env=site.world.environment())
-    found = {check["check"]: check for check in json.loads(told.stdout)["checks"]}
+    found = doctor(site, {})
     assert found["health"]["verdict"] == "warn" and "--config" in found["health"]["mend"]
     listed = subprocess.run([program("gpu-scheduler"), "admin", "get"], capture_output=True, text=True, check=False,
                             timeout=PATIENCE_S, env=site.world.cli_environment())

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <optional>
 #include <sstream>
 
@@ -19,6 +20,7 @@
 #include "client/http_client.h"
 #include "client/json.h"
 #include "client/local_token.h"
+#include "main/serve.h"
 #include "ops/checks.h"
 #include "ops/machine.h"
 
@@ -162,6 +164,22 @@ Finding check_address(const Config& config) {
           .mend = "wg-quick up wg0    # a tunnel, or api.enable_tls, see docs/operate/tls.md"};
 }
 
+Finding check_certificate(const Config& config) {
+  constexpr int64_t kSoon = int64_t{14} * 24 * 3'600;
+  const std::string renew = "openssl x509 -in " + ops::shell_quoted(config.api.tls_cert_path) +
+                            " -noout -subject -enddate    # to renew it: docs/operate/tls.md";
+  const Result<std::shared_ptr<const sign::TlsIdentity>> identity = load_identity(config);
+  if (!identity.ok()) {
+    return {
+        .check = "certificate", .verdict = Verdict::kFail, .detail = identity.error().message, .mend = renew};
+  }
+  const int64_t left = (*identity)->expires_at() - std::time(nullptr);
+  const std::string detail = (*identity)->subject() + " is valid for " + std::to_string(left / 3'600 / 24) +
+                             " more days, and the key in " + config.api.tls_key_path + " is its key";
+  if (left > kSoon) return {.check = "certificate", .detail = detail};
+  return {.check = "certificate", .verdict = Verdict::kWarn, .detail = detail, .mend = renew};
+}
+
 }  // namespace
 
 Diagnosis examine_scheduler(const Config& config, const std::string& data_dir) {
@@ -182,6 +200,7 @@ Diagnosis examine_scheduler(const Config& config, const std::string& data_dir) {
   }
   diagnosis.add(check_owner(data_dir, running));
   diagnosis.add(check_address(config));
+  if (config.api.enable_tls) diagnosis.add(check_certificate(config));
   const auto port = [&](const char* key, int64_t number) {
     diagnosis.add(ops::check_port(patient, key, static_cast<uint16_t>(number), running.pid));
   };
