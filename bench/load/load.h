@@ -28,6 +28,7 @@ struct RestLoad {
   uint16_t port = 0;
   int connections = 64;
   int64_t requests = 0;
+  std::string certificate = {};  ///< The server's own; empty: without TLS.
 };
 LoadResult run_rest_load(const RestLoad& load);
 

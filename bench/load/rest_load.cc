@@ -1,4 +1,5 @@
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
@@ -12,6 +13,7 @@
 #include <string_view>
 
 #include "load/load.h"
+#include "sign/tls_trust.h"
 
 namespace gpusched::bench {
 namespace {
@@ -20,6 +22,7 @@ constexpr std::size_t kAnswerBytesMax = 4096;
 
 struct Connection {
   int socket = -1;
+  std::unique_ptr<sign::TlsChannel> tls = nullptr;  ///< None: plain.
   int64_t sent_at = 0;
   std::size_t used = 0;
   std::array<char, kAnswerBytesMax> buffer;
@@ -36,6 +39,41 @@ int connect_to(uint16_t port) {
   const int one = 1;
   ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   return socket;
+}
+
+/// On a socket that waits: one step is the whole handshake.
+std::unique_ptr<sign::TlsChannel> shake_hands(int socket, const sign::TlsTrust& trust) {
+  auto tls = trust.connect(socket, "127.0.0.1");
+  expect(tls->handshake() == sign::TlsStep::kDone, "no handshake: " + tls->error());
+  return tls;
+}
+
+void send_whole(Connection& connection, std::string_view bytes) {
+  std::size_t taken = 0;
+  if (connection.tls == nullptr) {
+    const ssize_t size = ::send(connection.socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    taken = size > 0 ? static_cast<std::size_t>(size) : 0;
+  } else {
+    connection.tls->write(bytes.data(), bytes.size(), taken);
+  }
+  expect(taken == bytes.size(), "a request was not taken whole");
+}
+
+/// Reads once into the connection's buffer; false when nothing came, which TLS alone knows.
+bool receive(Connection& connection) {
+  char* const to = connection.buffer.data() + connection.used;
+  const std::size_t room = connection.buffer.size() - connection.used;
+  if (connection.tls == nullptr) {
+    const ssize_t size = ::recv(connection.socket, to, room, 0);
+    expect(size > 0, "the server closed a connection");
+    connection.used += static_cast<std::size_t>(size);
+    return true;
+  }
+  std::size_t size = 0;
+  const sign::TlsStep step = connection.tls->read(to, room, size);
+  expect(step == sign::TlsStep::kDone || step == sign::TlsStep::kWantRead, "the server closed a connection");
+  if (step == sign::TlsStep::kDone) connection.used += size;
+  return step == sign::TlsStep::kDone;
 }
 
 /// The number behind `key` in `text`; fails without one.
@@ -73,8 +111,19 @@ LoadResult run_rest_load(const RestLoad& load) {
       std::to_string(body.size()) + "\r\n\r\n" + body;
   const int epoll = ::epoll_create1(EPOLL_CLOEXEC);
   std::vector<Connection> connections(static_cast<std::size_t>(load.connections));
+  std::shared_ptr<const sign::TlsTrust> trust;
+  if (!load.certificate.empty()) {
+    const auto made = sign::TlsTrust::of_server(load.certificate);
+    expect(made.ok(), "no certificate");
+    trust = *made;
+  }
   for (Connection& connection : connections) {
     connection.socket = connect_to(load.port);
+    if (trust != nullptr) {
+      connection.tls = shake_hands(connection.socket, *trust);
+      // What comes behind a handshake is not an answer: a read must not wait for one.
+      ::fcntl(connection.socket, F_SETFL, O_NONBLOCK);
+    }
     epoll_event interest{.events = EPOLLIN, .data = {.ptr = &connection}};
     expect(::epoll_ctl(epoll, EPOLL_CTL_ADD, connection.socket, &interest) == 0, "epoll_ctl");
   }
@@ -85,8 +134,7 @@ LoadResult run_rest_load(const RestLoad& load) {
     if (sent == load.requests) return;
     ++sent;
     connection.sent_at = now_ns();
-    const ssize_t size = ::send(connection.socket, request.data(), request.size(), MSG_NOSIGNAL);
-    expect(size == static_cast<ssize_t>(request.size()), "a request was not taken whole");
+    send_whole(connection, request);
   };
   const int64_t begin = now_ns();
   for (Connection& connection : connections) send_next(connection);
@@ -96,10 +144,7 @@ LoadResult run_rest_load(const RestLoad& load) {
     expect(count > 0, "no answer for 30 s");
     for (int i = 0; i < count; ++i) {
       Connection& connection = *static_cast<Connection*>(ready[static_cast<std::size_t>(i)].data.ptr);
-      const ssize_t size = ::recv(connection.socket, connection.buffer.data() + connection.used,
-                                  connection.buffer.size() - connection.used, 0);
-      expect(size > 0, "the server closed a connection");
-      connection.used += static_cast<std::size_t>(size);
+      if (!receive(connection)) continue;
       uint64_t job = 0;
       if (take_answer({connection.buffer.data(), connection.used}, job) != connection.used) continue;
       connection.used = 0;

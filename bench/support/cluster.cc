@@ -174,8 +174,8 @@ std::string CpuMeter::text(const std::vector<std::string>& names) const {
   return text + text_of(" %.2f others", std::max(others, 0.0));
 }
 
-Scheduler::Scheduler(const std::string& folder, Environment environment)
-    : folder_(folder), environment_(std::move(environment)) {
+Scheduler::Scheduler(const std::string& folder, Environment environment, std::string certificate)
+    : folder_(folder), environment_(std::move(environment)), certificate_(std::move(certificate)) {
   for (const char* key : {"API_HTTP_PORT", "API_GRPC_PORT", "METRICS_PORT"}) {
     environment_.emplace_back(std::string("GPU_SCHEDULER_") + key, "0");
   }
@@ -200,7 +200,8 @@ double Scheduler::start() {
     return read_ports();
   });
   client_.clear();
-  Result<HttpClient> client = HttpClient::create({.url = url(), .token = token()});
+  Result<HttpClient> client =
+      HttpClient::create({.url = url(), .token = token(), .server_certificate = certificate_});
   expect(client.ok(), "no HTTP client");
   client_.push_back(std::move(*client));
   wait_until("a healthy scheduler", kStartPatience, [this] {

@@ -79,8 +79,8 @@ using Environment = std::vector<std::pair<std::string, std::string>>;
 /// gpu-scheduler on FOLDER/scheduler.
 class Scheduler {
  public:
-  /// Returns once /health says 200. `environment` overrides settings.
-  explicit Scheduler(const std::string& folder, Environment environment = {});
+  /// Returns once /health says 200. `environment` overrides settings; `certificate` is the one that it names.
+  explicit Scheduler(const std::string& folder, Environment environment = {}, std::string certificate = {});
 
   /// Starts it (again) on the same folder; the time from exec to a healthy answer, in seconds.
   double start();
@@ -92,7 +92,9 @@ class Scheduler {
   uint16_t http_port() const { return http_port_; }
   uint16_t grpc_port() const { return grpc_port_; }
   std::string grpc_address() const { return "127.0.0.1:" + std::to_string(grpc_port_); }
-  std::string url() const { return "http://127.0.0.1:" + std::to_string(http_port_); }
+  std::string url() const {
+    return (certificate_.empty() ? "http" : "https") + ("://127.0.0.1:" + std::to_string(http_port_));
+  }
   std::string data_dir() const { return folder_ + "/scheduler"; }
   /// The shared token.
   std::string token() const;
@@ -110,6 +112,7 @@ class Scheduler {
 
   std::string folder_;
   Environment environment_;
+  std::string certificate_;
   Process process_;
   uint16_t http_port_ = 0;
   uint16_t grpc_port_ = 0;
