@@ -6,7 +6,7 @@ Caller anonymous_caller() { return {}; }
 
 Caller shared_token_caller() {
   return {.kind = CallerKind::kOperator,
-          .name = "admin",
+          .name = "admin by shared token",
           .bindings = {{.tenant = {}, .role = Role::kAdmin},
                        {.tenant = {}, .role = Role::kOperator},
                        {.tenant = {}, .role = Role::kTenantAdmin}},

@@ -140,7 +140,7 @@ TEST_F(Owners, AreToldToThoseWhoMayKnowOfTheJob) {
   EXPECT_EQ(field(http("GET", "/v1/jobs/" + own).body, "owner"), "person ana");
   const JobId admins = submit_as(shared_token_caller(), "");
   const JobId anonymous = submit_as(anonymous_caller(), "");
-  EXPECT_EQ(job_as(shared_token_caller(), admins).owner, "operator admin");
+  EXPECT_EQ(job_as(shared_token_caller(), admins).owner, "operator admin by shared token");
   EXPECT_EQ(job_as(anonymous_caller(), admins).owner, "");
   EXPECT_EQ(job_as(anonymous_caller(), anonymous).owner, "anonymous");
   EXPECT_EQ(job_as(shared_token_caller(), anonymous).owner, "anonymous");
