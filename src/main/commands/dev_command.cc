@@ -116,8 +116,9 @@ void end_agent(pid_t agent) {
 }
 
 void print_banner(const DevOptions& options, const BoundPorts& ports) {
-  const std::string url = "http://127.0.0.1:" + std::to_string(ports.http);
-  const std::string prefix = ports.http == 8080 ? "" : "export GPU_SCHEDULER_URL=" + url + "\n    ";
+  const std::string url = (ports.https ? "https" : "http") + ("://127.0.0.1:" + std::to_string(ports.http));
+  const std::string prefix =
+      ports.http == 8080 && !ports.https ? "" : "export GPU_SCHEDULER_URL=" + url + "\n    ";
   std::printf(
       "gpu-scheduler %s is up: REST %s, gRPC 127.0.0.1:%u%s\n"
       "  node %s with %s; data and logs in %s\n"
