@@ -7,12 +7,17 @@ namespace {
 
 using enum Action;
 using enum Subject;
+using enum Audit;
 
 /// Makes a row. `reach` has a mark for each role, in their order: `-` none, `o` own, `x` all.
 consteval ActionRow row(Action action, std::string_view name, Subject subject, Action seen_by,
-                        std::string_view reach, bool as_unix_user = false) {
-  ActionRow made{
-      .action = action, .name = name, .subject = subject, .seen_by = seen_by, .as_unix_user = as_unix_user};
+                        std::string_view reach, Audit audit, bool as_unix_user = false) {
+  ActionRow made{.action = action,
+                 .name = name,
+                 .subject = subject,
+                 .seen_by = seen_by,
+                 .as_unix_user = as_unix_user,
+                 .audit = audit};
   std::size_t role = 0;
   for (const char mark : reach) {
     if (mark == ' ') continue;
@@ -27,49 +32,49 @@ constexpr bool kAsUnixUser = true;
 
 // The marks stand for viewer, user, tenant_admin; operator, admin, metrics; node, anonymous.
 constexpr ActionRow kRows[] = {
-    row(kSubmitJob, "submit_job", kJob, kSeeTenant, "-xx --- -x", kAsUnixUser),
-    row(kPlanJob, "plan_job", kJob, kSeeTenant, "-xx x-- -x"),
-    row(kSeeJob, "see_job", kJob, kSeeJob, "xxx xx- -x"),
-    row(kDescribeJob, "describe_job", kJob, kSeeJob, "xxx xx- -o"),
-    row(kReadJobScript, "read_job_script", kJob, kSeeJob, "-ox --- -o"),
-    row(kReadJobOutput, "read_job_output", kJob, kSeeJob, "-ox --- -o"),
-    row(kUpdateJob, "update_job", kJob, kSeeJob, "-ox --- -o"),
-    row(kHoldJob, "hold_job", kJob, kSeeJob, "-ox x-- -o"),
-    row(kRequeueJob, "requeue_job", kJob, kSeeJob, "-ox x-- -o"),
-    row(kCancelJob, "cancel_job", kJob, kSeeJob, "-ox x-- -o"),
-    row(kEnterJob, "enter_job", kJob, kSeeJob, "-ox --- -o", kAsUnixUser),
-    row(kReadJobFile, "read_job_file", kJob, kSeeJob, "-ox --- -o", kAsUnixUser),
-    row(kSeeTenant, "see_tenant", kTenant, kSeeTenant, "xxx xx- -x"),
-    row(kCreateTenant, "create_tenant", kTenant, kSeeTenant, "--- -x- -x"),
-    row(kUpdateTenant, "update_tenant", kTenant, kSeeTenant, "--- -x- -x"),
-    row(kDeleteTenant, "delete_tenant", kTenant, kSeeTenant, "--- -x- -x"),
-    row(kSeeQuality, "see_quality", kTenant, kSeeTenant, "xxx xx- -x"),
-    row(kSeeKey, "see_key", kKey, kSeeKey, "--x -x- --"),
-    row(kCreateKey, "create_key", kKey, kSeeTenant, "--x -x- --"),
-    row(kRevokeKey, "revoke_key", kKey, kSeeKey, "--x -x- --"),
-    row(kBindRole, "bind_role", kKey, kSeeKey, "--x -x- --"),
-    row(kSeeNode, "see_node", kNode, kSeeNode, "xxx xx- -x"),
-    row(kDrainNode, "drain_node", kNode, kSeeNode, "--- x-- --"),
-    row(kResumeNode, "resume_node", kNode, kSeeNode, "--- x-- --"),
-    row(kRebootNode, "reboot_node", kNode, kSeeNode, "--- x-- --"),
-    row(kLabelNode, "label_node", kNode, kSeeNode, "--- x-- --"),
-    row(kSetDevice, "set_device", kNode, kSeeNode, "--- x-- --"),
-    row(kConfirmNodeDead, "confirm_node_dead", kNode, kSeeNode, "--- x-- --"),
-    row(kRemoveNode, "remove_node", kNode, kSeeNode, "--- x-- --"),
-    row(kAdmitNode, "admit_node", kNode, kSeeNode, "--- xx- --"),
-    row(kRevokeNode, "revoke_node", kNode, kSeeNode, "--- xx- --"),
-    row(kSpeakForNode, "speak_for_node", kNode, kSeeNode, "--- --- o-"),
-    row(kSeeCluster, "see_cluster", kCluster, kSeeCluster, "xxx xx- -x"),
-    row(kSeeMetrics, "see_metrics", kCluster, kSeeMetrics, "--- xxx -x"),
-    row(kSeeReservation, "see_reservation", kCluster, kSeeReservation, "xxx xx- -x"),
-    row(kMakeReservation, "make_reservation", kCluster, kSeeReservation, "--- x-- --"),
-    row(kCancelReservation, "cancel_reservation", kCluster, kSeeReservation, "--- x-- --"),
-    row(kSeeMoves, "see_moves", kCluster, kSeeMoves, "--- x-- --"),
-    row(kMoveJobs, "move_jobs", kCluster, kSeeMoves, "--- x-- --"),
-    row(kPauseStarts, "pause_starts", kCluster, kSeeCluster, "--- x-- --"),
-    row(kEditCluster, "edit_cluster", kCluster, kSeeCluster, "--- -x- --"),
-    row(kReadAudit, "read_audit", kCluster, kReadAudit, "--- -x- --"),
-    row(kSeeHealth, "see_health", kCluster, kSeeHealth, "xxx xxx xx"),
+    row(kSubmitJob, "submit_job", kJob, kSeeTenant, "-xx --- -x", kWrites, kAsUnixUser),
+    row(kPlanJob, "plan_job", kJob, kSeeTenant, "-xx x-- -x", kRefusals),
+    row(kSeeJob, "see_job", kJob, kSeeJob, "xxx xx- -x", kRefusals),
+    row(kDescribeJob, "describe_job", kJob, kSeeJob, "xxx xx- -o", kRefusals),
+    row(kReadJobScript, "read_job_script", kJob, kSeeJob, "-ox --- -o", kRefusals),
+    row(kReadJobOutput, "read_job_output", kJob, kSeeJob, "-ox --- -o", kReads),
+    row(kUpdateJob, "update_job", kJob, kSeeJob, "-ox --- -o", kWrites),
+    row(kHoldJob, "hold_job", kJob, kSeeJob, "-ox x-- -o", kWrites),
+    row(kRequeueJob, "requeue_job", kJob, kSeeJob, "-ox x-- -o", kWrites),
+    row(kCancelJob, "cancel_job", kJob, kSeeJob, "-ox x-- -o", kWrites),
+    row(kEnterJob, "enter_job", kJob, kSeeJob, "-ox --- -o", kReads, kAsUnixUser),
+    row(kReadJobFile, "read_job_file", kJob, kSeeJob, "-ox --- -o", kReads, kAsUnixUser),
+    row(kSeeTenant, "see_tenant", kTenant, kSeeTenant, "xxx xx- -x", kRefusals),
+    row(kCreateTenant, "create_tenant", kTenant, kSeeTenant, "--- -x- -x", kWrites),
+    row(kUpdateTenant, "update_tenant", kTenant, kSeeTenant, "--- -x- -x", kWrites),
+    row(kDeleteTenant, "delete_tenant", kTenant, kSeeTenant, "--- -x- -x", kWrites),
+    row(kSeeQuality, "see_quality", kTenant, kSeeTenant, "xxx xx- -x", kRefusals),
+    row(kSeeKey, "see_key", kKey, kSeeKey, "--x -x- --", kRefusals),
+    row(kCreateKey, "create_key", kKey, kSeeTenant, "--x -x- --", kWrites),
+    row(kRevokeKey, "revoke_key", kKey, kSeeKey, "--x -x- --", kWrites),
+    row(kBindRole, "bind_role", kKey, kSeeKey, "--x -x- --", kWrites),
+    row(kSeeNode, "see_node", kNode, kSeeNode, "xxx xx- -x", kRefusals),
+    row(kDrainNode, "drain_node", kNode, kSeeNode, "--- x-- --", kWrites),
+    row(kResumeNode, "resume_node", kNode, kSeeNode, "--- x-- --", kWrites),
+    row(kRebootNode, "reboot_node", kNode, kSeeNode, "--- x-- --", kWrites),
+    row(kLabelNode, "label_node", kNode, kSeeNode, "--- x-- --", kWrites),
+    row(kSetDevice, "set_device", kNode, kSeeNode, "--- x-- --", kWrites),
+    row(kConfirmNodeDead, "confirm_node_dead", kNode, kSeeNode, "--- x-- --", kWrites),
+    row(kRemoveNode, "remove_node", kNode, kSeeNode, "--- x-- --", kWrites),
+    row(kAdmitNode, "admit_node", kNode, kSeeNode, "--- xx- --", kWrites),
+    row(kRevokeNode, "revoke_node", kNode, kSeeNode, "--- xx- --", kWrites),
+    row(kSpeakForNode, "speak_for_node", kNode, kSeeNode, "--- --- o-", kReads),
+    row(kSeeCluster, "see_cluster", kCluster, kSeeCluster, "xxx xx- -x", kRefusals),
+    row(kSeeMetrics, "see_metrics", kCluster, kSeeMetrics, "--- xxx -x", kRefusals),
+    row(kSeeReservation, "see_reservation", kCluster, kSeeReservation, "xxx xx- -x", kRefusals),
+    row(kMakeReservation, "make_reservation", kCluster, kSeeReservation, "--- x-- --", kWrites),
+    row(kCancelReservation, "cancel_reservation", kCluster, kSeeReservation, "--- x-- --", kWrites),
+    row(kSeeMoves, "see_moves", kCluster, kSeeMoves, "--- x-- --", kRefusals),
+    row(kMoveJobs, "move_jobs", kCluster, kSeeMoves, "--- x-- --", kWrites),
+    row(kPauseStarts, "pause_starts", kCluster, kSeeCluster, "--- x-- --", kWrites),
+    row(kEditCluster, "edit_cluster", kCluster, kSeeCluster, "--- -x- --", kWrites),
+    row(kReadAudit, "read_audit", kCluster, kReadAudit, "--- -x- --", kReads),
+    row(kSeeHealth, "see_health", kCluster, kSeeHealth, "xxx xxx xx", kRefusals),
 };
 static_assert(std::size(kRows) == kActionCount);
 

@@ -69,13 +69,21 @@ enum class Reach : uint8_t {
   kAll,
 };
 
+/// When a call of the action leaves a line in the audit. One that is refused for its caller always does.
+enum class Audit : uint8_t {
+  kRefusals,  ///< Only then.
+  kReads,     ///< Also when it read what belongs to a job's owner, or entered a job.
+  kWrites,    ///< Also when it changed something, or would have.
+};
+
 /// All that is told about one action.
 struct ActionRow {
   Action action = Action::kSubmitJob;
   std::string_view name;  ///< As audits and messages have it.
   Subject subject = Subject::kJob;
-  Action seen_by = Action::kSubmitJob;    ///< Whoever may do that knows that the subject exists.
-  bool as_unix_user = false;              ///< Done as a Unix user: `may_run_as` is asked as well.
+  Action seen_by = Action::kSubmitJob;  ///< Whoever may do that knows that the subject exists.
+  bool as_unix_user = false;            ///< Done as a Unix user: `may_run_as` is asked as well.
+  Audit audit = Audit::kRefusals;
   std::array<Reach, kRoleCount> reach{};  ///< By index_of(Role).
 };
 
