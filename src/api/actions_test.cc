@@ -1,8 +1,11 @@
-// Every call of every door says what the caller does by it, and the backend asks for just that.
+// Every call of every door says what the caller does by it, the backend asks for just that, and the audit is
+// told of it.
 #include <google/protobuf/descriptor.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <future>
 #include <map>
 #include <set>
@@ -79,13 +82,43 @@ TEST(Actions, EachIsDoneBySomeCallOrHasNoneYet) {
     EXPECT_NE(done.contains(row.action), without_a_call.contains(row.action)) << row.name;
 }
 
-/// A door whose callers have a name and no rights at all, over a cluster with a job, a tenant and a key word
-/// in their names.
-class Strangers : public DoorsTest {
+/// An audit that outlives the doors.
+class AuditFile {
  protected:
-  Strangers()
-      : DoorsTest({.everybody = std::make_shared<access::Caller>(
-                       access::Caller{.kind = access::CallerKind::kPerson, .name = "nobody"})}) {
+  AuditFile() {
+    char pattern[] = "/tmp/gpusched-actions-XXXXXX";
+    audit_folder_ = mkdtemp(pattern);
+    auto log = audit::AuditLog::open({.path = audit_folder_ + "/audit.log"});
+    EXPECT_TRUE(log.ok());
+    audit_ = std::move(*log);
+  }
+  ~AuditFile() { std::filesystem::remove_all(audit_folder_); }
+
+  /// The lines that came since the call before.
+  std::vector<std::string> new_lines() {
+    audit_->flush();
+    std::vector<std::string> lines;
+    std::ifstream in(audit_folder_ + "/audit.log");
+    for (std::string line; std::getline(in, line);) lines.push_back(line);
+    EXPECT_GE(lines.size(), seen_);
+    lines.erase(lines.begin(), lines.begin() + static_cast<std::ptrdiff_t>(seen_));
+    seen_ += lines.size();
+    return lines;
+  }
+
+  std::string audit_folder_;
+  std::unique_ptr<audit::AuditLog> audit_;
+  std::size_t seen_ = 0;
+};
+
+/// Doors that are walked through, over a cluster with a job, a tenant and a key word in their names.
+class Walk : protected AuditFile, public DoorsTest {
+ protected:
+  static ServerOptions with_audit(ServerOptions options, audit::AuditLog& log) {
+    options.audit = &log;
+    return options;
+  }
+  explicit Walk(ServerOptions options) : DoorsTest(with_audit(std::move(options), *audit_)) {
     TenantRequest tenant;
     tenant.name = std::string(kSecret);
     tenant_ = answer<TenantView>(
@@ -154,6 +187,30 @@ class Strangers : public DoorsTest {
     }
   }
 
+  /// What the audit has of the call: one line of the action, by that caller, with one of the outcomes.
+  void expect_told(Action action, const std::string& caller, const std::set<std::string>& outcomes,
+                   const std::string& what) {
+    const std::vector<std::string> lines = new_lines();
+    ASSERT_EQ(lines.size(), 1U) << what;
+    EXPECT_EQ(field(lines[0], "action"), to_string(action)) << what;
+    EXPECT_EQ(field(lines[0], "caller"), caller) << what;
+    EXPECT_EQ(field(lines[0], "peer"), "127.0.0.1") << what;
+    EXPECT_TRUE(outcomes.contains(field(lines[0], "outcome"))) << what << ": " << lines[0];
+  }
+
+  HostBackend owner_{*host_, {}};
+  TenantView tenant_;
+  Submitted submitted_;
+  std::string job_;
+};
+
+/// Callers that have a name and no rights at all.
+class Strangers : public Walk {
+ protected:
+  Strangers()
+      : Walk({.everybody = std::make_shared<access::Caller>(
+                  access::Caller{.kind = access::CallerKind::kPerson, .name = "nobody"})}) {}
+
   void expect_refused(HttpMethod method, Action action, std::string_view path, bool is_native) {
     const std::string target = target_of(path);
     const bool watches = path == "v1/watch";  // Its answer has no end, but a head.
@@ -179,12 +236,13 @@ class Strangers : public DoorsTest {
       EXPECT_EQ(reply.body.find(job_), std::string::npos) << what;
       EXPECT_EQ(reply.body.find(kSecret), std::string::npos) << what;
     }
+    const bool hidden = action != Action::kSeeHealth && reply.body.find("_not_found") != std::string::npos;
+    if (reply.status == 403 || hidden) {
+      expect_told(action, "nobody", {reply.status == 403 ? "forbidden" : "hidden"}, what);
+    } else {
+      EXPECT_TRUE(new_lines().empty()) << what;
+    }
   }
-
-  HostBackend owner_{*host_, {}};
-  TenantView tenant_;
-  Submitted submitted_;
-  std::string job_;
 };
 
 TEST_F(Strangers, AreRefusedWhatEachRouteSays) {
@@ -195,6 +253,7 @@ TEST_F(Strangers, AreRefusedWhatEachRouteSays) {
   const Reply file = http("GET", "/v1/jobs/" + job_ + "/files?path=x");
   EXPECT_EQ(file.status, 404) << file.body;
   EXPECT_EQ(field(file.body, "code"), "job_not_found");
+  expect_told(Action::kReadJobFile, "nobody", {"hidden"}, "a file");
 }
 
 TEST_F(Strangers, OpenNoSession) {
@@ -215,6 +274,116 @@ TEST_F(Strangers, OpenNoSession) {
     const auto session = owner_.open_session(caller, {.job = submitted_.first_job}, peer);
     EXPECT_EQ(peer->ended.get_future().get(), kind);
   }
+}
+
+/// Callers with the shared token, and others who think so.
+class Admins : public Walk {
+ protected:
+  static constexpr const char* kRight = "Authorization: Bearer the-right-token\r\n";
+  static constexpr const char* kWrong = "Authorization: Bearer zxqv-guessed\r\n";
+  static constexpr const char* kName = "admin by shared token";
+
+  Admins() : Walk({.token = "the-right-token"}) {}
+
+  struct Call {
+    HttpMethod method;
+    Action action;
+    std::string path;
+    bool is_native;
+  };
+  /// Of all REST doors. Streams without an end are left out: the body of their answer is never there.
+  static std::vector<Call> all_calls() {
+    std::vector<Call> calls;
+    for (const JobsRest::RouteRow& row : JobsRest::routes())
+      calls.push_back({row.method, row.action, std::string(row.pattern), false});
+    for (const NativeRoute& route : NativeRest::routes())
+      calls.push_back({route.method, route.action, std::string(route.path), true});
+    for (const SessionRest::Path& path : SessionRest::paths())
+      calls.push_back({HttpMethod::kGet, path.action, "v1/jobs/{job_id}/" + std::string(path.last), true});
+    std::erase_if(calls, [](const Call& call) { return call.path.ends_with("watch"); });
+    return calls;
+  }
+  Reply answer_to(const Call& call, const char* credential) {
+    return http(std::string(to_string(call.method)), target_of(call.path),
+                body_of(call.action, call.is_native, call.path),
+                std::string("Content-Type: application/json\r\n") + credential);
+  }
+  /// An empty message to the method.
+  void call(const GrpcMethodRow& method, const std::string& credential) {
+    grpc::GenericStub stub(channel_);
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", credential);
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    grpc::CompletionQueue queue;
+    const grpc::Slice no_bytes;
+    const grpc::ByteBuffer nothing(&no_bytes, 1);
+    grpc::ByteBuffer answer;
+    grpc::Status status;
+    const auto rpc = stub.PrepareUnaryCall(
+        &context, "/" + std::string(method.service) + "/" + std::string(method.name), nothing, &queue);
+    rpc->StartCall();
+    rpc->Finish(&answer, &status, nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+  }
+};
+
+TEST_F(Admins, LeaveALineForEachWriteAndEachReadThatCounts) {
+  for (const Call& one : all_calls()) {
+    const Reply reply = answer_to(one, kRight);
+    const std::string what = target_of(one.path) + ": " + std::to_string(reply.status) + reply.body;
+    EXPECT_NE(reply.head.find("X-Request-Id: "), std::string::npos) << what;
+    if (row_of(one.action).audit == access::Audit::kRefusals) {
+      EXPECT_TRUE(new_lines().empty()) << what;
+    } else {
+      const bool refused = reply.body.find("\"code\":") != std::string::npos;
+      const bool read = row_of(one.action).audit == access::Audit::kReads;
+      expect_told(one.action, kName, {refused ? "refused" : read ? "allowed" : "applied"}, what);
+    }
+  }
+}
+
+TEST_F(Admins, LeaveALineForEachWriteOverGrpc) {
+  std::size_t told = 0;
+  for (const GrpcMethodRow& method : grpc_methods()) {
+    if (row_of(method.action).audit == access::Audit::kRefusals || method.name == "CancelJobs" ||
+        method.name == "SubmitJobStream") {
+      continue;  // An empty batch does nothing.
+    }
+    call(method, "Bearer the-right-token");
+    expect_told(method.action, method.action == Action::kSpeakForNode ? "" : kName,
+                {"applied", "allowed", "refused"}, std::string(method.name));
+    told += 1;
+  }
+  EXPECT_GE(told, 20U);
+}
+
+TEST_F(Admins, WithAWrongTokenLeaveALineWithoutIt) {
+  const auto expect_line = [&](Action action, const std::string& what) {
+    const std::vector<std::string> lines = new_lines();
+    ASSERT_EQ(lines.size(), 1U) << what;
+    EXPECT_EQ(field(lines[0], "action"), to_string(action)) << what;
+    EXPECT_EQ(field(lines[0], "caller_kind"), "unknown") << what;
+    EXPECT_EQ(field(lines[0], "outcome"), "unauthenticated") << what;
+    EXPECT_EQ(lines[0].find("guessed"), std::string::npos) << what;
+  };
+  for (const Call& one : all_calls()) {
+    EXPECT_EQ(answer_to(one, kWrong).status, 401) << one.path;
+    expect_line(one.action, one.path);
+  }
+  for (const GrpcMethodRow& method : grpc_methods()) {
+    if (method.action == Action::kSpeakForNode) continue;  // Agents prove the token in messages.
+    call(method, "Bearer zxqv-guessed");
+    expect_line(method.action, std::string(method.name));
+  }
+  EXPECT_EQ(http("GET", "/metrics", "", kWrong, server_->metrics_port()).status, 401);
+  expect_line(Action::kSeeMetrics, "metrics");
+}
+
+TEST_F(Admins, ARefusedPageLeavesALine) {
+  EXPECT_EQ(http("POST", "/api/v1/jobs", "{}", "Origin: http://evil.example\r\n").status, 403);
+  expect_told(Action::kSubmitJob, "", {"forbidden"}, "a page");
 }
 
 }  // namespace

@@ -63,8 +63,10 @@ bool is_taken(const std::string& address, uint16_t port) {
 struct GrpcServer::Impl {
   Impl(const GrpcServerOptions& server_options, Backend& backend, Host& host)
       : options(server_options),
-        thread(
-            {.message_wait = options.message_wait, .rate_limit = options.rate_limit, .meter = options.meter}),
+        thread({.message_wait = options.message_wait,
+                .rate_limit = options.rate_limit,
+                .meter = options.meter,
+                .audit = options.audit}),
         native(make_native_service(backend, thread, options.doorkeeper)),
         jobs(make_jobs_service(backend, thread, options.doorkeeper)),
         nodes(host, thread,

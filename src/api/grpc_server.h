@@ -5,6 +5,7 @@
 #include <string>
 
 #include "api/contract/backend.h"
+#include "api/contract/call_note.h"
 #include "api/contract/caller.h"
 #include "api/http/rate_limit.h"
 #include "api/http/request_meter.h"
@@ -23,8 +24,9 @@ struct GrpcServerOptions {
   RateLimit* rate_limit = nullptr;      ///< Of calls, before their tokens are looked at; null: none.
   Duration message_wait = seconds(30);  ///< A call whose message is not there by then is ended.
   RequestMeter* meter =
-      nullptr;               ///< Counts calls of one answer; null: nothing does. It must outlive the server.
-  std::string version = {};  ///< Told to agents.
+      nullptr;  ///< Counts calls of one answer; null: nothing does. It must outlive the server.
+  audit::AuditLog* audit = nullptr;  ///< Null: there is none. It must outlive the server.
+  std::string version = {};          ///< Told to agents.
   Duration shutdown_wait = seconds(5);
 };
 

@@ -92,17 +92,36 @@ struct Server::Impl {
               .cors_origins = options.cors_origins,
               .rate_limit = &rate_limit,
               .reads = &rest_reads,
-              .writes = &rest_writes},
+              .writes = &rest_writes,
+              .audit = options.audit,
+              .name_call = name_call},
              [this](HttpRequest&& request, const RestCallPtr& call) {
                const bool anonymous = call->caller()->kind == access::CallerKind::kAnonymous;
-               if (!anonymous && request.path == kMetricsOfApi) return answer_metrics(request, call);
+               if (!anonymous && request.path == kMetricsOfApi) {
+                 call->note().name(access::Action::kSeeMetrics, {});
+                 return answer_metrics(request, call);
+               }
                doors.handle(std::move(request), call);
              }),
         metrics_gate(
-            {.doorkeeper = doorkeeper, .host_names = options.host_names},
+            {.doorkeeper = doorkeeper,
+             .host_names = options.host_names,
+             .audit = options.audit,
+             .door = audit::Door::kMetrics,
+             .name_call = [](const HttpRequest&,
+                             CallNote& note) { note.name(access::Action::kSeeMetrics, {}); }},
             [this](HttpRequest&& request, const RestCallPtr& call) { serve_metrics(request, call); }) {}
 
+  static void name_call(const HttpRequest& request, CallNote& note) {
+    SessionRest::name_call(request, note);
+    if (note.line.action) return;
+    if (request.path == kMetricsOfApi) return note.name(access::Action::kSeeMetrics, {});
+    if (NativeRest::takes(request.path)) return NativeRest::name_call(request, note);
+    JobsRest::name_call(request, note);
+  }
+
   void serve_metrics(const HttpRequest& request, const RestCallPtr& call) {
+    call->note().name(access::Action::kSeeMetrics, {});
     if (request.path != options.metrics_path) {
       return call->fail({ErrorKind::kNotFound, "no such path; metrics are at " + options.metrics_path});
     }
@@ -121,6 +140,7 @@ struct Server::Impl {
                                   .value = 1,
                                   .labels = {{"version", options.version}}});
       add_reload(*answer);
+      add_audit(*answer);
       add_process(*answer);
       for (const RequestMeter* meter : {&rest_reads, &rest_writes, &grpc_calls})
         add_requests(*meter, *answer);
@@ -129,6 +149,17 @@ struct Server::Impl {
     });
   }
 
+  void add_audit(MetricsView& metrics) const {
+    if (options.audit == nullptr) return;
+    metrics.counters.push_back({.name = "audit_lines_total",
+                                .type = "counter",
+                                .help = "Lines written to the audit's file.",
+                                .value = static_cast<int64_t>(options.audit->lines_written())});
+    metrics.counters.push_back({.name = "audit_lines_lost_total",
+                                .type = "counter",
+                                .help = "Lines that neither the audit's queue nor its disk took.",
+                                .value = static_cast<int64_t>(options.audit->lines_lost())});
+  }
   /// How the last request to read the configuration again went, once there was one.
   void add_reload(MetricsView& metrics) const {
     const int64_t at = reloaded_at.load();
@@ -168,6 +199,7 @@ struct Server::Impl {
                                                           .rate_limit = &rate_limit,
                                                           .message_wait = options.grpc_message_wait,
                                                           .meter = &grpc_calls,
+                                                          .audit = options.audit,
                                                           .version = options.version},
                                         backend, host);
     // Weak: the host calls it for as long as the host lives.

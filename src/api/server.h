@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "api/contract/caller.h"
+#include "audit/audit_log.h"
 #include "base/result.h"
 #include "base/session_limits.h"
 #include "host/host.h"
@@ -40,6 +41,7 @@ struct ServerOptions {
   CallerPtr everybody = nullptr;        ///< For tests of doors: who all callers are.
   std::shared_ptr<const sign::TlsServer> tls = nullptr;  ///< Of HTTP and metrics; none: plain.
   std::string version;
+  audit::AuditLog* audit = nullptr;  ///< Null: none is kept. It must outlive the server.
 };
 
 /// All doors of a scheduler. The end goes in this order: `shutdown`, Host::stop, then the destructors.

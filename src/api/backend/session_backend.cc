@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "api/backend/host_backend.h"
+#include "api/contract/spec_peek.h"
 #include "api/views/state_views.h"
 
 namespace gpusched::api {
@@ -28,18 +29,21 @@ class HostSession final : public SessionHandle,
  public:
   HostSession(Host& host, std::shared_ptr<SessionPeer> peer) : host_(host), peer_(std::move(peer)) {}
 
-  void open(NodeId node, v1::OpenSession order) {
-    host_.with_nodes([self = shared_from_this(), node, order = std::move(order)](NodeHub* hub) mutable {
+  void open(NodeId node, v1::OpenSession order, std::string user) {
+    host_.with_nodes([self = shared_from_this(), node, order = std::move(order),
+                      user = std::move(user)](NodeHub* hub) mutable {
       if (hub == nullptr) return self->fail({ErrorKind::kShuttingDown, "the scheduler is shutting down"});
       if (self->over_) return;
+      self->tell_user(user);
       hub->sessions().open(node, std::move(order), self);
       self->send_early(*hub);
     });
   }
-  void attach(JobId job, uint64_t session) {
-    host_.with_nodes([self = shared_from_this(), job, session](NodeHub* hub) {
+  void attach(JobId job, uint64_t session, std::string user) {
+    host_.with_nodes([self = shared_from_this(), job, session, user = std::move(user)](NodeHub* hub) {
       if (hub == nullptr) return self->fail({ErrorKind::kShuttingDown, "the scheduler is shutting down"});
       if (self->over_) return;
+      self->tell_user(user);
       hub->sessions().attach(job, session, self);
       self->send_early(*hub);
     });
@@ -100,6 +104,9 @@ class HostSession final : public SessionHandle,
   }
 
  private:
+  void tell_user(const std::string& user) {
+    if (!gone_ && !user.empty()) peer_->on_unix_user(user);
+  }
   void send(v1::SessionInput words) {
     host_.with_nodes([self = shared_from_this(), words = std::move(words)](NodeHub* hub) mutable {
       if (hub == nullptr || self->over_) return;
@@ -160,7 +167,8 @@ std::shared_ptr<SessionHandle> HostBackend::open_session(const CallerPtr& caller
     const auto found = find_job(view.state, *caller, access::Action::kEnterJob, request.job, request.tenant);
     if (!found) return session->fail(found.error());
     request.job = (*found)->id;
-    if (request.session != 0) return session->attach(request.job, request.session);
+    std::string user(peek_spec((*found)->spec.view()).user);
+    if (request.session != 0) return session->attach(request.job, request.session, std::move(user));
     const auto place = place_of(view.state, **found, request.attempt, request.member);
     if (!place) return session->fail(place.error());
     if (!place->running) {
@@ -172,7 +180,7 @@ std::shared_ptr<SessionHandle> HostBackend::open_session(const CallerPtr& caller
       if (is_final(job.state)) sentence = "the job has ended; sessions need a running attempt";
       return session->fail({ErrorKind::kJobNotRunning, sentence});
     }
-    session->open(place->node, order_of(request, place->attempt));
+    session->open(place->node, order_of(request, place->attempt), std::move(user));
   });
   return session;
 }
@@ -193,22 +201,27 @@ void HostBackend::read_file(const CallerPtr& caller, FileRequest request, Done<F
     order.set_path(request.path);
     order.set_offset(request.offset);
     order.set_close(request.close);
-    if (request.transfer == 0) order.set_spec(std::string((*found)->spec.view()));
-    host_.with_nodes(
-        [node = place->node, attempt = place->attempt, order = std::move(order), done](NodeHub* hub) mutable {
-          if (hub == nullptr)
-            return done(ApiError{ErrorKind::kShuttingDown, "the scheduler is shutting down"});
-          hub->sessions().read_file(node, std::move(order), [attempt, done](Result<v1::FileChunk> chunk) {
-            if (!chunk) return done(to_api_error(chunk.error()));
-            if (!chunk->code().empty()) return done(ApiError{agent_kind(chunk->code()), chunk->error()});
-            done(FilePiece{.data = std::move(*chunk->mutable_data()),
-                           .transfer = chunk->request(),
-                           .size = chunk->size(),
-                           .mode = chunk->mode(),
-                           .at_end = chunk->at_end(),
-                           .attempt = attempt});
-          });
-        });
+    std::string user;
+    if (request.transfer == 0) {
+      order.set_spec(std::string((*found)->spec.view()));
+      user = peek_spec(order.spec()).user;
+    }
+    host_.with_nodes([node = place->node, attempt = place->attempt, user = std::move(user),
+                      order = std::move(order), done](NodeHub* hub) mutable {
+      if (hub == nullptr) return done(ApiError{ErrorKind::kShuttingDown, "the scheduler is shutting down"});
+      const auto answer = [attempt, user = std::move(user), done](Result<v1::FileChunk> chunk) {
+        if (!chunk) return done(to_api_error(chunk.error()));
+        if (!chunk->code().empty()) return done(ApiError{agent_kind(chunk->code()), chunk->error()});
+        done(FilePiece{.data = std::move(*chunk->mutable_data()),
+                       .transfer = chunk->request(),
+                       .size = chunk->size(),
+                       .mode = chunk->mode(),
+                       .at_end = chunk->at_end(),
+                       .attempt = attempt,
+                       .unix_user = user});
+      };
+      hub->sessions().read_file(node, std::move(order), answer);
+    });
   });
 }
 

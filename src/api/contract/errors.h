@@ -118,6 +118,7 @@ struct ApiError {
   std::string message;
   std::string field = {};     ///< Empty when no field is at fault.
   Duration retry_after = {};  ///< Sent as `Retry-After` with 429 and 503 when positive.
+  bool hidden = false;        ///< It is there, but the caller may not know of it. For the audit; never sent.
 };
 
 /// {"error":...,"code":...,"field":...}

@@ -80,6 +80,8 @@ class SessionPeer {
     std::string message;  ///< One sentence beside an exit code; usually none.
   };
   virtual ~SessionPeer() = default;
+  /// Whom the job names to run as; the first call, when it names one.
+  virtual void on_unix_user(const std::string& /*user*/) {}
   virtual void on_number(uint64_t session) = 0;
   virtual void on_opened() = 0;
   /// Not more than was granted: limits::kSessionCreditBytes at first, then what `SessionHandle::grant` adds.
@@ -122,6 +124,7 @@ struct FilePiece {
   uint32_t mode = 0;    ///< Permission bits.
   bool at_end = false;  ///< Nothing follows.
   uint32_t attempt = 0;
+  std::string unix_user = {};  ///< Whom the job names to run as; with the first piece.
 };
 
 /// Output, interactive sessions and files of attempts. Everything is thread-safe and returns at once; answers

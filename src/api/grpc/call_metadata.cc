@@ -22,13 +22,15 @@ std::string_view authorization_of(const grpc::ServerContext& context) {
                                  : std::string_view(found->second.data(), found->second.size());
 }
 
-std::string requester_of(const grpc::ServerContext& context) {
+std::string_view label_of(const grpc::ServerContext& context) {
   const auto& metadata = context.client_metadata();
   const auto found = metadata.find("x-requested-by");
-  const std::string_view told = found == metadata.end()
-                                    ? std::string_view()
-                                    : std::string_view(found->second.data(), found->second.size());
-  return shown_requester(told, address_of(context.peer()));
+  return found == metadata.end() ? std::string_view()
+                                 : std::string_view(found->second.data(), found->second.size());
+}
+
+std::string requester_of(const grpc::ServerContext& context) {
+  return shown_requester(label_of(context), address_of(context.peer()));
 }
 
 }  // namespace gpusched::api

@@ -13,6 +13,8 @@ std::string address_of(std::string_view peer);
 
 /// The call's metadata of that name; empty: there is none.
 std::string_view authorization_of(const grpc::ServerContext& context);
+/// Whom the client calls itself, unchecked: the metadata "x-requested-by".
+std::string_view label_of(const grpc::ServerContext& context);
 /// Who is shown to ask for a change: the metadata "x-requested-by", or the client's address.
 std::string requester_of(const grpc::ServerContext& context);
 

@@ -122,6 +122,12 @@ std::optional<ApiError> GrpcThread::refuses(const grpc::ServerContext& context) 
   return manners_.rate_limit->take(address_of(context.peer()));
 }
 
+CallNote GrpcThread::note_of(const GrpcMethodRow& method) const {
+  CallNote note(manners_.audit, audit::Door::kGrpc);
+  note.line.action = method.action;
+  return note;
+}
+
 void GrpcThread::count(const grpc::Status& status, RequestMeter::Clock::time_point began) {
   if (manners_.meter != nullptr) manners_.meter->count(status.error_code(), began);
 }
@@ -182,6 +188,85 @@ grpc::Status to_status(grpc::ServerContext& context, const ApiError& error) {
   if (error.retry_after.ns > 0)
     context.AddTrailingMetadata("grpc-retry-pushback-ms", std::to_string(error.retry_after.ms()));
   return {static_cast<grpc::StatusCode>(row.grpc_status), error.message};
+}
+
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+/// The text of the field, or of the last of several; empty: there is none.
+std::string text_of(const Message& message, const char* name, bool is_last = false) {
+  const FieldDescriptor* const field = message.GetDescriptor()->FindFieldByName(name);
+  if (field == nullptr || field->cpp_type() != FieldDescriptor::CPPTYPE_STRING) return {};
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  if (!field->is_repeated()) return reflection.GetString(message, field);
+  const int size = reflection.FieldSize(message, field);
+  return size == 0 ? std::string() : reflection.GetRepeatedString(message, field, is_last ? size - 1 : 0);
+}
+
+int size_of(const Message& message, const char* name) {
+  const FieldDescriptor* const field = message.GetDescriptor()->FindFieldByName(name);
+  const bool repeated = field != nullptr && field->is_repeated();
+  return repeated ? message.GetReflection()->FieldSize(message, field) : 1;
+}
+
+/// What a message says that a call is about.
+std::string resource_in(const Message& message, access::Action action) {
+  for (const char* const name :
+       {"job_id", "job_ids", "node_name", "reservation", "id", "tenant_id", "name"}) {
+    const bool is_tenants = access::row_of(action).subject == access::Subject::kTenant;
+    if (!is_tenants && std::string_view(name) == "tenant_id") continue;
+    if (std::string text = text_of(message, name); !text.empty()) return text;
+  }
+  const FieldDescriptor* const inner = message.GetDescriptor()->FindFieldByName("tenant");
+  const bool is_message = inner != nullptr && inner->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
+  return is_message ? resource_in(message.GetReflection()->GetMessage(message, inner), action)
+                    : std::string();
+}
+
+void name_call(CallNote& note, const Message* request, const Message* response) {
+  const access::Action action = *note.line.action;
+  if (request != nullptr && note.line.resource.empty()) note.line.resource = resource_in(*request, action);
+  if (request != nullptr) {
+    if (const std::string by = text_of(*request, "by"); !by.empty()) note.claim(by);
+    const FieldDescriptor* const index = request->GetDescriptor()->FindFieldByName("index");
+    if (index != nullptr && action == access::Action::kSetDevice)
+      note.line.resource += "-gpu-" + std::to_string(request->GetReflection()->GetUInt32(*request, index));
+  }
+  const bool makes_it = action == access::Action::kSubmitJob || action == access::Action::kCreateTenant ||
+                        action == access::Action::kUpdateTenant;
+  if (response == nullptr || !makes_it) return;
+  if (std::string made = resource_in(*response, action); !made.empty()) note.line.resource = made;
+  note.line.last = text_of(*response, "job_ids", true);
+  note.line.count = static_cast<uint64_t>(size_of(*response, "job_ids"));
+}
+
+}  // namespace
+
+void tell_call(CallNote& note, grpc::ServerContext& context, const ApiError* error, const Message* request,
+               const Message* response) {
+  if (error != nullptr) context.AddTrailingMetadata("gpusched-request-id", to_string(note.line.request));
+  if (note.is_wanted(error)) {
+    note.line.peer = address_of(context.peer());
+    note.line.claimed_by = label_of(context);
+    name_call(note, request, response);
+  }
+  note.tell(error);
+}
+
+CallNote GrpcCall::take_note() const {
+  CallNote note = std::move(call_->note);
+  note.line.peer = address_of(context().peer());
+  note.line.claimed_by = label_of(context());
+  return note;
+}
+
+Answer<CallerPtr> caller_of(const Doorkeeper& doorkeeper, const grpc::ServerContext& context,
+                            CallNote& note) {
+  Answer<CallerPtr> caller = doorkeeper.caller_of(authorization_of(context));
+  if (caller) note.line.caller = *caller;
+  return caller;
 }
 
 }  // namespace gpusched::api

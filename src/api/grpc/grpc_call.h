@@ -43,6 +43,10 @@ class GrpcService : public grpc::Service {
            void* tag) {
     RequestAsyncBidiStreaming(method, context, stream, queue, queue, tag);
   }
+  /// What is told about the method; it must be there.
+  const GrpcMethodRow& method_row(const char* name) const {
+    return grpc_method(descriptor_->full_name(), name);
+  }
   /// The method's number; it must be there, and take `request` where that is given.
   int method_of(const char* name, const google::protobuf::Descriptor* request = nullptr) const;
 
@@ -54,15 +58,36 @@ class GrpcService : public grpc::Service {
 /// The error as a status; its code and field go into the call's trailing metadata.
 grpc::Status to_status(grpc::ServerContext& context, const ApiError& error);
 
+/// Ends the note about a call; null: it did well. What it is about is found in its messages, where they are
+/// given; a call that fails gets its request's id into its trailing metadata.
+void tell_call(CallNote& note, grpc::ServerContext& context, const ApiError* error,
+               const google::protobuf::Message* request, const google::protobuf::Message* response);
+/// Who calls; the note is told of it.
+Answer<CallerPtr> caller_of(const Doorkeeper& doorkeeper, const grpc::ServerContext& context, CallNote& note);
+
 /// The right, and the duty, to answer one unary call once. Copies mean the same call.
 class GrpcCall {
  public:
   GrpcCall(GrpcThread& thread, GrpcUnary* call) : thread_(&thread), call_(call) {}
 
   const grpc::ServerContext& context() const { return call_->context(); }
-  void finish() const { thread_->answer(call_, nullptr, true); }
-  void finish_at_flush() const { thread_->answer(call_, nullptr, false); }
+  /// The answer tells it. Whoever answers may say more in it before.
+  CallNote& note() const { return call_->note; }
+  /// For those who tell in its stead.
+  CallNote take_note() const;
+  Answer<CallerPtr> caller_of(const Doorkeeper& doorkeeper) const {
+    return api::caller_of(doorkeeper, context(), note());
+  }
+  void finish() const {
+    call_->tell(nullptr);
+    thread_->answer(call_, nullptr, true);
+  }
+  void finish_at_flush() const {
+    call_->tell(nullptr);
+    thread_->answer(call_, nullptr, false);
+  }
   void fail(const ApiError& error) const {
+    call_->tell(&error);
     thread_->answer(call_, std::make_unique<grpc::Status>(to_status(call_->context(), error)), true);
   }
 
@@ -78,6 +103,9 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
   explicit GrpcWriter(GrpcThread& thread) : thread_(thread) {}
 
   const grpc::ServerContext& context() const { return context_; }
+  Answer<CallerPtr> caller_of(const Doorkeeper& doorkeeper) {
+    return api::caller_of(doorkeeper, context_, note_);
+  }
   /// `gone` is called once, on the thread, when the client has cancelled or the stream is over. In the
   /// handler.
   void on_gone(std::function<void()> gone) { gone_ = std::move(gone); }
@@ -89,6 +117,7 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
     {
       const std::lock_guard lock(mutex_);
       if (!ended_) {
+        tell(nullptr);
         Entry entry{std::move(message), std::exchange(written, nullptr)};
         if (queue_.size() < limits::kStreamMessagesMax) {
           queue_.push_back(std::move(entry));
@@ -109,6 +138,7 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
     {
       const std::lock_guard lock(mutex_);
       if (ended_) return;
+      tell(nullptr);
       ended_ = true;
     }
     pump();
@@ -118,6 +148,7 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
     {
       const std::lock_guard lock(mutex_);
       if (ended_) return;
+      tell(&error);
       ended_ = true;
       status_ = to_status(context_, error);
     }
@@ -128,6 +159,7 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
   template <typename Service, typename Request, typename Out>
   friend class GrpcStreamMethod;
 
+  void tell(const ApiError* error) { tell_call(note_, context_, error, request_.get(), nullptr); }
   void pump() {
     thread_.run([self = this->shared_from_this()] { self->pump_here(); });
   }
@@ -206,6 +238,8 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
   GrpcOp<GrpcWriter> written_op_{*this, &GrpcWriter::on_written};
   GrpcOp<GrpcWriter> finished_op_{*this, &GrpcWriter::on_finished};
   std::function<void()> gone_;
+  CallNote note_;
+  std::unique_ptr<google::protobuf::Message> request_;      ///< What was asked for, once that is known.
   std::shared_ptr<GrpcWriter> self_;                        ///< Until gRPC is done with it.
   bool reading_ = false, over_ = false, finished_ = false;  // Of the thread.
   std::mutex mutex_;                                        // Guards all below.
@@ -303,8 +337,13 @@ class GrpcUnaryMethod final : public GrpcMethod {
  public:
   using Handler = void (Service::*)(const GrpcCall&, const Request*, Response*);
 
-  GrpcUnaryMethod(GrpcThread& thread, Service& service, int number, Handler handler, int asked)
-      : thread_(thread), service_(service), number_(number), handler_(handler), asked_(asked) {}
+  GrpcUnaryMethod(GrpcThread& thread, Service& service, const char* name, Handler handler, int asked)
+      : thread_(thread),
+        service_(service),
+        row_(service.method_row(name)),
+        number_(service.method_of(name, Request::descriptor())),
+        handler_(handler),
+        asked_(asked) {}
 
   void begin() override {
     for (int i = 0; i < asked_; ++i) ask_for_one();
@@ -335,8 +374,12 @@ class GrpcUnaryMethod final : public GrpcMethod {
         stream_->Finish(status, answered_op_.tag());
       });
     }
-    void too_late() override { answer(to_status(*context_, method_.thread_.too_late())); }
+    void tell(const ApiError* error) override {
+      tell_call(note, *context_, error, request_, error == nullptr ? response_ : nullptr);
+    }
+    void too_late() override { refuse(method_.thread_.too_late()); }
     void clear() {
+      note = {};
       stream_.reset();
       context_.reset();
       arena_.Reset();
@@ -351,12 +394,16 @@ class GrpcUnaryMethod final : public GrpcMethod {
       options.initial_block_size = block.size();
       return options;
     }
+    void refuse(const ApiError& error) {
+      tell(&error);
+      answer(to_status(*context_, error));
+    }
     void came(bool ok) {
       if (!ok) return method_.take_back(this);  // The server ends.
       began_ = RequestMeter::Clock::now();
+      note = method_.thread_.note_of(method_.row_);
       method_.ask_for_one();
-      if (const auto refused = method_.thread_.refuses(*context_))
-        return answer(to_status(*context_, *refused));
+      if (const auto refused = method_.thread_.refuses(*context_)) return refuse(*refused);
       reading_ = method_.thread_.begin([this] { stream_->Read(request_, read_op_.tag()); });
       if (reading_) method_.thread_.expect(*this);
     }
@@ -366,7 +413,7 @@ class GrpcUnaryMethod final : public GrpcMethod {
       if (answering_) return let_go();
       if (ok)
         return (method_.service_.*method_.handler_)(GrpcCall(method_.thread_, this), request_, response_);
-      answer(to_status(*context_, no_message()));
+      refuse(no_message());
     }
     void answered(bool) {
       answered_ = true;
@@ -413,6 +460,7 @@ class GrpcUnaryMethod final : public GrpcMethod {
 
   GrpcThread& thread_;
   Service& service_;
+  const GrpcMethodRow& row_;
   const int number_;
   const Handler handler_;
   const int asked_;
@@ -423,9 +471,8 @@ class GrpcUnaryMethod final : public GrpcMethod {
 template <typename Service, typename Request, typename Response>
 void serve_unary(GrpcThread& thread, Service& service, const char* name,
                  void (Service::*handler)(const GrpcCall&, const Request*, Response*), int asked = 2) {
-  const int number = service.method_of(name, Request::descriptor());
   thread.add(
-      std::make_unique<GrpcUnaryMethod<Service, Request, Response>>(thread, service, number, handler, asked));
+      std::make_unique<GrpcUnaryMethod<Service, Request, Response>>(thread, service, name, handler, asked));
 }
 
 /// Calls of one method that answers with a stream.
@@ -435,8 +482,12 @@ class GrpcStreamMethod final : public GrpcMethod {
   using Writer = GrpcWriter<Out>;
   using Handler = void (Service::*)(const std::shared_ptr<Writer>&, const Request&);
 
-  GrpcStreamMethod(GrpcThread& thread, Service& service, int number, Handler handler)
-      : thread_(thread), service_(service), number_(number), handler_(handler) {}
+  GrpcStreamMethod(GrpcThread& thread, Service& service, const char* name, Handler handler)
+      : thread_(thread),
+        service_(service),
+        row_(service.method_row(name)),
+        number_(service.method_of(name, Request::descriptor())),
+        handler_(handler) {}
   void begin() override { ask_for_one(); }
 
  private:
@@ -452,6 +503,7 @@ class GrpcStreamMethod final : public GrpcMethod {
       method.thread_.came(*this);
       Request request;
       const bool whole = ok && grpc::SerializationTraits<Request>::Deserialize(&message, &request).ok();
+      writer->request_ = std::make_unique<Request>(request);
       if (whole && !writer->over_ && !writer->has_ended())
         return (method.service_.*method.handler_)(writer, request);
       if (!writer->over_) writer->fail(no_message());
@@ -477,6 +529,7 @@ class GrpcStreamMethod final : public GrpcMethod {
     if (!ok) return;
     Writer& writer = *call->writer;
     writer.self_ = call->writer;
+    writer.note_ = thread_.note_of(row_);
     ask_for_one();
     if (const auto refused = thread_.refuses(writer.context())) return writer.fail(*refused);
     const auto read = [&] { writer.writer_.Read(&call->message, call->read_op.tag()); };
@@ -488,6 +541,7 @@ class GrpcStreamMethod final : public GrpcMethod {
 
   GrpcThread& thread_;
   Service& service_;
+  const GrpcMethodRow& row_;
   const int number_;
   const Handler handler_;
   std::unique_ptr<Waiting> waiting_;
@@ -496,8 +550,7 @@ class GrpcStreamMethod final : public GrpcMethod {
 template <typename Service, typename Request, typename Out>
 void serve_stream(GrpcThread& thread, Service& service, const char* name,
                   void (Service::*handler)(const std::shared_ptr<GrpcWriter<Out>>&, const Request&)) {
-  const int number = service.method_of(name, Request::descriptor());
-  thread.add(std::make_unique<GrpcStreamMethod<Service, Request, Out>>(thread, service, number, handler));
+  thread.add(std::make_unique<GrpcStreamMethod<Service, Request, Out>>(thread, service, name, handler));
 }
 
 /// Calls of one method with streams both ways. The handler makes what serves the stream.

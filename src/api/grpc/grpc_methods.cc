@@ -1,5 +1,9 @@
 #include "api/grpc/grpc_methods.h"
 
+#include <algorithm>
+
+#include "base/check.h"
+
 namespace gpusched::api {
 namespace {
 
@@ -58,5 +62,12 @@ constexpr GrpcMethodRow kMethods[] = {
 }  // namespace
 
 std::span<const GrpcMethodRow> grpc_methods() { return kMethods; }
+
+const GrpcMethodRow& grpc_method(std::string_view service, std::string_view name) {
+  const auto* const found = std::ranges::find_if(
+      kMethods, [&](const GrpcMethodRow& row) { return row.service == service && row.name == name; });
+  CHECK(found != std::end(kMethods));
+  return *found;
+}
 
 }  // namespace gpusched::api

@@ -16,5 +16,7 @@ struct GrpcMethodRow {
 
 /// All calls of all services.
 std::span<const GrpcMethodRow> grpc_methods();
+/// It must be there.
+const GrpcMethodRow& grpc_method(std::string_view service, std::string_view name);
 
 }  // namespace gpusched::api

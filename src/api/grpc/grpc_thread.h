@@ -12,7 +12,9 @@
 #include <thread>
 #include <vector>
 
+#include "api/contract/call_note.h"
 #include "api/contract/errors.h"
+#include "api/grpc/grpc_methods.h"
 #include "api/http/rate_limit.h"
 #include "api/http/request_meter.h"
 #include "base/time.h"
@@ -56,6 +58,10 @@ class GrpcMethod {
 class GrpcUnary {
  public:
   virtual grpc::ServerContext& context() = 0;
+  /// Ends the call's note; null: the call did well. Before `answer`, on any thread.
+  virtual void tell(const ApiError* error) = 0;
+  /// The note about the call.
+  CallNote note;
   /// Sends the answer; on the thread, once.
   virtual void answer(const grpc::Status& status) = 0;
 
@@ -83,6 +89,7 @@ struct GrpcManners {
   Duration message_wait = seconds(30);  ///< For the whole of a call's message, from its headers on.
   RateLimit* rate_limit = nullptr;      ///< Null: none. It must outlive the thread.
   RequestMeter* meter = nullptr;        ///< Null: answers are not counted. It must outlive the thread.
+  audit::AuditLog* audit = nullptr;     ///< Null: there is none. It must outlive the thread.
 };
 
 /// The one thread of all gRPC calls. Thread-safe.
@@ -113,6 +120,8 @@ class GrpcThread {
   ApiError too_late() const;
   /// Whether the caller's address asks too often; before anything else of a call is looked at.
   std::optional<ApiError> refuses(const grpc::ServerContext& context);
+  /// A note about a call that just came.
+  CallNote note_of(const GrpcMethodRow& method) const;
   /// A call that began then is answered with the status.
   void count(const grpc::Status& status, RequestMeter::Clock::time_point began);
   /// Runs `begin`, which begins an operation on the queue, unless that takes no more: gRPC ends the process

@@ -29,11 +29,15 @@ HttpResponse error_response(const ApiError& error) {
 
 }  // namespace
 
-HttpResponse RestCall::decorated(HttpResponse response) const {
+HttpResponse RestCall::decorated(HttpResponse response) {
   if (meter_ != nullptr) meter_->count(response.status, began_);
+  const bool failed = response.status >= 400;  // Without an error: of a method, or of health.
+  if (!failed) note_.tell(nullptr);
+  note_.drop();
+  response.headers.emplace_back("X-Request-Id", to_string(request_));
   if (!allow_origin_.empty()) {
     response.headers.emplace_back("Access-Control-Allow-Origin", allow_origin_);
-    response.headers.emplace_back("Access-Control-Expose-Headers", "Retry-After");
+    response.headers.emplace_back("Access-Control-Expose-Headers", "Retry-After, X-Request-Id");
     if (allow_origin_ != "*") response.headers.emplace_back("Vary", "Origin");
   }
   return response;
@@ -41,11 +45,15 @@ HttpResponse RestCall::decorated(HttpResponse response) const {
 
 void RestCall::send(HttpResponse response) { reply_.send(decorated(std::move(response))); }
 void RestCall::send(int status, std::string body) { send({.status = status, .body = std::move(body)}); }
-void RestCall::fail(const ApiError& error) { send(error_response(error)); }
+void RestCall::fail(const ApiError& error) {
+  note_.tell(&error);
+  send(error_response(error));
+}
 void RestCall::send_at_flush(int status, std::string body) {
   reply_.send_at_flush(decorated({.status = status, .body = std::move(body)}));
 }
 void RestCall::fail_at_flush(const ApiError& error) {
+  note_.tell(&error);
   reply_.send_at_flush(decorated(error_response(error)));
 }
 HttpStream RestCall::stream(HttpResponse head) { return reply_.stream(decorated(std::move(head))); }
@@ -58,8 +66,11 @@ void RestGate::handle(HttpRequest&& request, HttpReply reply) {
     allow_origin = any ? "*" : request.origin;
   }
   const bool reads = request.method == HttpMethod::kGet || request.method == HttpMethod::kHead;
+  CallNote note(options_.audit, options_.door);
+  note.line.peer = request.peer;
+  note.line.claimed_by = request.requested_by;
   const auto call = std::make_shared<RestCall>(std::move(reply), request.method, allow_origin,
-                                               reads ? options_.reads : options_.writes);
+                                               reads ? options_.reads : options_.writes, std::move(note));
   if (request.method == HttpMethod::kOptions && !allow_origin.empty() && !request.cors_method.empty()) {
     // A browser's preflight never carries a token.
     HttpResponse response{.status = 204};
@@ -71,28 +82,31 @@ void RestGate::handle(HttpRequest&& request, HttpReply reply) {
   }
   // Before the token is looked at: whoever tries tokens is slowed down too.
   if (options_.rate_limit != nullptr) {
-    if (const auto refused = options_.rate_limit->take(request.peer)) return call->fail(*refused);
+    if (const auto refused = options_.rate_limit->take(request.peer)) return refuse(request, call, *refused);
   }
   Answer<CallerPtr> caller = options_.doorkeeper.caller_of(request.authorization);
-  if (!caller) return call->send(unauthenticated(caller.error(), request.peer));
+  if (!caller) return refuse(request, call, caller.error());
   call->set_caller(std::move(*caller));
   // Whoever has a credential is no page of a stranger's.
   if (request.authorization.empty()) {
-    if (const auto refused = check_page(request)) return call->fail(*refused);
+    if (const auto refused = check_page(request)) return refuse(request, call, *refused);
   }
   next_(std::move(request), call);
 }
 
-/// With where the token is, for a client on this machine that may be allowed to read it.
-HttpResponse RestGate::unauthenticated(const ApiError& error, const std::string& peer) const {
+void RestGate::refuse(const HttpRequest& request, const RestCallPtr& call, const ApiError& error) const {
+  if (options_.name_call != nullptr && call->note().is_open()) options_.name_call(request, call->note());
+  // With where the token is, for a client on this machine that may be allowed to read it.
+  const bool told_where = error.kind == ErrorKind::kUnauthenticated && !options_.token_file.empty();
+  if (!told_where || !is_loopback(request.peer)) return call->fail(error);
+  call->note().tell(&error);
   HttpResponse response = error_response(error);
-  if (options_.token_file.empty() || !is_loopback(peer)) return response;
   std::string out;
   JsonWriter json(out);
   json.begin_object().field("error", error.message).field("code", row_of(error.kind).code);
   json.field("token_file", options_.token_file).end_object();
   response.body = std::move(out);
-  return response;
+  call->send(std::move(response));
 }
 
 bool RestGate::origin_allowed(std::string_view origin) const {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "api/contract/call_note.h"
 #include "api/contract/caller.h"
 #include "api/contract/errors.h"
 #include "api/http/http_server.h"
@@ -29,18 +30,34 @@ struct RestOptions {
   /// gate.
   RequestMeter* reads = nullptr;
   RequestMeter* writes = nullptr;
+  audit::AuditLog* audit = nullptr;  ///< Null: none. It must outlive the gate.
+  audit::Door door = audit::Door::kRest;
+  /// Says what a request is about that the gate itself refuses; of others their doors say it.
+  std::function<void(const HttpRequest&, CallNote&)> name_call = nullptr;
 };
 
 /// One request that is being answered. Made on the server's thread; answered once, from any thread.
 class RestCall {
  public:
   /// `meter` counts the answer; null: nothing does.
-  RestCall(HttpReply reply, HttpMethod method, std::string allow_origin, RequestMeter* meter = nullptr)
-      : reply_(std::move(reply)), allow_origin_(std::move(allow_origin)), meter_(meter), method_(method) {}
+  RestCall(HttpReply reply, HttpMethod method, std::string allow_origin, RequestMeter* meter = nullptr,
+           CallNote note = {})
+      : reply_(std::move(reply)),
+        allow_origin_(std::move(allow_origin)),
+        meter_(meter),
+        method_(method),
+        request_(note.line.request),
+        note_(std::move(note)) {}
 
   const CallerPtr& caller() const { return caller_; }
   /// By the gate, before anybody else has the call.
-  void set_caller(CallerPtr caller) { caller_ = std::move(caller); }
+  void set_caller(CallerPtr caller) {
+    note_.line.caller = caller;
+    caller_ = std::move(caller);
+  }
+  /// The answer tells it. Whoever answers may say more in it before, and who goes on after the answer takes
+  /// it.
+  CallNote& note() { return note_; }
 
   void send(int status, std::string body);
   void fail(const ApiError& error);
@@ -58,14 +75,16 @@ class RestCall {
   HttpMethod method() const { return method_; }
 
  private:
-  /// The response with the headers that every one has; it is counted.
-  HttpResponse decorated(HttpResponse response) const;
+  /// The response with the headers that every one has; it is counted, and told to the audit.
+  HttpResponse decorated(HttpResponse response);
   HttpReply reply_;
   std::string allow_origin_;  ///< Empty: no CORS headers.
   RequestMeter* meter_;
   RequestMeter::Clock::time_point began_ = RequestMeter::Clock::now();
   HttpMethod method_;
   CallerPtr caller_;
+  audit::RequestId request_;
+  CallNote note_;
 };
 using RestCallPtr = std::shared_ptr<RestCall>;
 
@@ -80,7 +99,8 @@ class RestGate {
   void handle(HttpRequest&& request, HttpReply reply);
 
  private:
-  HttpResponse unauthenticated(const ApiError& error, const std::string& peer) const;
+  /// Answers what the gate refuses.
+  void refuse(const HttpRequest& request, const RestCallPtr& call, const ApiError& error) const;
   bool origin_allowed(std::string_view origin) const;
   bool is_our_name(std::string_view host) const;
   /// Why this may be the doing of a page in somebody's browser, which needs no credential to reach a loopback

@@ -26,6 +26,7 @@ Answer<FoundJob> find_job(const State& state, const access::Caller& caller, acce
     case access::Verdict::kForbidden:
       return not_allowed(caller, action, id);
     case access::Verdict::kHidden:
+      missing.hidden = true;
       return missing;
   }
   UNREACHABLE();
@@ -53,18 +54,24 @@ ApiError ambiguous_tenant(std::string_view name, std::span<const TenantId> ids) 
 
 Answer<const Tenant*> find_tenant(const State& state, const access::Caller& caller, std::string_view tenant) {
   std::vector<TenantId> found;
+  bool hidden = false;
   const auto consider = [&](TenantId id) {
     const Tenant* const one = state.find_tenant(id);
     if (one == nullptr || one->deleted) return;
-    if (decide(state, caller, access::Action::kSeeTenant, *one) == access::Verdict::kAllowed)
-      found.push_back(id);
+    const bool seen = decide(state, caller, access::Action::kSeeTenant, *one) == access::Verdict::kAllowed;
+    if (seen) found.push_back(id);
+    hidden |= !seen;
   };
   if (const auto id = parse_tenant_id(tenant)) {
     consider(*id);
   } else {
     std::ranges::for_each(state.tenants_named(tenant), consider);
   }
-  if (found.empty()) return no_such_tenant(caller, tenant);
+  if (found.empty()) {
+    ApiError missing = no_such_tenant(caller, tenant);
+    missing.hidden = hidden;
+    return missing;
+  }
   if (found.size() > 1) return ambiguous_tenant(tenant, found);
   return state.find_tenant(found.front());
 }

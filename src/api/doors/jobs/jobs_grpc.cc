@@ -164,6 +164,7 @@ class JobsService final : public GrpcService {
       Answer<SubmitRequest> parsed = read_submit_job(*request, backend_.containers_possible());
       if (!parsed) return call.fail(parsed.error());
       parsed->by = requester_of(call.context());
+      call.note().name_user(*parsed);
       backend_.submit(caller, std::move(*parsed), [call, response](Answer<Submitted> answer) {
         if (!answer) return call.fail(answer.error());
         response->set_job_id(job_name(answer->first_job));
@@ -284,7 +285,7 @@ class JobsService final : public GrpcService {
  private:
   template <typename Work>
   void guarded(const GrpcCall& call, Work&& work) {
-    const Answer<CallerPtr> caller = doorkeeper_.caller_of(authorization_of(call.context()));
+    const Answer<CallerPtr> caller = call.caller_of(doorkeeper_);
     if (!caller) return call.fail(caller.error());
     work(call, *caller);
   }

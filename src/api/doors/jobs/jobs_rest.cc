@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "api/contract/names.h"
 #include "api/contract/token.h"
 #include "api/doors/jobs/job_wait.h"
 #include "api/doors/jobs/jobs_json.h"
@@ -33,6 +34,7 @@ template <typename T>
 Done<T> answer_with(const RestCallPtr& call, std::string (*to_json)(const T&), int status = 200) {
   return [call, to_json, status](Answer<T> answer) {
     if (!answer) return call->fail(answer.error());
+    if constexpr (std::is_same_v<T, TenantView>) call->note().line.resource = tenant_name(answer->id);
     call->send(status, to_json(*answer));
   };
 }
@@ -66,20 +68,19 @@ const std::vector<JobsRest::RouteRow>& JobsRest::routes() {
 }
 
 void JobsRest::handle(HttpRequest&& request, const RestCallPtr& call) {
-  if (request.method == HttpMethod::kPost && request.path == "/api/v1/jobs") return submit(request, {}, call);
+  if (request.method == HttpMethod::kPost && request.path == "/api/v1/jobs") {
+    call->note().name(access::Action::kSubmitJob, {});
+    return submit(request, {}, call);
+  }
   const auto segments = path_segments(request.path.starts_with('/') ? request.path : std::string_view("/*"));
   if (!segments) {
     return call->fail(
         {ErrorKind::kInvalidArgument, "the path has an invalid percent escape; encode it correctly"});
   }
-  const HttpMethod wanted = request.method == HttpMethod::kHead ? HttpMethod::kGet : request.method;
   std::string allowed;
-  for (const RouteRow& row : routes()) {
-    if (!path_matches(row.pattern, *segments)) continue;
-    if (row.method == wanted) return (this->*row.route)(request, *segments, call);
-    if (!allowed.empty()) allowed += ", ";
-    allowed += to_string(row.method);
-    if (row.method == HttpMethod::kGet) allowed += ", HEAD";
+  if (const RouteRow* const row = find_route(request.method, *segments, allowed)) {
+    call->note().name(row->action, resource_of(*segments));
+    return (this->*row->route)(request, *segments, call);
   }
   if (allowed.empty()) {
     return call->fail({ErrorKind::kNotFound, "no such path; the paths of the API begin with " +
@@ -87,6 +88,27 @@ void JobsRest::handle(HttpRequest&& request, const RestCallPtr& call) {
                                                  " and are listed in docs/reference/rest.md"});
   }
   refuse_method(request.method, allowed, call);
+}
+
+const JobsRest::RouteRow* JobsRest::find_route(HttpMethod method, const Segments& segments,
+                                               std::string& allowed) {
+  const HttpMethod wanted = method == HttpMethod::kHead ? HttpMethod::kGet : method;
+  for (const RouteRow& row : routes()) {
+    if (!path_matches(row.pattern, segments)) continue;
+    if (row.method == wanted) return &row;
+    if (!allowed.empty()) allowed += ", ";
+    allowed += to_string(row.method);
+    if (row.method == HttpMethod::kGet) allowed += ", HEAD";
+  }
+  return nullptr;
+}
+
+void JobsRest::name_call(const HttpRequest& request, CallNote& note) {
+  const auto segments = path_segments(request.path);
+  if (!segments) return;
+  std::string allowed;
+  const RouteRow* const row = find_route(request.method, *segments, allowed);
+  if (row != nullptr) note.name(row->action, resource_of(*segments));
 }
 
 void JobsRest::health(const HttpRequest& request, const Segments&, const RestCallPtr& call) {
@@ -108,9 +130,11 @@ void JobsRest::submit(const HttpRequest& request, const Segments&, const RestCal
     parsed->request_key = request.idempotency_key;
   }
   parsed->by = requester_of(request);
+  call->note().name_user(*parsed);
   backend_.submit(call->caller(), std::move(*parsed),
                   [call, ignored = std::move(ignored)](Answer<Submitted> answer) {
                     if (!answer) return call->fail(answer.error());
+                    call->note().name_jobs(*answer);
                     call->send_at_flush(201, submitted_json(*answer, ignored));
                   });
 }
@@ -249,6 +273,7 @@ void JobsRest::set_condition(const HttpRequest& request, const Segments& path, c
   }
   const Answer<ConditionRequest> parsed = parse_condition(request.body, requester_of(request));
   if (!parsed) return call->fail(parsed.error());
+  call->note().claim(parsed->by);
   backend_.set_condition(call->caller(), path[3], static_cast<uint32_t>(*index), parsed->condition,
                          parsed->detail, parsed->by, answer_with<NodeView>(call, node_json));
 }

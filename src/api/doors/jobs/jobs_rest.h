@@ -21,6 +21,8 @@ class JobsRest {
   void attach(HttpServer& server) { server_ = &server; }
 
   void handle(HttpRequest&& request, const RestCallPtr& call);
+  /// Says in the note what a request is about that nobody is to answer.
+  static void name_call(const HttpRequest& request, CallNote& note);
 
  private:
   using Segments = std::vector<std::string>;
@@ -36,6 +38,8 @@ class JobsRest {
   static const std::vector<RouteRow>& routes();
 
  private:
+  /// Null: there is none. `allowed` gets the methods of the path then.
+  static const RouteRow* find_route(HttpMethod method, const Segments& segments, std::string& allowed);
   void health(const HttpRequest& request, const Segments&, const RestCallPtr& call);
   void submit(const HttpRequest& request, const Segments&, const RestCallPtr& call);
   void plan(const HttpRequest& request, const Segments&, const RestCallPtr& call);

@@ -84,9 +84,13 @@ class LogStream : public std::enable_shared_from_this<LogStream> {
 /// The answers of several cancels, in their order.
 struct CancelBatch {
   GrpcCall call;
+  v1::CancelJobsResponse* response;
+  BatchNote note;
   std::atomic<int> left;
   void done() {
-    if (left.fetch_sub(1) == 1) call.finish();
+    if (left.fetch_sub(1) != 1) return;
+    note.tell([this](std::size_t i) { return response->results(static_cast<int>(i)).job_id(); });
+    call.finish();
   }
 };
 
@@ -139,6 +143,7 @@ class NativeService final : public GrpcService {
       Answer<SubmitRequest> parsed = read_submit(*request, backend_.containers_possible());
       if (!parsed) return call.fail(parsed.error());
       parsed->by = requester_of(call.context());
+      call.note().name_user(*parsed);
       backend_.submit(caller, std::move(*parsed), [call, response](Answer<Submitted> answer) {
         if (!answer) return call.fail(answer.error());
         for (const JobId job : answer->jobs()) {
@@ -150,9 +155,7 @@ class NativeService final : public GrpcService {
   }
 
   void SubmitJobStream(std::unique_ptr<SubmitStreamCall> call) {
-    const Answer<CallerPtr> caller = doorkeeper_.caller_of(authorization_of(call->context));
-    const std::optional<ApiError> error = caller ? std::nullopt : std::optional(caller.error());
-    serve_submit_stream(backend_, caller ? *caller : anonymous_caller(), std::move(call), error);
+    serve_submit_stream(backend_, doorkeeper_, method_row("SubmitJobStream"), std::move(call));
   }
 
   void CancelJobs(const GrpcCall& incoming, const v1::CancelJobsRequest* request,
@@ -164,10 +167,12 @@ class NativeService final : public GrpcService {
                           "job_ids has more than 1000 entries; send several batches", "job_ids"});
       }
       for (const std::string& id : request->job_ids()) response->add_results()->set_job_id(id);
-      const auto batch = std::make_shared<CancelBatch>(call, count + 1);
+      BatchNote noted(call.take_note(), static_cast<std::size_t>(count));
+      const auto batch = std::make_shared<CancelBatch>(call, response, std::move(noted), count + 1);
       for (int i = 0; i < count; ++i) {
         v1::CancelJobsResponse::Result* result = response->mutable_results(i);
-        const auto note = [result](const ApiError& error) {
+        const auto note = [result, batch, i](const ApiError& error) {
+          batch->note.refused(static_cast<std::size_t>(i), error);
           result->set_code(std::string(row_of(error.kind).code));
           result->set_message(error.message);
         };
@@ -188,10 +193,8 @@ class NativeService final : public GrpcService {
   }
 
   void GetJob(const GrpcCall& incoming, const v1::GetJobRequest* request, v1::Job* response) {
-    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
-      const auto job = parse_job_id(request->job_id());
-      if (!job) return call.fail(no_such_job(request->job_id()));
-      backend_.get_job(caller, *job, request->tenant_id(), answer_with<JobView>(call, response, write_job));
+    with_job(incoming, request, [&](const GrpcCall& call, const CallerPtr& caller, JobId job) {
+      backend_.get_job(caller, job, request->tenant_id(), answer_with<JobView>(call, response, write_job));
     });
   }
 
@@ -241,7 +244,7 @@ class NativeService final : public GrpcService {
   }
 
   void WatchJob(const std::shared_ptr<GrpcWriter<v1::Job>>& writer, const v1::GetJobRequest& request) {
-    const Answer<CallerPtr> caller = doorkeeper_.caller_of(authorization_of(writer->context()));
+    const Answer<CallerPtr> caller = writer->caller_of(doorkeeper_);
     if (!caller) return writer->fail(caller.error());
     const auto job = parse_job_id(request.job_id());
     if (!job) return writer->fail(no_such_job(request.job_id()));
@@ -265,10 +268,8 @@ class NativeService final : public GrpcService {
   }
 
   void ExplainJob(const GrpcCall& incoming, const v1::GetJobRequest* request, v1::Explanation* response) {
-    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
-      const auto job = parse_job_id(request->job_id());
-      if (!job) return call.fail(no_such_job(request->job_id()));
-      backend_.explain_job(caller, *job, request->tenant_id(),
+    with_job(incoming, request, [&](const GrpcCall& call, const CallerPtr& caller, JobId job) {
+      backend_.explain_job(caller, job, request->tenant_id(),
                            answer_with<ExplainView>(call, response, write_explanation));
     });
   }
@@ -314,7 +315,7 @@ class NativeService final : public GrpcService {
 
   void ReadLog(const std::shared_ptr<GrpcWriter<v1::JobLogChunk>>& writer,
                const v1::ReadJobLogRequest& request) {
-    const Answer<CallerPtr> caller = doorkeeper_.caller_of(authorization_of(writer->context()));
+    const Answer<CallerPtr> caller = writer->caller_of(doorkeeper_);
     if (!caller) return writer->fail(caller.error());
     const auto job = parse_job_id(request.job_id());
     if (!job) return writer->fail(no_such_job(request.job_id()));
@@ -558,7 +559,7 @@ class NativeService final : public GrpcService {
   /// Lets the call do its work when its token is right.
   template <typename Work>
   void guarded(const GrpcCall& call, Work&& work) {
-    const Answer<CallerPtr> caller = doorkeeper_.caller_of(authorization_of(call.context()));
+    const Answer<CallerPtr> caller = call.caller_of(doorkeeper_);
     if (!caller) return call.fail(caller.error());
     work(call, *caller);
   }

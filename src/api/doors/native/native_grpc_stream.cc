@@ -36,14 +36,23 @@ Response response_of(const Answer<Submitted>& answer) {
 class SubmitStream final : public GrpcBidi<Request, Response>,
                            public std::enable_shared_from_this<SubmitStream> {
  public:
-  SubmitStream(Backend& backend, CallerPtr caller, std::unique_ptr<SubmitStreamCall> call)
-      : GrpcBidi(std::move(call)), backend_(backend), caller_(std::move(caller)) {}
+  SubmitStream(Backend& backend, const GrpcMethodRow& method, std::unique_ptr<SubmitStreamCall> call)
+      : GrpcBidi(std::move(call)), backend_(backend), note_(thread().note_of(method)) {
+    note_.line.peer = address_of(context().peer());
+    note_.line.claimed_by = label_of(context());
+  }
+  ~SubmitStream() override { note_.drop(); }
 
-  void begin(const std::optional<ApiError>& refusal) {
+  void begin(const Doorkeeper& doorkeeper) {
     self_ = shared_from_this();
-    if (!refusal) return StartRead(&request_);
+    Answer<CallerPtr> caller = caller_of(doorkeeper, context(), note_);
+    if (caller) {
+      caller_ = std::move(*caller);
+      return StartRead(&request_);
+    }
     finished_ = true;
-    Finish(to_status(context(), *refusal));
+    tell_call(note_, context(), &caller.error(), nullptr, nullptr);
+    Finish(to_status(context(), caller.error()));
   }
 
  private:
@@ -63,11 +72,16 @@ class SubmitStream final : public GrpcBidi<Request, Response>,
     const std::optional<ApiError> refused = thread().refuses(context());
     Answer<SubmitRequest> parsed = refused ? *refused : read_submit(request_, backend_.containers_possible());
     if (parsed) parsed->by = requester_of(context());
+    const auto note = std::make_shared<CallNote>(note_.part());  // Each submission is told by itself.
     if (!parsed) {
+      note->tell(&parsed.error());
       answered(place, size, response_of(parsed.error()));
     } else {
+      note->name_user(*parsed);
       backend_.submit(caller_, std::move(*parsed),
-                      [self = shared_from_this(), place, size](const Answer<Submitted>& answer) {
+                      [self = shared_from_this(), place, size, note](const Answer<Submitted>& answer) {
+                        if (answer) note->name_jobs(*answer);
+                        note->tell(answer ? nullptr : &answer.error());
                         self->answered(place, size, response_of(answer));
                       });
     }
@@ -135,7 +149,8 @@ class SubmitStream final : public GrpcBidi<Request, Response>,
   }
 
   Backend& backend_;
-  const CallerPtr caller_;
+  CallNote note_;
+  CallerPtr caller_;
   std::shared_ptr<SubmitStream> self_;  // Until gRPC is done with it.
   OrderedAnswers<Response> answers_;
   Request request_;
@@ -148,9 +163,9 @@ class SubmitStream final : public GrpcBidi<Request, Response>,
 
 }  // namespace
 
-void serve_submit_stream(Backend& backend, CallerPtr caller, std::unique_ptr<SubmitStreamCall> call,
-                         const std::optional<ApiError>& refusal) {
-  std::make_shared<SubmitStream>(backend, std::move(caller), std::move(call))->begin(refusal);
+void serve_submit_stream(Backend& backend, const Doorkeeper& doorkeeper, const GrpcMethodRow& method,
+                         std::unique_ptr<SubmitStreamCall> call) {
+  std::make_shared<SubmitStream>(backend, method, std::move(call))->begin(doorkeeper);
 }
 
 }  // namespace gpusched::api

@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "api/contract/caller.h"
+#include "api/contract/names.h"
 #include "api/contract/spec_peek.h"
 #include "api/doors/jobs/job_wait.h"
 #include "api/doors/jobs/jobs_json.h"
@@ -33,6 +34,7 @@ template <typename View, typename Message>
 Done<View> answer_with(const NativeCall& call, void (*write)(const View&, Message&)) {
   return [reply = call.call, status = call.route.status, write](Answer<View> answer) {
     if (!answer) return reply->fail(answer.error());
+    if constexpr (std::is_same_v<View, TenantView>) reply->note().line.resource = tenant_name(answer->id);
     Message message;
     write(*answer, message);
     reply->send(status, native_json(message));
@@ -102,21 +104,16 @@ void NativeRest::handle(HttpRequest&& request, const RestCallPtr& call) {
     return call->fail(
         {ErrorKind::kInvalidArgument, "the path has an invalid percent escape; encode it correctly"});
   }
-  const HttpMethod wanted = request.method == HttpMethod::kHead ? HttpMethod::kGet : request.method;
   std::string allowed;
-  for (const NativeRoute& route : routes()) {
-    if (!path_matches(route.path, *segments)) continue;
-    if (route.method == wanted) {
-      NativeCall native{request, route, *segments, RestQuery(request.query), call};
-      std::vector<std::string_view> names;
-      for (const NativeParameter& parameter : route.query) names.push_back(parameter.name);
-      native.query.only(names);
-      if (!native.refused()) (this->*route.handle)(native);
-      return;
-    }
-    if (!allowed.empty()) allowed += ", ";
-    allowed += to_string(route.method);
-    if (route.method == HttpMethod::kGet) allowed += ", HEAD";
+  if (const NativeRoute* const route = find_route(request.method, *segments, allowed)) {
+    call->note().line.door = audit::Door::kNativeRest;
+    call->note().name(route->action, resource_of(*segments));
+    NativeCall native{request, *route, *segments, RestQuery(request.query), call};
+    std::vector<std::string_view> names;
+    for (const NativeParameter& parameter : route->query) names.push_back(parameter.name);
+    native.query.only(names);
+    if (!native.refused()) (this->*route->handle)(native);
+    return;
   }
   if (allowed.empty()) {
     return call->fail(
@@ -125,13 +122,37 @@ void NativeRest::handle(HttpRequest&& request, const RestCallPtr& call) {
   refuse_method(request.method, allowed, call);
 }
 
+const NativeRoute* NativeRest::find_route(HttpMethod method, const std::vector<std::string>& segments,
+                                          std::string& allowed) {
+  const HttpMethod wanted = method == HttpMethod::kHead ? HttpMethod::kGet : method;
+  for (const NativeRoute& route : routes()) {
+    if (!path_matches(route.path, segments)) continue;
+    if (route.method == wanted) return &route;
+    if (!allowed.empty()) allowed += ", ";
+    allowed += to_string(route.method);
+    if (route.method == HttpMethod::kGet) allowed += ", HEAD";
+  }
+  return nullptr;
+}
+
+void NativeRest::name_call(const HttpRequest& request, CallNote& note) {
+  const auto segments = path_segments(request.path);
+  if (!segments) return;
+  std::string allowed;
+  note.line.door = audit::Door::kNativeRest;
+  const NativeRoute* const route = find_route(request.method, *segments, allowed);
+  if (route != nullptr) note.name(route->action, resource_of(*segments));
+}
+
 void NativeRest::submit(NativeCall& call) {
   Answer<SubmitRequest> parsed =
       read_native_submit(call.request.body, call.request.idempotency_key, backend_.containers_possible());
   if (!parsed) return call.call->fail(parsed.error());
   parsed->by = requester_of(call);
+  call.call->note().name_user(*parsed);
   backend_.submit(call.call->caller(), std::move(*parsed), [reply = call.call](Answer<Submitted> answer) {
     if (!answer) return reply->fail(answer.error());
+    reply->note().name_jobs(*answer);
     reply->send_at_flush(201, native_submitted_json(*answer));
   });
 }
@@ -201,8 +222,11 @@ struct RestCancelBatch {
   RestCallPtr reply;
   v1::CancelJobsResponse response;
   std::atomic<int> left;
+  BatchNote note;
   void done() {
-    if (left.fetch_sub(1) == 1) reply->send(200, native_json(response));
+    if (left.fetch_sub(1) != 1) return;
+    note.tell([this](std::size_t i) { return response.results(static_cast<int>(i)).job_id(); });
+    reply->send(200, native_json(response));
   }
 };
 
@@ -218,13 +242,15 @@ void NativeRest::cancel_jobs(NativeCall& call) {
         {ErrorKind::kInvalidArgument, "job_ids has more than 1000 entries; send several batches", "job_ids"});
   }
   const std::string by = requester_of(call);
-  const auto batch = std::make_shared<RestCancelBatch>();
-  batch->reply = call.call;
-  batch->left = request.job_ids_size() + 1;
+  const auto count = static_cast<std::size_t>(request.job_ids_size());
+  const auto batch =
+      std::make_shared<RestCancelBatch>(call.call, v1::CancelJobsResponse(), request.job_ids_size() + 1,
+                                        BatchNote(std::move(call.call->note()), count));
   for (const std::string& id : request.job_ids()) batch->response.add_results()->set_job_id(id);
   for (int i = 0; i < request.job_ids_size(); ++i) {
     v1::CancelJobsResponse::Result* const result = batch->response.mutable_results(i);
-    const auto note = [result](const ApiError& error) {
+    const auto note = [result, noted = &batch->note, i](const ApiError& error) {
+      noted->refused(static_cast<std::size_t>(i), error);
       result->set_code(std::string(row_of(error.kind).code));
       result->set_message(error.message);
     };
@@ -362,6 +388,7 @@ void NativeRest::edit_cluster(NativeCall& call) {
   Answer<EditsRequest> parsed = read_native_edits(call.request.body);
   if (!parsed) return call.call->fail(parsed.error());
   for (TenantRequest& tenant : parsed->tenants) tenant.by = requester_of(call);
+  if (parsed->dry_run) call.call->note().line.action = access::Action::kSeeCluster;  // It changes nothing.
   backend_.edit_cluster(call.call->caller(), std::move(*parsed),
                         [reply = call.call](Answer<EditsView> answer) {
                           if (!answer) return reply->fail(answer.error());
@@ -392,6 +419,7 @@ void NativeRest::get_node(NativeCall& call) {
 void NativeRest::drain_node(NativeCall& call) {
   const Answer<DrainWords> words = read_native_drain(call.request.body, call.path[2], requester_of(call));
   if (!words) return call.call->fail(words.error());
+  call.call->note().claim(words->by);
   backend_.drain_node(call.call->caller(), call.path[2], words->by, words->reason,
                       answer_with<NodeView>(call, write_node));
 }
@@ -399,12 +427,14 @@ void NativeRest::drain_node(NativeCall& call) {
 void NativeRest::resume_node(NativeCall& call) {
   const Answer<DrainWords> words = read_native_drain(call.request.body, call.path[2], requester_of(call));
   if (!words) return call.call->fail(words.error());
+  call.call->note().claim(words->by);
   backend_.resume_node(call.call->caller(), call.path[2], words->by, answer_with<NodeView>(call, write_node));
 }
 
 void NativeRest::reboot_node(NativeCall& call) {
   const Answer<DrainWords> words = read_native_drain(call.request.body, call.path[2], requester_of(call));
   if (!words) return call.call->fail(words.error());
+  call.call->note().claim(words->by);
   backend_.reboot_node(call.call->caller(), call.path[2], words->reason,
                        answer_with<NodeView>(call, write_node));
 }
@@ -412,6 +442,7 @@ void NativeRest::reboot_node(NativeCall& call) {
 void NativeRest::create_reservation(NativeCall& call) {
   Answer<ReservationRequest> request = read_native_reservation(call.request.body);
   if (!request) return call.call->fail(request.error());
+  call.call->note().line.resource = request->name;
   backend_.make_reservation(call.call->caller(), std::move(*request),
                             answer_with<ReservationView>(call, write_reservation));
 }
@@ -462,6 +493,7 @@ void NativeRest::set_condition(NativeCall& call) {
   }
   const Answer<ConditionRequest> parsed = read_native_condition(call.request.body, requester_of(call));
   if (!parsed) return call.call->fail(parsed.error());
+  call.call->note().claim(parsed->by);
   backend_.set_condition(call.call->caller(), call.path[2], static_cast<uint32_t>(*index), parsed->condition,
                          parsed->detail, parsed->by, answer_with<NodeView>(call, write_node));
 }
@@ -488,6 +520,8 @@ void NativeRest::apply_moves(NativeCall& call) {
   if (const auto problem = read_native_json(call.request.body, roots, given))
     return call.call->fail(*problem);
   if (message.by().empty()) message.set_by(requester_of(call));
+  call.call->note().claim(message.by());
+  call.call->note().line.resource = message.id();
   Answer<ApplyMoves> request = read_apply(message);
   if (!request) return call.call->fail(request.error());
   backend_.apply_moves(call.call->caller(), std::move(*request),
@@ -504,6 +538,7 @@ void NativeRest::set_pause(NativeCall& call, bool paused) {
   if (!call.request.body.empty() && !read_body(call, roots, body)) return;
   if (auto problem = check_pause(request)) return call.call->fail(*problem);
   const std::string by = request.by().empty() ? requester_of(call) : request.by();
+  call.call->note().claim(by);
   backend_.pause_starts(call.call->caller(), paused, by, request.reason(),
                         answer_with<ClusterView>(call, write_cluster));
 }

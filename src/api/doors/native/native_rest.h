@@ -77,11 +77,16 @@ class NativeRest {
     return method == HttpMethod::kPost && path == "/v1/jobs:stream";
   }
   void handle(HttpRequest&& request, const RestCallPtr& call);
+  /// Says in the note what a request is about that nobody is to answer.
+  static void name_call(const HttpRequest& request, CallNote& note);
 
   static std::span<const NativeRoute> routes();
 
  private:
   struct Routes;
+  /// Null: there is none. `allowed` gets the methods of the path then.
+  static const NativeRoute* find_route(HttpMethod method, const std::vector<std::string>& segments,
+                                       std::string& allowed);
   void submit(NativeCall& call);
   void submit_stream(NativeCall& call);
   void plan(NativeCall& call);

@@ -1,6 +1,7 @@
 #include "api/doors/native/native_rest_stream.h"
 
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <string>
 
@@ -22,9 +23,11 @@ class LineStream : public std::enable_shared_from_this<LineStream> {
  public:
   LineStream(Backend& backend, HttpServer& server, CallerPtr caller, std::string by)
       : backend_(backend), server_(server), caller_(std::move(caller)), by_(std::move(by)) {}
+  ~LineStream() { note_.drop(); }
 
   void begin(const RestCallPtr& call) {
     body_ = call->body();
+    note_ = std::move(call->note());  // Each submission is told by itself.
     call->on_gone([self = shared_from_this()] { self->gone_ = true; });
     out_ = call->stream({.content_type = "application/x-ndjson"});
     watch_silence();
@@ -98,10 +101,17 @@ class LineStream : public std::enable_shared_from_this<LineStream> {
     const uint64_t place = answers_.reserve();
     bytes_ += line.size();
     Answer<SubmitRequest> request = read_native_submit(line, "", backend_.containers_possible());
-    if (!request) return answered(place, line.size(), error_json(request.error()));
+    if (!request) {
+      note_.part().tell(&request.error());
+      return answered(place, line.size(), error_json(request.error()));
+    }
     request->by = by_;
+    auto note = std::make_shared<CallNote>(note_.part());
+    note->name_user(*request);
     backend_.submit(caller_, std::move(*request),
-                    [self = shared_from_this(), place, size = line.size()](Answer<Submitted> answer) {
+                    [self = shared_from_this(), place, size = line.size(), note](Answer<Submitted> answer) {
+                      if (answer) note->name_jobs(*answer);
+                      note->tell(answer ? nullptr : &answer.error());
                       self->answered(
                           place, size,
                           answer.ok() ? native_submitted_json(*answer) : error_json(answer.error()));
@@ -181,6 +191,7 @@ class LineStream : public std::enable_shared_from_this<LineStream> {
   std::string rest_;          // What arrived and is not submitted.
   std::size_t searched_ = 0;  // No end of a line before here.
   uint64_t pieces_ = 0;
+  CallNote note_;
   bool body_over_ = false, paused_ = false, submitting_ = false;
 };
 

@@ -115,7 +115,9 @@ class Stream final : public StreamBase, public GrpcWaiter {
         streams_(streams),
         options_(options),
         peer_(context().peer()),
+        note_(thread().note_of(grpc_method(v1::NodeProtocol::service_full_name(), "Connect"))),
         session_(std::make_shared<Session>(thread(), this)) {
+    note_.line.peer = address_of(peer_);
     streams_.add(session_);
     thread().expect(*this);
     read_on();
@@ -188,6 +190,9 @@ class Stream final : public StreamBase, public GrpcWaiter {
     }
     if (!proven_ && !options_.everybody_trusted) return refuse_token();
     thread().came(*this);
+    note_.line.caller = std::make_shared<const access::Caller>(
+        access::Caller{.kind = access::CallerKind::kNode, .name = name_, .node = name_});
+    note_.tell(nullptr);
     id_ = host_.node_opened(session_);
     return true;
   }
@@ -204,6 +209,7 @@ class Stream final : public StreamBase, public GrpcWaiter {
       return refuse(ErrorKind::kInvalidArgument, "the first message must be Hello with a nonce of 32 bytes");
     }
     name_ = hello.node_name();
+    note_.line.resource = name_;
     old_ = hello.handshake() < kHandshake;
     if (old_ && !options_.old_handshake && !options_.everybody_trusted) {
       return refuse(
@@ -248,6 +254,8 @@ class Stream final : public StreamBase, public GrpcWaiter {
   bool refuse(ErrorKind kind, const std::string& sentence) {
     log_event(LogLevel::kWarning, "scheduler", "agent_refused", {},
               {{"node", name_}, {"peer", peer_}, {"code", row_of(kind).code}});
+    const ApiError error{kind, sentence};
+    note_.tell(&error);
     v1::SchedulerMessage message;
     message.mutable_refused()->set_code(std::string(row_of(kind).code));
     message.mutable_refused()->set_message(sentence);
@@ -259,6 +267,7 @@ class Stream final : public StreamBase, public GrpcWaiter {
   Streams& streams_;
   const NodeServiceOptions& options_;
   const std::string peer_;
+  CallNote note_;
   std::shared_ptr<Session> session_;
   grpc::ByteBuffer received_;
   v1::AgentMessage incoming_;  ///< The same, read.

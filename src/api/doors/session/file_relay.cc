@@ -52,6 +52,7 @@ class FileRelay : public std::enable_shared_from_this<FileRelay> {
                " can be copied (api.copy_bytes_max); have the job write large results to shared storage"});
     }
     if (!stream_) {
+      call_->note().line.unix_user = piece.unix_user;
       HttpResponse head{.content_type = "application/octet-stream"};
       head.headers.emplace_back("File-Size", std::to_string(piece.size));
       head.headers.emplace_back("File-Mode", octal(piece.mode));

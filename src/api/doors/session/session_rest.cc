@@ -54,6 +54,7 @@ class SessionLink final : public SessionPeer, public std::enable_shared_from_thi
 
   void begin(const std::string& key, const RestCallPtr& call) {
     caller_ = call->caller();
+    note_ = std::move(call->note());
     const auto self = shared_from_this();
     socket_ = call->upgrade(
         key, kMessageBytesMax,
@@ -65,12 +66,17 @@ class SessionLink final : public SessionPeer, public std::enable_shared_from_thi
     });
   }
 
+  void on_unix_user(const std::string& user) override { note_.line.unix_user = user; }
   void on_number(uint64_t session) override {
+    if (taken_up_) note_.tell(nullptr);  // Another one is opened first.
     std::string out;
     JsonWriter(out).begin_object().field("type", "session").field("session", session).end_object();
     socket_.send(true, std::move(out));
   }
-  void on_opened() override { socket_.send(true, R"({"type":"opened"})"); }
+  void on_opened() override {
+    note_.tell(nullptr);
+    socket_.send(true, R"({"type":"opened"})");
+  }
   void on_output(std::string data, bool of_stderr) override {
     const auto size = static_cast<int64_t>(data.size());
     data.insert(data.begin(), of_stderr ? kChannelErrorOutput : kChannelOutput);
@@ -86,6 +92,7 @@ class SessionLink final : public SessionPeer, public std::enable_shared_from_thi
     socket_.send(true, std::move(out));
   }
   void on_end(End end) override {
+    note_.tell(end.error ? &*end.error : nullptr);
     std::string out;
     JsonWriter json(out);
     json.begin_object().field("type", "ended");
@@ -139,6 +146,7 @@ class SessionLink final : public SessionPeer, public std::enable_shared_from_thi
         .environment = message.environment.value_or(StringMap()),
         .session = static_cast<uint64_t>(std::max<int64_t>(message.session.value_or(0), 0))};
     const bool again = request.session != 0 && request.rows > 0;
+    taken_up_ = request.session != 0;
     const uint32_t rows = request.rows, columns = request.columns;
     session_ = backend_.open_session(caller_, std::move(request), shared_from_this());
     if (again) session_->resize(rows, columns);  // Which also has a program draw its screen anew.
@@ -169,6 +177,8 @@ class SessionLink final : public SessionPeer, public std::enable_shared_from_thi
   const JobId job_;
   const std::string tenant_;
   CallerPtr caller_;
+  CallNote note_;          ///< Of the host's thread, once a session is asked for, as is the next.
+  bool taken_up_ = false;  ///< A session that was there.
   WebSocket socket_;
   HttpTimer open_timer_;
   std::atomic<int64_t> input_left_{limits::kSessionCreditBytes};
@@ -184,17 +194,38 @@ std::span<const SessionRest::Path> SessionRest::paths() {
   return kPaths;
 }
 
-bool SessionRest::handle(const HttpRequest& request, const RestCallPtr& call) {
-  std::string_view rest = request.path;
-  if (rest.starts_with("/api/")) rest.remove_prefix(4);
+namespace {
+
+/// "12" of "/v1/jobs/12/files", still encoded, and what the path asks for; null: it is none of them.
+std::pair<std::string_view, const SessionRest::Path*> split(std::string_view path) {
+  if (path.starts_with("/api/")) path.remove_prefix(4);
   constexpr std::string_view kJobs = "/v1/jobs/";
-  if (!rest.starts_with(kJobs)) return false;
-  rest.remove_prefix(kJobs.size());
-  const std::size_t slash = rest.find('/');
-  if (slash == std::string_view::npos) return false;
-  const std::string_view what = rest.substr(slash + 1);
-  const auto path = std::ranges::find(paths(), what, &Path::last);
-  if (path == paths().end()) return false;
+  if (!path.starts_with(kJobs)) return {};
+  path.remove_prefix(kJobs.size());
+  const std::size_t slash = path.find('/');
+  if (slash == std::string_view::npos) return {};
+  const auto found =
+      std::ranges::find(SessionRest::paths(), path.substr(slash + 1), &SessionRest::Path::last);
+  return {path.substr(0, slash), found == SessionRest::paths().end() ? nullptr : &*found};
+}
+
+}  // namespace
+
+void SessionRest::name_call(const HttpRequest& request, CallNote& note) {
+  const auto [job, path] = split(request.path);
+  if (path == nullptr || request.method != HttpMethod::kGet) return;
+  note.name(path->action, percent_decoded(job, false).value_or(std::string(job)));
+  if (path->action == access::Action::kEnterJob) {
+    note.line.door = audit::Door::kWebSocket;
+  } else if (!request.path.starts_with("/api/")) {
+    note.line.door = audit::Door::kNativeRest;
+  }
+}
+
+bool SessionRest::handle(const HttpRequest& request, const RestCallPtr& call) {
+  const auto [encoded, path] = split(request.path);
+  if (path == nullptr) return false;
+  name_call(request, call->note());
   if (request.method != HttpMethod::kGet) {
     HttpResponse response{.status = row_of(ErrorKind::kMethodNotAllowed).http_status,
                           .body = error_json({ErrorKind::kMethodNotAllowed, "this path supports GET only"})};
@@ -203,10 +234,10 @@ bool SessionRest::handle(const HttpRequest& request, const RestCallPtr& call) {
     return true;
   }
   // The brackets of an element's id come encoded.
-  const std::optional<std::string> id = percent_decoded(rest.substr(0, slash), false);
+  const std::optional<std::string> id = percent_decoded(encoded, false);
   const auto job = parse_job_id(id.value_or(""));
   if (!job) {
-    call->fail(no_such_job(id.value_or(std::string(rest.substr(0, slash)))));
+    call->fail(no_such_job(id.value_or(std::string(encoded))));
   } else if (path->action == access::Action::kEnterJob) {
     open_session(request, *job, call);
   } else {

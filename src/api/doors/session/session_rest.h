@@ -30,6 +30,8 @@ class SessionRest {
   void attach(HttpServer& server) { server_ = &server; }
   /// Answers the request and returns true, when it is for one of the paths above.
   bool handle(const HttpRequest& request, const RestCallPtr& call);
+  /// Says in the note what a request is about, when it is for one of them.
+  static void name_call(const HttpRequest& request, CallNote& note);
 
  private:
   void open_session(const HttpRequest& request, JobId job, const RestCallPtr& call);
