@@ -121,6 +121,12 @@ struct Config {
     std::string path;
   } log;
 
+  struct Audit {
+    bool enabled = true;
+    std::string file;  ///< Empty: DATA_DIR/audit.log.
+    int64_t max_mb = 512;
+  } audit;
+
   struct Agent {
     std::string node_id;
     int64_t heartbeat_interval_ms = 5'000;

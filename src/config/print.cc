@@ -24,7 +24,7 @@ shows the effective configuration and the source of each value; passwords are om
 
 On SIGHUP (`systemctl reload gpu-scheduler`) file and environment are read again. The log names each change, old and
 new, and which keys need a restart; those marked *live* take effect at once. If the file has any error, the whole
-old configuration stays in effect, and the log says what is wrong. SIGHUP also reopens the log file.
+old configuration stays in effect, and the log says what is wrong. SIGHUP also reopens the log file and the audit's.
 
 Keys marked "no effect" are accepted with any value, so that existing configuration files can be used as they are. A
 warning at start, `--print-config` and `gpu-scheduler doctor` name those that are given.
@@ -38,6 +38,7 @@ std::string_view section_title(std::string_view section) {
   if (section == "api") return "Where clients and agents connect";
   if (section == "metrics") return "Prometheus metrics";
   if (section == "log") return "The log";
+  if (section == "audit") return "The audit: who did what";
   if (section == "agent") return "Agents";
   if (section == "database") return "PostgreSQL";
   if (section == "redis") return "Redis";

@@ -171,6 +171,24 @@ constexpr ConfigKey kKeys[] = {
      .meaning = "File to which JSON lines are appended; empty: standard error.",
      .live = true},
 
+    {.section = "audit",
+     .name = "enabled",
+     .slot = [](Config& c) -> ConfigSlot { return &c.audit.enabled; },
+     .meaning = "Whether writes, refusals, sessions and reads of jobs' files and output are written to the "
+                "audit's file ([audit](../operate/audit.md))."},
+    {.section = "audit",
+     .name = "file",
+     .slot = [](Config& c) -> ConfigSlot { return &c.audit.file; },
+     .meaning = "File to which the audit's JSON lines are appended; empty: `DATA_DIR/audit.log`. SIGHUP "
+                "reopens it."},
+    {.section = "audit",
+     .name = "max_mb",
+     .slot = [](Config& c) -> ConfigSlot { return &c.audit.max_mb; },
+     .meaning = "Size in MiB beyond which the file is renamed to the same name with `.1` appended, which "
+                "replaces an older one, and begun anew; 0: never, for use with logrotate.",
+     .min = 0,
+     .max = kMillion},
+
     {.section = "agent",
      .name = "node_id",
      .slot = [](Config& c) -> ConfigSlot { return &c.agent.node_id; },

@@ -76,6 +76,7 @@ int run_scheduler(int argc, char** argv) {
       "Commands:\n"
       "  gpu-scheduler dev                             run a scheduler and an agent on this machine\n"
       "  gpu-scheduler journal verify|dump|stat DIR    inspect the journal of a data folder\n"
+      "  gpu-scheduler journal audit DIR               print who changed what, as far as the journal knows\n"
       "  gpu-scheduler doctor                          check this machine, and show how to correct it\n"
       "  gpu-scheduler accept-clock --data-dir DIR     accept this machine's clock although it has jumped\n"
       "  gpu-scheduler admin apply -f FILE             apply a file of tenants, quotas and node labels\n"

@@ -6,6 +6,7 @@
 
 #include "api/contract/token.h"
 #include "api/server.h"
+#include "audit/audit_log.h"
 #include "base/check.h"
 #include "config/keys.h"
 #include "log/log.h"
@@ -149,10 +150,15 @@ class ServiceImpl final : public Service {
       : data_dir_(std::move(data_dir)), host_(std::move(host)), tls_(std::move(tls)) {}
   ~ServiceImpl() override { stop(); }
 
+  /// Before the doors.
+  Result<Unit> open_audit(const Config& config);
   Result<Unit> open_doors(const Config& config);
   const BoundPorts& ports() const override { return ports_; }
   int64_t active_jobs() override;
   Result<Unit> reconfigure(const Config& config) override;
+  void reopen_audit() override {
+    if (audit_ != nullptr) audit_->reopen();
+  }
   void note_reload(bool worked) override { server_->note_reload(worked); }
   void touch(std::function<void()> alive) override;
   void stop() override;
@@ -163,6 +169,7 @@ class ServiceImpl final : public Service {
   const std::shared_ptr<sign::TlsServer> tls_;  ///< None: plain.
   std::unique_ptr<PreemptWebhooks> webhooks_;
   std::unique_ptr<Fencing> fencing_;
+  std::unique_ptr<audit::AuditLog> audit_;  ///< Null: there is none. Before the server, which writes to it.
   std::unique_ptr<api::Server> server_;
   BoundPorts ports_;
   bool stopped_ = false;
@@ -225,6 +232,16 @@ Result<std::shared_ptr<sign::TlsServer>> load_tls(const Config& config) {
   return std::make_shared<sign::TlsServer>(std::move(*identity));
 }
 
+Result<Unit> ServiceImpl::open_audit(const Config& config) {
+  if (!config.audit.enabled) return Unit{};
+  const std::string path = config.audit.file.empty() ? data_dir_ + "/audit.log" : config.audit.file;
+  Result<std::unique_ptr<audit::AuditLog>> opened =
+      audit::AuditLog::open({.path = path, .bytes_max = config.audit.max_mb << 20});
+  if (!opened.ok()) return opened.error();
+  audit_ = std::move(*opened);
+  return Unit{};
+}
+
 Result<Unit> ServiceImpl::open_doors(const Config& config) {
   webhooks_ = std::make_unique<PreemptWebhooks>(
       PreemptWebhookOptions{.url = config.scheduler.preempt_webhook_url,
@@ -279,6 +296,7 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   options.host_names = config.api.host_names;
   options.version = GPUSCHED_VERSION;
   options.tls = tls_;
+  options.audit = audit_.get();
   Result<std::unique_ptr<api::Server>> server = api::Server::start(options, *host_);
   if (!server.ok()) return port_taken(server.error(), config);
   server_ = std::move(*server);
@@ -342,6 +360,7 @@ void ServiceImpl::stop() {
   host_->stop();
   if (webhooks_ != nullptr) webhooks_->stop();
   server_.reset();
+  audit_.reset();
 }
 
 /// A long recovery ends on a signal. From the first open door on a signal waits for the orderly end instead.
@@ -360,7 +379,8 @@ Result<std::unique_ptr<Service>> Service::start(const Config& config, const std:
   if (!host.ok()) return host.error();
   const RecoveryReport recovery = (*host)->recovery();
   auto service = std::make_unique<ServiceImpl>(std::move(*host), data_dir, std::move(*tls));
-  const Result<Unit> opened = service->open_doors(config);
+  const Result<Unit> audited = service->open_audit(config);
+  const Result<Unit> opened = audited.ok() ? service->open_doors(config) : audited;
   if (!opened.ok()) {
     const EndsOnSignal meanwhile;
     service.reset();

@@ -40,6 +40,8 @@ class Service {
   virtual int64_t active_jobs() = 0;
   /// Takes the keys of `config` that are live; the others wait for a restart. Returns when that is durable.
   virtual Result<Unit> reconfigure(const Config& config) = 0;
+  /// Goes on in the audit's file of that name: after somebody renamed the old one.
+  virtual void reopen_audit() = 0;
   /// For the metrics: the configuration was just read again, and taken or refused.
   virtual void note_reload(bool worked) = 0;
   /// Calls `alive`, on a thread of the service, once its loops have all gone round after this call.

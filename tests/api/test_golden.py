@@ -246,7 +246,7 @@ class Grpc:
         try:
             answer = call(message, timeout=60, metadata=self.token)
         except self.grpc.RpcError as error:
-            said = {key: value for key, value in error.trailing_metadata() if key.startswith("gpusched")}
+            said = {key: value for key, value in error.trailing_metadata() if key in ("gpusched-code", "gpusched-field")}
             self.transcript.add(asked, f"{error.code().name} {said} {error.details()}")
             return None
         self.transcript.add(asked, self.text_format.MessageToString(answer, as_utf8=True))

@@ -11,7 +11,7 @@ from harness import PATIENCE_S, ROOT, bin_dir, free_port
 
 GUIDE = ROOT / "docs" / "operate"
 PAGES = ("install", "configure", "nodes", "back-up", "recover", "troubleshoot", "when-hardware-fails", "alerts",
-         "security", "tls", "three-machines")  # The last one by test_three_machines.py.
+         "audit", "security", "tls", "three-machines")  # The last one by test_three_machines.py.
 # Folders that a page names, as they are in a world.
 PLACES = re.compile(r"/(?=(?:usr/local/bin|var/lib/gpu-|var/log/gpu-|var/backups/gpu-|etc/gpu-))")
 
@@ -115,6 +115,15 @@ def test_configure(site):
     assert "-rw-------" in printed[5]
     assert "quota_exceeded" in printed[6]
     assert "nothing was changed" in printed[7] and "no changes are needed" in printed[7]
+
+
+def test_audit(site):
+    site.start()
+    printed = run_page(site, "audit")
+    assert '"action":"submit_job","resource_kind":"job","resource":"job-' in printed[0]
+    assert "submit_job applied" in printed[1]
+    assert "submit_job job-" in printed[3] and ": applied" in printed[3]
+    assert "does not know the caller" in printed[3]
 
 
 def test_nodes(site):

@@ -44,7 +44,7 @@ Error diverged(const State& state, uint64_t position, uint64_t expected) {
 }  // namespace
 
 Result<Unit> replay(State& state, const JournalRecord& record, RecoveryReport& report, Events& events,
-                    int64_t level) {
+                    int64_t level, const ReplayWatcher& watcher) {
   if (record.first_sequence != state.last.sequence + 1) {
     return corrupt("journal record " + std::to_string(record.position) + " begins with command " +
                    std::to_string(record.first_sequence) + ", expected " +
@@ -66,7 +66,9 @@ Result<Unit> replay(State& state, const JournalRecord& record, RecoveryReport& r
       if (!known) return known;
     }
     events.clear();
-    apply(state, command, Stamp{.sequence = state.last.sequence + 1, .at = group->at}, events);
+    const Applied applied =
+        apply(state, command, Stamp{.sequence = state.last.sequence + 1, .at = group->at}, events);
+    if (watcher != nullptr) watcher(state, command, applied, group->at);
     ++report.replayed_commands;
   }
   ++report.replayed_records;

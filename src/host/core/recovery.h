@@ -1,6 +1,9 @@
 #pragma once
 
+#include <functional>
+
 #include "base/result.h"
+#include "engine/engine.h"
 #include "host/host.h"
 #include "journal/journal.h"
 #include "journal/snapshot_store.h"
@@ -21,9 +24,12 @@ struct Recovered {
 Result<Recovered> recover(Journal& journal, SnapshotStore& snapshots, RecoveryReport& report,
                           int64_t level = kFeatureLevel);
 
+/// Sees each command of a replay: the state behind it, what became of it, and its time.
+using ReplayWatcher = std::function<void(const State&, const Command&, const Applied&, Time)>;
+
 /// Applies one journal record to the state behind the record before it, whose digest must be the one that the
 /// record names. kCorrupt, kVersion: the record is not what follows; the state may be half way then.
 Result<Unit> replay(State& state, const JournalRecord& record, RecoveryReport& report, Events& events,
-                    int64_t level = kFeatureLevel);
+                    int64_t level = kFeatureLevel, const ReplayWatcher& watcher = nullptr);
 
 }  // namespace gpusched

@@ -10,6 +10,7 @@
 
 #include "host/core/folder_check.h"
 #include "journal/journal_inspect.h"
+#include "main/commands/journal_audit.h"
 
 namespace gpusched {
 namespace {
@@ -131,6 +132,27 @@ class JournalReader {
     };
     if (!read(print)) return kDamaged;
     if (!arguments_.json) print_tail();
+    return kWhole;
+  }
+
+  int audit() {
+    summary_.dir = find_journal_dir(posix_disk(), arguments_.dir);
+    uint64_t told = 0;
+    JournalAudit audit(posix_disk(), folder_above(summary_.dir) + "/snapshots", [&](const audit::Line& line) {
+      out_ << (arguments_.json ? journal_audit_json(line) : journal_audit_text(line)) << "\n";
+      told += 1;
+    });
+    if (!read([&](const StoredRecord& stored, uint64_t) { return audit.visit(stored.record); }))
+      return kDamaged;
+    err_ << told
+         << " writes. A journal has no reads, sessions, reboots and calls that were refused before they "
+            "became "
+            "commands; of a write it does not know the caller, the address and the request. `by` is what the "
+            "client called itself, unchecked, or else its address\n";
+    if (summary_.first_position() > 1 || audit.skipped() > 0) {
+      err_ << "Writes before record " << summary_.first_position() + audit.skipped()
+           << " are not told: snapshots took the place of their records\n";
+    }
     return kWhole;
   }
 
@@ -291,12 +313,13 @@ int run_journal_command(int argc, const char* const* argv, std::ostream& out, st
   CLI::App* verify =
       app.add_subcommand("verify", "Read and check every record; exit status 1 if one is damaged.");
   CLI::App* dump = app.add_subcommand("dump", "Print one line per record.");
+  CLI::App* audit = app.add_subcommand("audit", "Print the writes that the journal has, one per line.");
   CLI::App* stat = app.add_subcommand("stat", "Show segments, sizes and positions.");
-  for (CLI::App* command : {verify, dump, stat}) {
+  for (CLI::App* command : {verify, dump, audit, stat}) {
     command
         ->add_option("DIR", arguments.dir, "Data folder of the scheduler, or the journal folder inside it.")
         ->required();
-    command->add_flag("--json", arguments.json, "Print JSON; dump prints one object per line.");
+    command->add_flag("--json", arguments.json, "Print JSON; dump and audit print one object per line.");
   }
   dump->add_option("--from", arguments.from, "First position to print.");
   dump->add_option("--to", arguments.to, "Last position to print.");
@@ -307,6 +330,7 @@ int run_journal_command(int argc, const char* const* argv, std::ostream& out, st
   }
   JournalReader command(arguments, out, err, decode);
   if (verify->parsed()) return command.verify();
+  if (audit->parsed()) return command.audit();
   return dump->parsed() ? command.dump() : command.stat();
 }
 
