@@ -82,6 +82,7 @@ void Planner::reset(const State& state, bool nodes_present) {
   preempt_look_ = kNever;
   victim_cursor_ = 0;
   planned_victims_.clear();
+  planned_promised_.clear();
   may_preempt_ = false;
   guarantees_ = false;
   pools_ = state.config.pools;
@@ -361,6 +362,7 @@ void Planner::plan_applied(const State& state) {
   planned_held_.clear();
   planned_online_ = planned_batch_ = planned_online_going_ = planned_batch_going_ = 0;
   planned_victims_.clear();
+  planned_promised_.clear();
   for (const uint32_t job_class : planned_classes_) {
     // What was dropped as stale waits again, before what the class's line had moved on to.
     ClassInfo& entry = info(job_class);

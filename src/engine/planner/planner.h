@@ -100,6 +100,8 @@ class Planner {
     Time look_at = kNever;  ///< and when it is worth another try.
     JobId patient_job;      ///< Which one waits for what comes soon,
     Time patient_since;     ///< and since when.
+    JobId room_for;         ///< Which one waits for what others are giving back,
+    Time room_since;        ///< and since when.
     JobId asking_job;       ///< Which one asks for what its tenant is guaranteed,
     Time asking_since;      ///< and since when.
   };
@@ -129,6 +131,7 @@ class Planner {
         UINT32_MAX;           ///< How it is built, as the chooser of devices knows it; else: not looked at.
     Amount capacity_counted;  ///< What of it is in the planner's `capacity_`.
     int64_t weakest = INT64_MAX;  ///< The lowest priority of what runs there and may be ended for others.
+    bool gives_back = false;      ///< Something there was told to end for another.
     uint64_t refreshed = 0;       ///< The cycle in which this was last made anew.
     std::vector<std::pair<uint32_t, uint64_t>> class_masks;  ///< All its slots by device class.
     // With reservations only: what it has, and when what it runs is expected to give back what.
@@ -440,6 +443,9 @@ class Planner {
   bool starts_where_moved(const State& state, JobId job) const;
   bool preempt(const State& state, const Job& job, Candidate& candidate, CommitPlan& plan);
   bool is_patient(const State& state, const Job& job, Duration patience, Duration at_most);
+  bool is_room_coming(const State& state, const Job& job, Candidate& candidate);
+  bool has_room_without_going(const State& state, const Part& part, Candidate& candidate, uint32_t slot,
+                              uint32_t device_class);
   bool can_reclaim() const { return guarantees_ || pools_.lends(); }
   PoolRooms pool_rooms(const State& state) const;
   std::optional<Claim> reclaim_claim(const State& state, const Job& job);
@@ -519,6 +525,8 @@ class Planner {
   Time preempt_look_ = kNever;         ///< The earliest `look_at` of a blocked class.
   uint32_t victim_cursor_ = 0;         ///< The node at which the next search for victims begins.
   std::vector<JobId> planned_victims_;
+  std::vector<std::pair<uint32_t, uint64_t>>
+      planned_promised_;  ///< Slots and devices of this slice's promises.
   std::vector<uint32_t> changed_reasons_;
   Amount capacity_;  ///< Of the nodes in service.
   Time now_;

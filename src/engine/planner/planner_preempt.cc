@@ -26,6 +26,8 @@ constexpr uint64_t kVictimVisits = 16;
 /// A job waits for what is expected soon for at most so many times its patience.
 constexpr int64_t kPatienceMax = 2;
 constexpr Duration kSearchOn = seconds(1);
+/// How often room that others are giving back is looked for again: what ends says so by itself.
+constexpr Duration kLookAtRoom = seconds(5);
 /// A guarantee is asked back from others unless what the job needs is expected within so long anyway.
 constexpr Duration kReclaimPatience = seconds(10);
 
@@ -75,8 +77,11 @@ void Planner::refresh_preemptors(const State& state) {
 void Planner::refresh_weakest(const State& state, uint32_t slot) {
   NodeInfo& node = nodes_[slot];
   node.weakest = INT64_MAX;
-  if (!may_preempt_) return;
+  node.gives_back = false;
+  if (!may_preempt_ && !can_reclaim()) return;
   for (const AttemptKey& key : state.nodes[slot].attempts) {
+    if (state.attempt_at(key.job, key.attempt).stop == StopReason::kPreempt) node.gives_back = true;
+    if (!may_preempt_) continue;
     const Job* job = state.jobs.find(key.job);
     if (job == nullptr || job->preemption_exempt) continue;
     if (!state.tenant_at(job->tenant).allow_preemption) continue;
@@ -268,6 +273,78 @@ bool Planner::is_patient(const State& state, const Job& job, Duration patience, 
   return true;
 }
 
+// Whether the job fits on the node once those are gone from it that are ended for others.
+bool Planner::has_room_without_going(const State& state, const Part& part, Candidate& candidate,
+                                     uint32_t slot, uint32_t device_class) {
+  const Node& from = state.nodes[slot];
+  const policy::NodeView view = view_of(state, slot, device_class, part);
+  uint64_t kind_mask = 0;
+  for (const auto& [kind, mask] : nodes_[slot].class_masks) {
+    if (kind == device_class) kind_mask = mask & fit_devices(from);
+  }
+  uint64_t back = 0;
+  int64_t cpu_milli = view.cpu_milli_free, memory_mb = view.memory_mb_free;
+  auto attempts = static_cast<int64_t>(from.attempts.size()) + from.promised_count;
+  bool exclusive = view.exclusive;
+  for (const AttemptKey& key : from.attempts) {
+    const Attempt& attempt = state.attempt_at(key.job, key.attempt);
+    const bool going = attempt.stop == StopReason::kPreempt ||
+                       std::ranges::find(planned_victims_, key.job) != planned_victims_.end();
+    const Member& member = attempt.members[key.member];
+    if (!going || attempt.abandoned) continue;
+    if (member.gpu_milli == 0) back |= member.device_mask;
+    cpu_milli += member.cpu_milli;
+    memory_mb += member.memory_mb;
+    exclusive = exclusive && !member.exclusive;
+    --attempts;
+  }
+  for (std::size_t i = 0; i < from.devices.size(); ++i) {
+    if (from.devices[i].promised_to.valid()) back &= ~(uint64_t{1} << i);
+  }
+  for (const auto& [promised, mask] : planned_promised_) {
+    if (promised == slot) back &= ~mask;
+  }
+  const bool enough = std::popcount(view.usable_mask | (back & kind_mask)) >= part.gpu_count &&
+                      cpu_milli >= part.cpu_milli && memory_mb >= part.memory_mb && !exclusive &&
+                      attempts < static_cast<int64_t>(limits::kAttemptsPerNodeMax);
+  if (!enough || !could_run(state, slot, device_class, kind_mask, part)) return false;
+  if (is_reserved(slot) && delayed_by(state, candidate, slot, part, device_class) != nullptr) return false;
+  return !nodes_[slot].booked || !meets_booking(state, candidate, slot);
+}
+
+// What others give back already may be more than they were ended for: nobody else is ended while the job
+// waits for that, as long as for a promise.
+bool Planner::is_room_coming(const State& state, const Job& job, Candidate& candidate) {
+  ClassInfo& entry = info(job.job_class);
+  const Shape& shape = shape_of(job.job_class);
+  const Part& part = shape.parts.front();
+  const auto comes_on = [&](uint32_t slot) {
+    if (!nodes_[slot].gives_back || !nodes_[slot].ready || shape.excluded.test(slot)) return false;
+    ++visits_;
+    if (part.gpu_count == 0)
+      return has_room_without_going(state, part, candidate, slot, FreeIndex::kNoDevices);
+    return std::ranges::any_of(nodes_[slot].class_masks, [&](const auto& entry_of) {
+      return ((shape.device_classes >> entry_of.first) & 1) != 0 &&
+             has_room_without_going(state, part, candidate, slot, entry_of.first);
+    });
+  };
+  visits_ += nodes_.size() / 16;
+  bool comes = false;
+  for (uint32_t slot = 0; slot < nodes_.size() && !comes; ++slot) comes = comes_on(slot);
+  if (!comes) {
+    entry.room_for = {};
+    return false;
+  }
+  if (entry.room_for != job.id) {
+    entry.room_for = job.id;
+    entry.room_since = now_;
+  }
+  const Time until = entry.room_since + limits::kPromiseKept;
+  if (now_ >= until) return false;
+  look_again(job.job_class, std::min(until, now_ + kLookAtRoom));
+  return true;
+}
+
 void Planner::commit(const State& state, const Job& job, Candidate& candidate, const Preempting& chosen,
                      CommitPlan& plan) {
   const Node& from = state.nodes[chosen.node];
@@ -294,6 +371,7 @@ void Planner::commit(const State& state, const Job& job, Candidate& candidate, c
     (work_of(parts) == WorkClass::kOnline ? planned_online_going_ : planned_batch_going_) +=
         given.gpu_thousandths();
     for (const Member& member : victim.attempt->members) {
+      nodes_[state.node_at(member.node).slot].gives_back = true;
       if (member.node == from.id && member.state != MemberState::kEnded)
         theirs |= member.device_mask & kind_mask;
     }
@@ -301,6 +379,7 @@ void Planner::commit(const State& state, const Job& job, Candidate& candidate, c
   uint64_t mask = lowest_bits(theirs, part.gpu_count);
   mask |= lowest_bits(usable, part.gpu_count - std::popcount(mask));
   CHECK(std::popcount(mask) == part.gpu_count);
+  planned_promised_.emplace_back(chosen.node, mask);
   group.members.push_back(placement_of(from, 0, mask));
   NodeInfo& node = nodes_[chosen.node];
   node.free_mask &= ~mask;
@@ -450,6 +529,7 @@ bool Planner::preempt(const State& state, const Job& job, Candidate& candidate, 
     if (look != kNever) look_again(job.job_class, look);
     return false;
   }
+  if (is_room_coming(state, job, candidate)) return false;
   const Duration patience = policies_.victims->patience();
   const bool waits = best->claim.any()
                          ? is_patient(state, job, std::min(patience, kReclaimPatience), kReclaimPatience)
