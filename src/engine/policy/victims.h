@@ -54,6 +54,8 @@ bool potential_less(const Potential& a, const Potential& b);
 /// A guarantee is taken back from whoever borrowed it, whatever the flags and priorities; what would protect
 /// a victim otherwise (`protection`, `recent`, `budget`) then only means that others go first.
 ///
+/// `grace` is what victims are given to end if they ask for no more; what they ask for is not known here.
+///
 /// Of at most `kExactMax` candidates the best set is found by trying all; of more, the cheapest first until
 /// they suffice, then without those that are not needed. Thread-safe.
 class LeastLost final : public VictimSelect {
@@ -65,6 +67,7 @@ class LeastLost final : public VictimSelect {
     Duration patience = seconds(30);
     Duration silent_max = minutes(5);
     Duration loss_max = hours(1);
+    Duration grace = seconds(10);
   };
   static constexpr std::size_t kExactMax = 8;
 
@@ -74,6 +77,7 @@ class LeastLost final : public VictimSelect {
   bool reclaimable(const State& state, const Attempt& attempt) const override;
   bool spared(const State& state, const Attempt& attempt, Time now) const override;
   Duration patience() const override { return params_.patience; }
+  Duration grace() const override { return params_.grace; }
   std::optional<VictimChoice> choose(const Lack& lack, const std::vector<VictimView>& candidates, Time now,
                                      const VictimLimit& limit = {}) const override;
 

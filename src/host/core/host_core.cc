@@ -22,7 +22,7 @@ policy::PolicySet policies_of(const HostTuning& tuning, LearnedRunTimes*& run_ti
   run_times = learned.get();
   policies.run_times = std::move(learned);
   policies.victims = nullptr;
-  if (tuning.preemption) policies.victims = std::make_unique<policy::LeastLost>(tuning.victims);
+  if (tuning.preemption) policies.victims = std::make_unique<policy::LeastLost>(victim_params(tuning));
   return policies;
 }
 
@@ -53,6 +53,12 @@ Error too_large(const Command& command, std::size_t bytes, std::size_t bytes_max
 }
 
 }  // namespace
+
+policy::LeastLost::Params victim_params(const HostTuning& tuning) {
+  policy::LeastLost::Params params = tuning.victims;
+  if (tuning.grace.ns > 0) params.grace = tuning.grace;
+  return params;
+}
 
 HostCore::HostCore(State state, uint64_t position, HostTuning tuning, const Clock& clock, GroupWriter& writer,
                    ChangeSink& sink, std::function<void(const Error&)> fatal)

@@ -49,6 +49,10 @@ struct HostTuning {
   Duration clock_jump_max = limits::kClockJumpMax;  ///< See StampClock.
 };
 
+/// `tuning.victims`, with the time that stopped jobs are given. Where each agent has its own, the agents'
+/// default is taken for all.
+policy::LeastLost::Params victim_params(const HostTuning& tuning);
+
 /// Counters since the start, for metrics. Read by the core's thread; others get a copy from Host.
 struct HostStats {
   uint64_t commands = 0;

@@ -147,7 +147,7 @@ policy::PolicySet ForecastDesk::policies() const {
   policy::PolicySet set = policy::default_policies();
   set.run_times = known_;
   set.victims = nullptr;
-  if (tuning_.preemption) set.victims = std::make_shared<policy::LeastLost>(tuning_.victims);
+  if (tuning_.preemption) set.victims = std::make_shared<policy::LeastLost>(victim_params(tuning_));
   return set;
 }
 

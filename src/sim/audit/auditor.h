@@ -57,6 +57,8 @@ class Auditor {
   void on_slice_busy(const std::string& uuid, int32_t start, bool busy);
   /// The device is hotter than new work may find it.
   void on_device_hot(const std::string& uuid) { ever_hot_.insert(uuid); }
+  /// What stopped jobs are given: nobody is ended for a job that must have started by then.
+  void expect_grace(Duration grace) { grace_ = grace; }
   /// The device is gone, or shows a fault that keeps new work from it.
   void on_device_fault(const std::string& uuid) { ever_faulty_.insert(uuid); }
 
@@ -337,6 +339,7 @@ class Auditor {
 
   const Schedule& schedule_;
   std::string failure_;
+  Duration grace_;  ///< See expect_grace.
 
   // What is durable.
   std::vector<std::string> payloads_;

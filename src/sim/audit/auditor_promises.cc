@@ -8,6 +8,8 @@
 namespace gpusched::sim {
 namespace {
 
+constexpr Duration kPlanAgeMax = milliseconds(50);
+
 template <typename Visit>
 void for_each_device(const Promise& promise, Visit&& visit) {
   for (const Member& member : promise.members) {
@@ -23,6 +25,11 @@ void Auditor::on(const DevicesPromised& event) {
   BookJob& job = jobs_.at(promise.job);
   if (job.final || job.state != JobState::kPending || job.held || job.backs_off || job.promised)
     fail(name_of(promise.job) + " is promised something and does not wait for it");
+  // The plan is some moments older than its record.
+  if (!promise.victims.empty() && job.deadline.valid() &&
+      promise.since + grace_ >= job.deadline + kPlanAgeMax)
+    fail("others are ended for " + name_of(promise.job) +
+         ", whose deadline comes before their grace is over");
   for (const Preemption& victim : promise.victims) {
     if (unclaimed_.erase({victim.job, victim.attempt}) == 0)
       fail(name_of(promise.job) + " names a victim that is not ended for it");
