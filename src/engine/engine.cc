@@ -24,7 +24,7 @@ void evolve_from(State& state, Events& events, std::size_t begin, Time at) {
 Applied decide(const State& state, const Command& command, Stamp stamp, Events& events) {
   return std::visit(
       Overloaded{
-          [&](const Configure& c) { return rules::configure(state, c, events); },
+          [&](const Configure& c) { return rules::configure(state, c, stamp, events); },
           [&](const AdvanceTime&) {
             rules::next_due(state, stamp.at, events);
             return Applied{};

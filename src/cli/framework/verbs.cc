@@ -72,7 +72,8 @@ constexpr std::array kVerbs = {
     VerbDefinition{"tenant list", kTenants, "List the tenants", define_tenant_list},
     VerbDefinition{"tenant get", kTenants, "Show a tenant", define_tenant_get},
     VerbDefinition{"tenant update", kTenants, "Change settings of a tenant", define_tenant_update},
-    VerbDefinition{"tenant delete", kTenants, "Delete a tenant that has no jobs", define_tenant_delete},
+    VerbDefinition{"tenant delete", kTenants, "Delete a tenant that has no jobs, and its reservations",
+                   define_tenant_delete},
 
     VerbDefinition{"support-bundle", kOther, "Collect diagnostics for a support request, without secrets",
                    define_support_bundle},

@@ -17,7 +17,7 @@ inline Applied reject(RejectionCode code) { return {.rejection = Rejection{.code
 inline Applied reject(const Rejection& rejection) { return {.rejection = rejection}; }
 inline Applied accept() { return {}; }
 
-Applied configure(const State& state, const Configure& command, Events& events);
+Applied configure(const State& state, const Configure& command, Stamp stamp, Events& events);
 Applied create_tenant(const State& state, const CreateTenant& command, Stamp stamp, Events& events);
 Applied update_tenant(const State& state, const UpdateTenant& command, Stamp stamp, Events& events);
 Applied delete_tenant(const State& state, const DeleteTenant& command, Stamp stamp, Events& events);

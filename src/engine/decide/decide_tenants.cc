@@ -101,9 +101,13 @@ Tenant changed_by(const Tenant& tenant, const UpdateTenant& command) {
   return changed;
 }
 
+BookingEnded cancelled(const Booking& booking, Stamp stamp) {
+  return {.booking = booking.id, .at = stamp.at, .cancelled = true};
+}
+
 }  // namespace
 
-Applied configure(const State& state, const Configure& command, Events& events) {
+Applied configure(const State& state, const Configure& command, Stamp stamp, Events& events) {
   EngineConfig config = command.config;
   if (config.feature_level >= 6 && !state.config.cluster.empty()) {  // Once named it is that for ever.
     config.cluster = state.config.cluster;
@@ -114,6 +118,13 @@ Applied configure(const State& state, const Configure& command, Events& events) 
   const PoolShares& pools = config.pools;
   if (pools.online_milli < 0 || pools.batch_milli < 0 || pools.online_milli + pools.batch_milli > 1000)
     return reject(RejectionCode::kPoolsInvalid);
+  if (config.feature_level >= 9 && state.config.feature_level < 9) {  // Older rules left them there.
+    for (const auto& [id, booking] : state.bookings) {
+      const Tenant* tenant = state.find_tenant(booking.tenant);
+      if (booking.tenant.valid() && (tenant == nullptr || tenant->deleted))
+        events.push_back(cancelled(booking, stamp));
+    }
+  }
   events.push_back(Configured{.config = std::move(config)});
   return accept();
 }
@@ -215,6 +226,11 @@ Applied delete_tenant(const State& state, const DeleteTenant& command, Stamp sta
   if (command.tenant == kDefaultTenant) return reject(RejectionCode::kTenantBusy);
   if (tenant->unfinished > 0 || has_children(state, command.tenant))
     return reject(RejectionCode::kTenantBusy);
+  if (state.config.feature_level >= 9) {
+    for (const auto& [id, booking] : state.bookings) {
+      if (booking.tenant == command.tenant) events.push_back(cancelled(booking, stamp));
+    }
+  }
   events.push_back(TenantDeleted{.tenant = command.tenant, .at = stamp.at, .by = command.by});
   return accept();
 }

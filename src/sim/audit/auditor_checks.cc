@@ -102,6 +102,13 @@ void Auditor::check_all(const char* whose, const State& state) {
   check_jobs(whose, state);
   check_nodes(whose, state);
   check_tenants(whose, state);
+  for (const auto& [id, booking] : state.bookings) {
+    // Before feature level 9 they stayed.
+    const Tenant* tenant = state.find_tenant(booking.tenant);
+    const bool deleted = booking.tenant.valid() && (tenant == nullptr || tenant->deleted);
+    if (state.config.feature_level >= 9 && deleted)
+      fail(std::string(whose) + " keeps nodes for a deleted tenant");
+  }
   if (state.promises.size() != promises_.size()) fail(std::string(whose) + " miscounts promises");
   for (const auto& [job, promise] : state.promises) {
     // Before feature level 6 a promise stayed when its job was changed.

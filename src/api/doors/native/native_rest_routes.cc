@@ -273,7 +273,8 @@ void NativeRest::Routes::tenants(Table& table) {
       .answers(tenant);
   table
       .add(kDelete, "v1/tenants/{tenant_id}", kDeleteTenant, "delete_tenant", &NativeRest::delete_tenant,
-           "Deletes a tenant that has no unfinished jobs and no tenants below it.")
+           "Deletes a tenant that has no unfinished jobs and no tenants below it, and cancels its "
+           "reservations.")
       .answers(v1::DeleteTenantResponse::descriptor());
   table
       .add(kPost, "v1/cluster:edit", kEditCluster, "edit_cluster", &NativeRest::edit_cluster,
