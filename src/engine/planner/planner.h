@@ -93,7 +93,8 @@ class Planner {
     bool kept = false;     ///< Of a blocked one: it stands in its shape's `kept`.
     WaitReason reason;
     bool reason_changed = false;
-    std::vector<JobId> fresh;  ///< Came in line while the head was kept from nodes by a reservation.
+    std::optional<OrderKey> passed;  ///< Of those behind the head that may pass it, the last that was tried.
+    std::vector<JobId> fresh;        ///< Came in line while the head was kept from nodes by a reservation.
     // Of a class whose jobs may end others.
     bool preempts = false;
     Time tried_at;          ///< When that was last tried,
@@ -427,6 +428,8 @@ class Planner {
   bool pass_reservations(const State& state, JobId job, CommitPlan& plan);
   void pass_behind_head(const State& state, uint32_t job_class, CommitPlan& plan);
   void pass_fresh(const State& state, CommitPlan& plan);
+  void pass_on(uint32_t job_class);
+  bool has_room_before_booking(const State& state, const Job& job, uint32_t slot) const;
   void drop_reservation(uint32_t job_class);
   void refresh_reservations(const State& state);
   bool refresh_reservation(const State& state, Reservation& held);
@@ -497,9 +500,9 @@ class Planner {
   bool someone_moved_ = false;                          ///< or one does, but which is not known.
   PoolRooms rooms_ranked_ = {};                         ///< What keys were made with, where pools lend.
   std::set<std::pair<TenantId, uint32_t>> over_quota_;  ///< Blocked classes by whose limit.
-  std::set<uint32_t> preemptors_;                       ///< Blocked classes that may end others.
-  Amount capacity_ranked_;                              ///< What keys were made with.
-  boost::unordered_flat_map<uint64_t, Line> lines_;     ///< By tenant.
+  std::set<uint32_t> preemptors_;  ///< Blocked classes that are tried again at their `look_at`.
+  Amount capacity_ranked_;         ///< What keys were made with.
+  boost::unordered_flat_map<uint64_t, Line> lines_;  ///< By tenant.
   std::set<std::pair<policy::QueueKey, TenantId>> queue_;
   std::vector<NodeInfo> nodes_;
   DomainTree domains_;

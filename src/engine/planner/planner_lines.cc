@@ -196,6 +196,7 @@ void Planner::make_ready(const State& state, uint32_t job_class) {
     entry.tenant = state.classes[job_class].tenant;
     entry.shape = acquire_shape(state, job_class);
     entry.preempts = false;
+    entry.passed.reset();
     set_reason(job_class, WaitReason{});
   }
   const OrderedJobs& waiting = waiting_.of(state, job_class);

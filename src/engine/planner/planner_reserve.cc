@@ -33,6 +33,8 @@ constexpr Duration kTrustLeast = hours(4);
 constexpr Duration kLookAgain = seconds(1);
 /// Blocked classes that are tried when a reservation is to be given anew.
 constexpr std::size_t kTriesMax = 64;
+/// How soon a class of which not all jobs were tried behind its head is gone on with.
+constexpr Duration kPassOn = seconds(1);
 /// Freed nodes that are looked at for a better start in a slice.
 constexpr std::size_t kMovesMax = 8;
 
@@ -297,8 +299,11 @@ bool Planner::pass_reservations(const State& state, JobId id, CommitPlan& plan) 
       return true;
     }
   }
-  for (std::size_t i = 0; i < booked_nodes_.size() && i < kMovesMax; ++i) {
-    const Choice choice = choose_on(state, candidate, booked_nodes_[i]);
+  visits_ += booked_nodes_.size() / 16;
+  for (const uint32_t slot : booked_nodes_) {
+    if (!has_room_before_booking(state, *job, slot)) continue;
+    if (visits_ >= limits::kNodeVisitsPerSlice) return false;
+    const Choice choice = choose_on(state, candidate, slot);
     if (choice.node == Bitmap::kNone) continue;
     place(state, *job, candidate, choice, plan);
     return true;
@@ -306,15 +311,37 @@ bool Planner::pass_reservations(const State& state, JobId id, CommitPlan& plan) 
   return false;
 }
 
-// The class's next jobs may be shorter than its head.
+// Whether it is worth a look: it costs a fraction of one.
+bool Planner::has_room_before_booking(const State& state, const Job& job, uint32_t slot) const {
+  const NodeInfo& node = nodes_[slot];
+  const Part& part = state.class_of(job).parts.front();
+  const bool ends = job.max_runtime.ns == 0 || now_ + job.max_runtime < state.nodes[slot].booked_from;
+  const bool devices = part.is_share() || std::popcount(node.free_mask) >= part.gpu_count;
+  return node.ready && (ends || part.booking != 0) && devices && node.cpu_milli_free >= part.cpu_milli &&
+         node.memory_mb_free >= part.memory_mb;
+}
+
+// The class's next jobs may be shorter than its head. Not all are tried at a time: the next try goes on
+// behind those that were.
 void Planner::pass_behind_head(const State& state, uint32_t job_class, CommitPlan& plan) {
-  const OrderKey head = info(job_class).head;
+  const OrderKey begin = info(job_class).passed.value_or(info(job_class).head);
+  OrderKey tried = begin;
+  bool all = true;
   for (auto at = waiting_.of(state, job_class).begin(); !at.at_end(); at.next()) {
-    if (is_full(plan) || passes_left_ == 0) return;
-    if (!(head < *at)) continue;
+    if (!(begin < *at)) continue;
+    all = !is_full(plan) && passes_left_ > 0 && visits_ < limits::kNodeVisitsPerSlice;
+    if (!all) break;
     --passes_left_;
-    pass_reservations(state, (*at).job, plan);
+    tried = *at;
+    pass_reservations(state, tried.job, plan);
   }
+  info(job_class).passed = all ? std::nullopt : std::optional(tried);
+  if (!all) pass_on(job_class);
+}
+
+void Planner::pass_on(uint32_t job_class) {
+  preemptors_.insert(job_class);
+  look_again(job_class, now_ + kPassOn);
 }
 
 // What came in line behind a head that is kept from nodes.
@@ -322,9 +349,12 @@ void Planner::pass_fresh(const State& state, CommitPlan& plan) {
   for (const uint32_t job_class : std::exchange(fresh_classes_, {})) {
     ClassInfo& entry = info(job_class);
     const bool kept = entry.state == ClassState::kBlocked && !shape_of(job_class).kept.empty();
-    for (const JobId job : std::exchange(entry.fresh, {})) {
+    const std::vector<JobId> fresh = std::exchange(entry.fresh, {});
+    for (const JobId job : fresh) {
       if (kept && !is_full(plan)) pass_reservations(state, job, plan);
     }
+    // Further ones came than are noted.
+    if (kept && (is_full(plan) || fresh.size() >= limits::kPassTriesMax)) pass_on(job_class);
   }
 }
 
