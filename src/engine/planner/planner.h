@@ -429,6 +429,7 @@ class Planner {
   void pass_behind_head(const State& state, uint32_t job_class, CommitPlan& plan);
   void pass_fresh(const State& state, CommitPlan& plan);
   void pass_on(uint32_t job_class);
+  bool is_over_by(const State& state, uint32_t job_class, Time start);
   bool has_room_before_booking(const State& state, const Job& job, uint32_t slot) const;
   void drop_reservation(uint32_t job_class);
   void refresh_reservations(const State& state);

@@ -39,6 +39,7 @@ class Planner::Learner {
     touch_job(event.change->job);
     // It may have left another class, whose number only older states know.
     if ((event.change->given & kJobParts) != 0) touch_classes();
+    if ((event.change->given & kJobDeadline) != 0) deadline_moved(event.change->job);
   }
   void operator()(const BackoffEnded& event) {
     const bool is_moved = state_.find_promise(event.job) != nullptr;
@@ -196,6 +197,15 @@ class Planner::Learner {
       if (entry.fresh.empty()) planner_.fresh_classes_.push_back(touched->job_class);
       entry.fresh.push_back(job);
     }
+  }
+
+  // Others may be ended for it now.
+  void deadline_moved(JobId id) {
+    const Job* job = state_.jobs.find(id);
+    if (job == nullptr) return;
+    const ClassInfo& entry = planner_.info(job->job_class);
+    const bool waits = entry.state == ClassState::kBlocked && entry.preempts && entry.head.job == id;
+    if (waits) planner_.look_again(job->job_class, planner_.now_);
   }
 
   void touch_classes() {

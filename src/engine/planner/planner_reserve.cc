@@ -403,6 +403,12 @@ void Planner::promise(const State& state, uint32_t job_class) {
   fill_reservations(state);
 }
 
+// Nothing is kept free for a job whose deadline comes before it could start.
+bool Planner::is_over_by(const State& state, uint32_t job_class, Time start) {
+  const Job& head = head_of(state, job_class);
+  return head.deadline.valid() && head.deadline < start;
+}
+
 void Planner::set_start(uint32_t job_class, Time start) {
   const ClassInfo& entry = info(job_class);
   if (entry.state != ClassState::kBlocked) return;
@@ -435,6 +441,7 @@ bool Planner::refresh_reservation(const State& state, Reservation& held) {
   const uint32_t after = best->holds.front().node;
   // More may be over before it now.
   if (best->start > held.start) freed_nodes_.push_back(after);
+  if (is_over_by(state, held.job_class, best->start)) return false;
   const bool moved = best->start != held.start;
   held.start = best->start;
   held.holds = std::move(best->holds);
@@ -489,7 +496,7 @@ void Planner::fill_reservations(const State& state) {
                                              ? gang_start(state, job_class)
                                              : earliest_start(state, job_class);
       over = !found.has_value();  // Nor has any other of the shape.
-      if (found.has_value()) {
+      if (found.has_value() && !is_over_by(state, job_class, found->start)) {
         found->job = info(job_class).head.job;
         found->trusting_until = trust_until(now_, found->start);
         found->key = first->first;

@@ -54,6 +54,31 @@ TEST_F(Reservations, DoNotCountOnAFaultyGpuThatItsHolderGivesBack) {
   EXPECT_EQ(reason(waiting).start, engine.now() + hours(2)) << "the one that comes back first takes no work";
 }
 
+TEST_F(Reservations, KeepNothingForAJobWhoseDeadlineComesBefore) {
+  engine.add_node("n1", {.gpus = 4});
+  const JobId running = engine.submit({.gpus = 2, .max_runtime = hours(2)});
+  ASSERT_EQ(cycle(), std::vector{running});
+  const JobId hopeless = engine.submit({.gpus = 4, .flow = {{.deadline_after = hours(1)}}});
+  cycle();
+  EXPECT_FALSE(reason(hopeless).start.valid());
+  const JobId longer = engine.submit({.gpus = 2, .max_runtime = hours(5)});
+  EXPECT_EQ(cycle(), std::vector{longer});
+}
+
+// As many are tried at a time as fit into a slice; the next goes on behind them.
+TEST_F(Reservations, AShortJobPassesHoweverManyStandBeforeIt) {
+  const NodeId node = engine.add_node("n1", {.gpus = 1});
+  engine.apply(MakeBooking{.name = "b", .nodes = {node}, .begin_after = hours(1), .length = hours(1)});
+  for (int i = 0; i < 600; ++i) engine.submit({.gpus = 1, .max_runtime = hours(2)});
+  const JobId shorter = engine.submit({.gpus = 1, .max_runtime = minutes(10)});
+  int cycles = 0;
+  for (; engine.state_of(shorter) == JobState::kPending && cycles < 10; ++cycles) {
+    cycle();
+    engine.advance(seconds(1));
+  }
+  EXPECT_EQ(cycles, 3);
+}
+
 TEST_F(Reservations, AShortJobPassesABlockedOneThatItDoesNotDelay) {
   engine.add_node("n1", {.gpus = 4});
   const JobId running = engine.submit({.gpus = 2, .max_runtime = hours(2)});
