@@ -252,6 +252,8 @@ struct State {
   /// Use counts until or from `at` on, which may be none where use is not counted.
   void charge(TenantId tenant, const Amount& amount, Time at, WorkClass work);
   void discharge(TenantId tenant, const Amount& amount, Time at, WorkClass work);
+  /// Counts what the tenant has used until then, by the rules as they are; nothing for no time.
+  void accrue_usage(Tenant& tenant, Time at) const;
   void hold_member(const Attempt& attempt, uint32_t member);
   /// CPU and memory come back at once; devices are the caller's.
   void release_member(const Attempt& attempt, uint32_t member);
@@ -298,7 +300,6 @@ struct State {
   /// Puts a pending job where it waits, or takes it away from there, by what it says now.
   void enter_line(const Job& job);
   void leave_line(const Job& job);
-  void accrue_usage(Tenant& tenant, Time at) const;
   /// The job is being ended for another one (sign 1), or no longer (-1).
   void count_stopping(const Job& job, int64_t sign);
   Node& index_node(Node& node);

@@ -14,72 +14,12 @@
 #include "base/limits.h"
 #include "engine/testing/test_engine.h"
 #include "forecast/moves.h"
+#include "scenario_line.h"
 
 namespace gpusched {
 namespace {
 
 using Words = std::vector<std::string>;
-
-/// One line: words, key=value options and flags, and what is expected behind "->".
-struct Line {
-  std::string verb, name;
-  std::map<std::string, std::string> options;
-  std::string expected;
-
-  bool has(const std::string& key) const { return options.contains(key); }
-  std::string text(const std::string& key, const std::string& fallback = "") const {
-    const auto it = options.find(key);
-    return it == options.end() ? fallback : it->second;
-  }
-  int64_t number(const std::string& key, int64_t fallback = 0) const {
-    return has(key) ? std::strtoll(text(key).c_str(), nullptr, 10) : fallback;
-  }
-};
-
-Duration duration_of(const std::string& text) {
-  char* unit = nullptr;
-  const int64_t count = std::strtoll(text.c_str(), &unit, 10);
-  const std::string name = unit;
-  if (name == "ms") return milliseconds(count);
-  if (name == "s") return seconds(count);
-  if (name == "m") return minutes(count);
-  if (name == "h") return hours(count);
-  ADD_FAILURE() << "not a duration: " << text;
-  return {};
-}
-
-/// "60,600"
-std::vector<int64_t> numbers_of(const std::string& text) {
-  std::vector<int64_t> numbers;
-  std::istringstream words(text);
-  for (std::string word; std::getline(words, word, ',');)
-    numbers.push_back(std::strtoll(word.c_str(), nullptr, 10));
-  return numbers;
-}
-
-Line parse(const std::string& raw) {
-  Line line;
-  const std::size_t arrow = raw.find("->");
-  std::istringstream words(raw.substr(0, arrow));
-  if (arrow != std::string::npos) {
-    line.expected = raw.substr(arrow + 2);
-    line.expected.erase(0, line.expected.find_first_not_of(' '));
-    line.expected.erase(line.expected.find_last_not_of(' ') + 1);
-  }
-  words >> line.verb;
-  std::string word;
-  while (words >> word) {
-    const std::size_t equals = word.find('=');
-    if (equals != std::string::npos) {
-      line.options[word.substr(0, equals)] = word.substr(equals + 1);
-    } else if (line.name.empty()) {
-      line.name = word;
-    } else {
-      line.options[word] = "";
-    }
-  }
-  return line;
-}
 
 /// "n1[0-2,5]" from a mask; "n1" without devices.
 std::string place_text(const std::string& node, uint64_t mask) {
@@ -254,25 +194,29 @@ class Scenario {
   std::string quota(const Line& line) {
     UpdateTenant command{
         .tenant = tenant_id(line.name), .limits = limits_of(line), .guarantee = guarantee_of(line)};
-    if (line.has("guarantee_gpus")) command.given |= kTenantGuaranteeGpus;
-    if (line.has("guarantee_gpu_mem")) command.given |= kTenantGuaranteeGpuMemory;
-    if (line.has("guarantee_cpus")) command.given |= kTenantGuaranteeCpu;
-    if (line.has("guarantee_mem")) command.given |= kTenantGuaranteeMemory;
-    if (line.has("guarantee_jobs")) command.given |= kTenantGuaranteeJobs;
-    if (line.has("window")) {
-      command.given |= kTenantGpuTimeWindow;
-      command.gpu_time_window = duration_of(line.text("window"));
+    using Flag = std::pair<const char*, uint32_t>;
+    for (const auto& [option, field] : {Flag("guarantee_gpus", kTenantGuaranteeGpus),
+                                        {"guarantee_gpu_mem", kTenantGuaranteeGpuMemory},
+                                        {"guarantee_cpus", kTenantGuaranteeCpu},
+                                        {"guarantee_mem", kTenantGuaranteeMemory},
+                                        {"guarantee_jobs", kTenantGuaranteeJobs},
+                                        {"window", kTenantGpuTimeWindow},
+                                        {"gpu_hours", kTenantGpuTimeMax},
+                                        {"weight", kTenantWeight},
+                                        {"tier", kTenantPriorityTier},
+                                        {"gpus_max", kTenantMaxGpus},
+                                        {"cpus_max", kTenantMaxCpu},
+                                        {"mem_max", kTenantMaxMemory},
+                                        {"jobs_max", kTenantMaxJobs},
+                                        {"waiting_max", kTenantWaiting},
+                                        {"no_waiting_max", kTenantWaiting},
+                                        {"waiting_soft", kTenantSoftWaiting}}) {
+      if (line.has(option)) command.given |= field;
     }
-    if (line.has("gpu_hours")) command.given |= kTenantGpuTimeMax;
+    if (line.has("window")) command.gpu_time_window = duration_of(line.text("window"));
     command.gpu_time_max_ms = gpu_ms_of(line);
-    if (line.has("weight")) command.given |= kTenantWeight;
     command.weight_milli = line.number("weight") * 1000;
-    if (line.has("gpus_max")) command.given |= kTenantMaxGpus;
-    if (line.has("cpus_max")) command.given |= kTenantMaxCpu;
-    if (line.has("mem_max")) command.given |= kTenantMaxMemory;
-    if (line.has("jobs_max")) command.given |= kTenantMaxJobs;
-    if (line.has("waiting_max") || line.has("no_waiting_max")) command.given |= kTenantWaiting;
-    if (line.has("waiting_soft")) command.given |= kTenantSoftWaiting;
+    command.priority_tier = static_cast<int32_t>(line.number("tier"));
     return answer(engine_.apply(command));
   }
   std::string delete_tenant(const Line& line) {

@@ -18,6 +18,10 @@ inline Applied reject(const Rejection& rejection) { return {.rejection = rejecti
 inline Applied accept() { return {}; }
 
 Applied configure(const State& state, const Configure& command, Stamp stamp, Events& events);
+void configured(State& state, const Configured& event);
+/// Puts the tenant's unfinished jobs, or if it is invalid all, where they would stand had they come under the
+/// rules and with the tier of now.
+void put_in_line(State& state, TenantId tenant);
 Applied create_tenant(const State& state, const CreateTenant& command, Stamp stamp, Events& events);
 Applied update_tenant(const State& state, const UpdateTenant& command, Stamp stamp, Events& events);
 Applied delete_tenant(const State& state, const DeleteTenant& command, Stamp stamp, Events& events);

@@ -101,41 +101,7 @@ Tenant changed_by(const Tenant& tenant, const UpdateTenant& command) {
   return changed;
 }
 
-BookingEnded cancelled(const Booking& booking, Stamp stamp) {
-  return {.booking = booking.id, .at = stamp.at, .cancelled = true};
-}
-
 }  // namespace
-
-Applied configure(const State& state, const Configure& command, Stamp stamp, Events& events) {
-  EngineConfig config = command.config;
-  if (config.feature_level >= 6 && !state.config.cluster.empty()) {  // Once named it is that for ever.
-    config.cluster = state.config.cluster;
-    config.cluster_since = state.config.cluster_since;
-  }
-  config.pause = state.config.pause;
-  if (config == state.config) return accept();
-  const PoolShares& pools = config.pools;
-  if (pools.online_milli < 0 || pools.batch_milli < 0 || pools.online_milli + pools.batch_milli > 1000)
-    return reject(RejectionCode::kPoolsInvalid);
-  if (config.feature_level >= 9 && state.config.feature_level < 9) {  // Older rules left them there.
-    for (const auto& [id, booking] : state.bookings) {
-      const Tenant* tenant = state.find_tenant(booking.tenant);
-      if (booking.tenant.valid() && (tenant == nullptr || tenant->deleted))
-        events.push_back(cancelled(booking, stamp));
-    }
-  }
-  events.push_back(Configured{.config = std::move(config)});
-  return accept();
-}
-
-Applied pause_starts(const State& state, const PauseStarts& command, Stamp stamp, Events& events) {
-  if (command.paused == state.config.pause.on()) return accept();  // Whoever came first is named.
-  EngineConfig config = state.config;
-  config.pause = command.paused ? Pause{.since = stamp.at, .by = command.by, .why = command.why} : Pause{};
-  events.push_back(Configured{.config = std::move(config)});
-  return accept();
-}
 
 Applied create_tenant(const State& state, const CreateTenant& command, Stamp stamp, Events& events) {
   Digest body;
@@ -228,7 +194,8 @@ Applied delete_tenant(const State& state, const DeleteTenant& command, Stamp sta
     return reject(RejectionCode::kTenantBusy);
   if (state.config.feature_level >= 9) {
     for (const auto& [id, booking] : state.bookings) {
-      if (booking.tenant == command.tenant) events.push_back(cancelled(booking, stamp));
+      if (booking.tenant == command.tenant)
+        events.push_back(BookingEnded{.booking = id, .at = stamp.at, .cancelled = true});
     }
   }
   events.push_back(TenantDeleted{.tenant = command.tenant, .at = stamp.at, .by = command.by});
@@ -292,6 +259,7 @@ void update_tenant(State& state, const TenantUpdated& event) {
   }
   tenant->updated_at = event.at;
   if (given(kTenantName)) state.rename_tenant(*tenant, change.name);
+  if (given(kTenantPriorityTier) && state.config.feature_level >= 9) put_in_line(state, tenant->id);
 }
 
 }  // namespace gpusched::rules

@@ -37,24 +37,7 @@ void free_device(const State& state, Device& device) {
   ++device.generation;
 }
 
-/// Moves the timers of silent nodes to where the new limit has them.
-void move_node_timers(State& state, Duration lost_after) {
-  for (const Node& node : state.nodes) {
-    if (node.state != NodeState::kUnreachable) continue;
-    Timer timer{
-        .due = node.state_since + state.config.lost_after, .kind = TimerKind::kNodeLost, .id = node.id.value};
-    state.timers.erase(timer);
-    timer.due = node.state_since + lost_after;
-    state.timers.insert(timer);
-  }
-}
-
-void on(State& state, const Configured& event) {
-  if (event.config.lost_after != state.config.lost_after) move_node_timers(state, event.config.lost_after);
-  const bool new_rates = event.config.admission != state.config.admission;
-  state.config = event.config;
-  if (new_rates) state.refill_buckets();
-}
+void on(State& state, const Configured& event) { rules::configured(state, event); }
 
 void on(State& state, const TenantCreated& event) { state.add_tenant(*event.tenant); }
 

@@ -11,6 +11,7 @@
 #include "base/time.h"
 #include "engine/messages/booking_events.h"
 #include "engine/messages/commands.h"
+#include "engine/messages/config_events.h"
 #include "engine/messages/submission_events.h"
 #include "engine/messages/tenant_events.h"
 #include "model/cluster.h"
@@ -21,15 +22,6 @@
 /// numbers and meanings are for ever, as for commands. An event is self-contained: the observer gets these
 /// and nothing else.
 namespace gpusched {
-
-struct Configured {
-  EngineConfig config;
-
-  template <typename Self, typename Visit>
-  static void fields(Self& self, Visit&& visit) {
-    visit(1, "config", self.config);
-  }
-};
 
 struct NodeRegistered {
   NodeId node;

@@ -87,6 +87,8 @@ void Planner::reset(const State& state, bool nodes_present) {
   guarantees_ = false;
   pools_ = state.config.pools;
   paused_ = state.config.pause.on();
+  aging_ = state.config.aging_per_hour;
+  level_ = state.config.feature_level;
   now_ = state.last.at;
   changed_reasons_.clear();
   planned_.clear();

@@ -542,6 +542,8 @@ class Planner {
   std::vector<std::pair<TenantId, Amount>> planned_usage_;
   guarantees::Change planned_held_;   ///< The same, without what this slice's victims give back.
   PoolShares pools_;                  ///< As they are configured.
+  int64_t aging_ = 0;                 ///< What the order of the state's lines follows from,
+  int64_t level_ = 0;                 ///< and the rules that made it.
   bool paused_ = false;               ///< Nothing is planned meanwhile; what is learned waits.
   int64_t planned_online_ = 0;        ///< Thousandths of GPUs that this slice gives to online work,
   int64_t planned_batch_ = 0;         ///< and to batch work.

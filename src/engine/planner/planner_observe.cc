@@ -12,12 +12,15 @@ class Planner::Learner {
   void operator()(const Configured&) {
     planner_.paused_ = state_.config.pause.on();
     if (state_.config.policy != planner_.chosen_ || state_.config.pools != planner_.pools_) adopt_policy();
+    if (state_.config.aging_per_hour != planner_.aging_ || state_.config.feature_level != planner_.level_)
+      planner_.start_over(state_);  // All may stand elsewhere in line.
   }
 
   // Tenants.
   void operator()(const TenantCreated&) { tenants_changed(); }
   void operator()(const TenantUpdated& event) {
     tenants_changed();
+    if ((event.change->given & kTenantPriorityTier) != 0) planner_.start_over(state_);
     tenant_gained(event.change->tenant);
   }
   void operator()(const TenantsForgotten&) { planner_.start_over(state_); }

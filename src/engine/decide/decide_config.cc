@@ -1,0 +1,88 @@
+#include <vector>
+
+#include "base/check.h"
+#include "engine/decide/decide.h"
+#include "model/job.h"
+
+// The cluster's rules, and what follows for what came under older ones.
+namespace gpusched::rules {
+namespace {
+
+/// Moves the timers of silent nodes to where the new limit has them.
+void move_node_timers(State& state, Duration lost_after) {
+  for (const Node& node : state.nodes) {
+    if (node.state != NodeState::kUnreachable) continue;
+    Timer timer{
+        .due = node.state_since + state.config.lost_after, .kind = TimerKind::kNodeLost, .id = node.id.value};
+    state.timers.erase(timer);
+    timer.due = node.state_since + lost_after;
+    state.timers.insert(timer);
+  }
+}
+
+/// Whether unfinished jobs stand elsewhere in line under the new rules.
+bool reorders(const EngineConfig& before, const EngineConfig& after) {
+  return after.feature_level >= 9 &&
+         (before.feature_level < 9 || before.aging_per_hour != after.aging_per_hour);
+}
+
+}  // namespace
+
+Applied configure(const State& state, const Configure& command, Stamp stamp, Events& events) {
+  EngineConfig config = command.config;
+  if (config.feature_level >= 6 && !state.config.cluster.empty()) {  // Once named it is that for ever.
+    config.cluster = state.config.cluster;
+    config.cluster_since = state.config.cluster_since;
+  }
+  config.pause = state.config.pause;
+  if (config == state.config) return accept();
+  const PoolShares& pools = config.pools;
+  if (pools.online_milli < 0 || pools.batch_milli < 0 || pools.online_milli + pools.batch_milli > 1000)
+    return reject(RejectionCode::kPoolsInvalid);
+  if (config.feature_level >= 9 && state.config.feature_level < 9) {  // Older rules left them there.
+    for (const auto& [id, booking] : state.bookings) {
+      const Tenant* tenant = state.find_tenant(booking.tenant);
+      if (booking.tenant.valid() && (tenant == nullptr || tenant->deleted))
+        events.push_back(BookingEnded{.booking = id, .at = stamp.at, .cancelled = true});
+    }
+  }
+  const Time at = config.feature_level >= 9 ? stamp.at : Time{};
+  events.push_back(Configured{.config = std::move(config), .at = at});
+  return accept();
+}
+
+Applied pause_starts(const State& state, const PauseStarts& command, Stamp stamp, Events& events) {
+  if (command.paused == state.config.pause.on()) return accept();  // Whoever came first is named.
+  EngineConfig config = state.config;
+  config.pause = command.paused ? Pause{.since = stamp.at, .by = command.by, .why = command.why} : Pause{};
+  events.push_back(Configured{.config = std::move(config)});
+  return accept();
+}
+
+void configured(State& state, const Configured& event) {
+  const EngineConfig before = state.config;
+  if (event.config.lost_after != before.lost_after) move_node_timers(state, event.config.lost_after);
+  if (event.at.valid() && event.config.half_life() != before.half_life()) {
+    for (auto& [id, tenant] : state.tenants) state.accrue_usage(tenant, event.at);  // As it was until now.
+  }
+  state.config = event.config;
+  if (event.config.admission != before.admission) state.refill_buckets();
+  if (reorders(before, event.config)) put_in_line(state, {});
+}
+
+void put_in_line(State& state, TenantId tenant) {
+  std::vector<JobId> jobs;
+  state.jobs.for_each([&](const Job& job) {
+    if (!is_final(job.state) && (!tenant.valid() || job.tenant == tenant)) jobs.push_back(job.id);
+    return true;
+  });
+  for (const JobId id : jobs) {
+    Job* job = state.jobs.find(id);
+    CHECK(job != nullptr);
+    const int64_t effective = int64_t{job->priority} + state.tenant_at(job->tenant).priority_tier;
+    const int64_t key = order_key_of(effective, state.config.aging_per_hour, job->submitted_at);
+    if (key != job->order_key) state.reorder(*job, key);
+  }
+}
+
+}  // namespace gpusched::rules

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/time.h"
+
+/// What a line of a scenario says; tests/scenarios/README.md has the verbs.
+namespace gpusched {
+
+/// One line: words, key=value options and flags, and what is expected behind "->".
+struct Line {
+  std::string verb, name;
+  std::map<std::string, std::string> options;
+  std::string expected;
+
+  bool has(const std::string& key) const { return options.contains(key); }
+  std::string text(const std::string& key, const std::string& fallback = "") const {
+    const auto it = options.find(key);
+    return it == options.end() ? fallback : it->second;
+  }
+  int64_t number(const std::string& key, int64_t fallback = 0) const {
+    return has(key) ? std::strtoll(text(key).c_str(), nullptr, 10) : fallback;
+  }
+};
+
+inline Duration duration_of(const std::string& text) {
+  char* unit = nullptr;
+  const int64_t count = std::strtoll(text.c_str(), &unit, 10);
+  const std::string name = unit;
+  if (name == "ms") return milliseconds(count);
+  if (name == "s") return seconds(count);
+  if (name == "m") return minutes(count);
+  if (name == "h") return hours(count);
+  ADD_FAILURE() << "not a duration: " << text;
+  return {};
+}
+
+/// "60,600"
+inline std::vector<int64_t> numbers_of(const std::string& text) {
+  std::vector<int64_t> numbers;
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ',');)
+    numbers.push_back(std::strtoll(word.c_str(), nullptr, 10));
+  return numbers;
+}
+
+inline Line parse(const std::string& raw) {
+  Line line;
+  const std::size_t arrow = raw.find("->");
+  std::istringstream words(raw.substr(0, arrow));
+  if (arrow != std::string::npos) {
+    line.expected = raw.substr(arrow + 2);
+    line.expected.erase(0, line.expected.find_first_not_of(' '));
+    line.expected.erase(line.expected.find_last_not_of(' ') + 1);
+  }
+  words >> line.verb;
+  std::string word;
+  while (words >> word) {
+    const std::size_t equals = word.find('=');
+    if (equals != std::string::npos) {
+      line.options[word.substr(0, equals)] = word.substr(equals + 1);
+    } else if (line.name.empty()) {
+      line.name = word;
+    } else {
+      line.options[word] = "";
+    }
+  }
+  return line;
+}
+
+}  // namespace gpusched
