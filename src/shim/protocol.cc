@@ -142,7 +142,9 @@ std::string format_outcome(const AttemptKey& key, const Outcome& outcome) {
   text += " started_unix_ns=" + std::to_string(outcome.started_unix_ns);
   text += " ended_unix_ns=" + std::to_string(outcome.ended_unix_ns);
   text += " detail=" + outcome.detail;
-  if (outcome.usage != MeasuredUsage{}) text += usage_line(outcome.usage);
+  // A detail that looks like such a line is not taken for one: the last line is.
+  const bool ambiguous = outcome.detail.find(kUsageLine) != std::string::npos;
+  if (outcome.usage != MeasuredUsage{} || ambiguous) text += usage_line(outcome.usage);
   std::array<char, 24> sum{};
   std::snprintf(sum.data(), sum.size(), "\ncrc32c=%08x\n", crc32c(text.data(), text.size()));
   return text + sum.data();

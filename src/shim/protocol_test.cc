@@ -142,6 +142,12 @@ TEST(ShimProtocol, WhatAnOlderShimSaysIsReadAndItsUsageUnknown) {
   EXPECT_EQ(read->outcome, outcome);
 }
 
+TEST(ShimProtocol, ADetailThatLooksLikeUsageIsADetail) {
+  const Outcome outcome{.cause = Cause::kExited,
+                        .detail = "\nusage peak_memory_bytes=5 peak_of_process=0 cpu_ns=7"};
+  EXPECT_EQ(parse_outcome(kKey, format_outcome(kKey, outcome)), outcome);
+}
+
 TEST(ShimProtocol, TornOrChangedOutcomeTextIsNoOutcome) {
   const std::string text = format_outcome(kKey, {.cause = Cause::kExited, .exit_code = 3});
   for (std::size_t size = 0; size < text.size(); ++size)
