@@ -17,6 +17,7 @@
 #include "api/doors/session/session_rest.h"
 #include "api/grpc/grpc_methods.h"
 #include "api/testing/doors_test.h"
+#include "api/testing/every_call.h"
 #include "gpusched/v1/node.pb.h"
 #include "gpusched/v1/scheduler.pb.h"
 #include "scheduler/scheduler.pb.h"
@@ -141,51 +142,14 @@ class Walk : protected AuditFile, public DoorsTest {
 
   /// A path of a route, about what is there.
   std::string target_of(std::string_view pattern) const {
-    std::string out;
-    std::string above;
-    for (std::size_t at = 0; at <= pattern.size();) {
-      const std::size_t end = std::min(pattern.find('/', at), pattern.size());
-      std::string segment(pattern.substr(at, end - at));
-      const bool any = segment == "*" || segment.starts_with('{');
-      if (any && above == "jobs") segment = job_;
-      if (any && above == "tenants") segment = kSecret;
-      if (any && (above == "nodes" || above == "reservations")) segment = "n1";
-      if (any && (above == "gpus" || above == "devices")) segment = "0";
-      EXPECT_TRUE(!any || segment != pattern.substr(at, end - at)) << pattern;
-      out += "/" + segment;
-      above = segment;
-      at = end + 1;
-    }
-    return out;
+    std::string target = api::target_of(pattern, about());
+    EXPECT_EQ(target.find_first_of("{*"), std::string::npos) << pattern;
+    return target;
   }
-
   std::string body_of(Action action, bool is_native, std::string_view path) const {
-    switch (action) {
-      case Action::kSubmitJob:
-      case Action::kPlanJob:
-        return is_native ? R"({"spec":{"command":["true"]}})" : R"({"script":"true"})";
-      case Action::kCancelJob:
-        return path.ends_with(":cancel") ? R"({"job_ids":[")" + job_ + R"("]})" : "";
-      case Action::kUpdateJob:
-        return R"({"priority":1})";
-      case Action::kCreateTenant:
-        return R"({"name":"mine"})";
-      case Action::kUpdateTenant:
-        return R"({"max_gpus":1})";
-      case Action::kEditCluster:
-        return R"({"tenants":[{"name":"mine"}]})";
-      case Action::kLabelNode:
-        return R"({"remove":["a"]})";
-      case Action::kSetDevice:
-        return R"({"condition":"unhealthy"})";
-      case Action::kMakeReservation:
-        return R"({"name":"r","node_names":["n1"],"duration_ms":60000})";
-      case Action::kMoveJobs:
-        return R"({"id":"move-1"})";
-      default:
-        return "";
-    }
+    return api::body_of(action, is_native, path, about());
   }
+  Subjects about() const { return {.job = job_, .tenant = std::string(kSecret)}; }
 
   /// What the audit has of the call: one line of the action, by that caller, with one of the outcomes.
   void expect_told(Action action, const std::string& caller, const std::set<std::string>& outcomes,

@@ -9,7 +9,9 @@
 #include "api/backend/host_backend.h"
 #include "api/contract/names.h"
 #include "api/views/forecast_views.h"
+#include "api/views/job_sentences.h"
 #include "api/views/state_views.h"
+#include "api/views/walls.h"
 #include "base/limits.h"
 #include "forecast/changes.h"
 #include "host/core/refusals.h"
@@ -46,8 +48,7 @@ void add_start(const State& state, const PlanGroup& group, PlanView& out) {
 }
 
 /// Whom the planner would end for it.
-void add_displaced(const State& state, const PlanGroup& group, TenantId tenant, bool sees_all,
-                   PlanView& out) {
+void add_displaced(const State& state, const PlanGroup& group, const Viewer& viewer, PlanView& out) {
   for (const Preemption& victim : group.preemptions) {
     const Job* job = state.jobs.find(victim.job);
     const Attempt* attempt = state.find_attempt(victim.job, victim.attempt);
@@ -55,11 +56,12 @@ void add_displaced(const State& state, const PlanGroup& group, TenantId tenant, 
     int64_t gpus = 0;
     for (const Member& member : attempt->members) gpus += std::popcount(member.device_mask);
     out.displaces.push_back(
-        {.job = sees_all || job->tenant == tenant ? victim.job : JobId{}, .gpu_count = gpus});
+        {.job = viewer.sees(state, victim.job) ? victim.job : JobId{}, .gpu_count = gpus});
   }
 }
 
-void add_cost(const State& state, const Job& job, const predict::RunTimes& known, PlanView& out) {
+void add_cost(const State& state, const Job& job, const predict::RunTimes& known, const Viewer& viewer,
+              PlanView& out) {
   const Amount amount = total_of(state.class_of(job).parts);
   const auto gpu_seconds = [&](Duration run) { return amount.gpus * ((run.ms() + 999) / 1000); };
   if (job.max_runtime.ns > 0) out.gpu_seconds_reserved = gpu_seconds(job.max_runtime);
@@ -69,6 +71,7 @@ void add_cost(const State& state, const Job& job, const predict::RunTimes& known
     out.gpu_seconds_expected = gpu_seconds(*out.run_p50);
   }
   for (const Tenant* at = state.find_tenant(job.tenant); at != nullptr; at = state.find_tenant(at->parent)) {
+    if (!viewer.sees_tenant(state, at->id)) continue;
     for (const Resource resource :
          {Resource::kGpus, Resource::kGpuMemory, Resource::kCpu, Resource::kMemory, Resource::kJobs}) {
       const int64_t limit = at->limits.get(resource);
@@ -83,16 +86,16 @@ void add_cost(const State& state, const Job& job, const predict::RunTimes& known
 
 /// Answers from the world, to which the job was submitted.
 PlanView plan_view(ForecastDesk::Table& table, forecast::World& world, const forecast::Trial& trial,
-                   bool sees_all) {
+                   const Viewer& viewer) {
   const State& state = world.state();
   const Job& job = state.job_at(trial.job);
   const Job& subject = trial.subject.valid() ? state.job_at(trial.subject) : job;
   PlanView out{.tenant = job.tenant};
   out.starts_now = trial.start.has_value() && trial.start->preemptions.empty();
-  add_cost(state, job, table.run_times().known(state, job), out);
+  add_cost(state, job, table.run_times().known(state, job), viewer, out);
   if (trial.start.has_value()) {
     add_start(state, *trial.start, out);
-    add_displaced(state, *trial.start, job.tenant, sees_all, out);
+    add_displaced(state, *trial.start, viewer, out);
   }
   if (out.starts_now) {
     out.message = "would start now on node " + out.node_name;
@@ -102,7 +105,7 @@ PlanView plan_view(ForecastDesk::Table& table, forecast::World& world, const for
   }
   const std::vector<WaitReason> reasons = reasons_for(world, subject);
   const Observer::View view{.state = state, .reasons = reasons};
-  const ExplainView why = explain(view, subject, sees_all ? Viewer::all() : Viewer::of(job.tenant));
+  const ExplainView why = explain(view, subject, viewer);
   if (trial.start.has_value()) {
     out.reason = "preempts";
     out.message = "would start on node " + out.node_name + " once " +
@@ -113,11 +116,11 @@ PlanView plan_view(ForecastDesk::Table& table, forecast::World& world, const for
     out.reason = why.reason;
     out.message = why.message;
     out.lifted_by = why.lifted_by;
-    if (subject.is_queued()) out.evidence = evidence_of(view.reason_of(subject));
+    if (subject.is_queued()) out.evidence = evidence_of(shown_to(viewer, state, view.reason_of(subject)));
   }
   const forecast::Forecast made = table.forecast_of(world, trial.job);
   out.estimate = view_of(made, made.find(trial.job));
-  if (!trial.start.has_value()) out.changes = changes_of(world, trial.job, sees_all);
+  if (!trial.start.has_value()) out.changes = changes_of(world, trial.job, viewer.sees_all());
   return out;
 }
 
@@ -132,7 +135,7 @@ void HostBackend::explain_job(const CallerPtr& caller, JobId job, const std::str
     const Viewer viewer = Viewer::of(caller, tenant, (*found)->tenant);
     ExplainView out = explain(view, **found, viewer);
     if ((*found)->is_queued() && !view.state.config.pause.on())
-      out.evidence = evidence_of(view.reason_of(**found));
+      out.evidence = evidence_of(shown_to(viewer, view.state, view.reason_of(**found)));
     if (out.state != JobState::kPending) return done(std::move(out));
     const JobId array = (*found)->array;
     host_.forecasts().ask(
@@ -153,20 +156,23 @@ void HostBackend::explain_job(const CallerPtr& caller, JobId job, const std::str
   });
 }
 
-void HostBackend::plan_for(TenantId tenant, bool sees_all, SubmitJobs command, Done<PlanView> done) {
-  command.tenant = tenant;
+void HostBackend::plan_for(const CallerPtr& caller, const Viewer& viewer, SubmitJobs command,
+                           Done<PlanView> done) {
   std::vector<JobId> parents;  // Those that ended are not in a world by themselves.
   for (const JobFlow& flow : command.jobs.front().flow) {
     for (const Dependency& one : flow.dependencies) parents.push_back(one.parent);
   }
   host_.forecasts().ask(
       answered_.load(std::memory_order_acquire), std::move(parents),
-      [command = std::move(command), sees_all, done](ForecastDesk::Table& table) -> ForecastDesk::Answer {
+      [command = std::move(command), caller, positions = positions_, viewer,
+       done](ForecastDesk::Table& table) -> ForecastDesk::Answer {
         forecast::World world = table.world().copy();
         forecast::Work work{.left = kTrialWork};
         const forecast::Trial trial = forecast::try_submission(world, command, work);
-        if (trial.rejection) return [done, error = to_api_error(*trial.rejection, 1)] { done(error); };
-        return [done, plan = plan_view(table, world, trial, sees_all)] { done(plan); };
+        if (trial.rejection) {
+          return [done, error = to_api_error(*caller, *positions, *trial.rejection, 1)] { done(error); };
+        }
+        return [done, plan = plan_view(table, world, trial, viewer)] { done(plan); };
       },
       [done](const Error& error) { done(no_forecast(error)); });
 }
@@ -200,12 +206,13 @@ void HostBackend::plan(const CallerPtr& caller, SubmitRequest request, Done<Plan
         {.code = ErrorCode::kInvalidArgument, .message = "the request has a value out of range"}));
   }
   if (const char* const field = unprintable_field(command)) return done(to_api_error(unprintable(field)));
-  // Who names no tenant, and may see all, speaks for all of them.
-  const bool sees_all = request.tenant.empty() && Viewer::of(caller).sees_all();
   const auto kept = std::make_shared<SubmitJobs>(std::move(command));
   with_tenant(
       caller, access::Action::kPlanJob, request.tenant,
-      [this, kept, sees_all, done](TenantId tenant) { plan_for(tenant, sees_all, std::move(*kept), done); },
+      [this, caller, kept, named = request.tenant, done](TenantId tenant) {
+        kept->tenant = tenant;
+        plan_for(caller, Viewer::of(caller, named, tenant), std::move(*kept), done);
+      },
       done);
 }
 

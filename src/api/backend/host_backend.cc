@@ -5,6 +5,7 @@
 
 #include "api/contract/names.h"
 #include "api/views/state_views.h"
+#include "api/views/walls.h"
 #include "base/queue_limits.h"
 
 namespace gpusched::api {
@@ -21,6 +22,12 @@ std::optional<ApiError> refusal(const Result<Decided>& decided, std::size_t batc
   if (!decided) return to_api_error(decided.error());
   if (decided->applied.rejection) return to_api_error(*decided->applied.rejection, batch_size);
   return std::nullopt;
+}
+
+std::optional<ApiError> HostBackend::refusal_to(const access::Caller& caller, const Result<Decided>& decided,
+                                                std::size_t batch_size) const {
+  if (!decided || !decided->applied.rejection) return refusal(decided, batch_size);
+  return to_api_error(caller, *positions_, *decided->applied.rejection, batch_size);
 }
 
 HostBackend::HostBackend(Host& host, HostBackendOptions options)
@@ -91,7 +98,7 @@ bool HostBackend::is_known_to_be_allowed(const access::Caller& caller, access::A
 
 void HostBackend::with_tenant(const CallerPtr& caller, access::Action action, const std::string& name,
                               std::function<void(TenantId)> use, std::function<void(ApiError)> refuse) {
-  const auto id = name.empty() ? std::optional(kDefaultTenant) : parse_tenant_id(name);
+  const auto id = name.empty() ? std::optional(home_tenant(*caller)) : parse_tenant_id(name);
   if (id && is_known_to_be_allowed(*caller, action, *id)) return use(*id);
   if (sheds_read(refuse)) return;
   // Asked of a state that has all writes that were answered: it may be new.

@@ -110,7 +110,7 @@ class HostBackend final : public Backend {
   /// Whether the caller may do that to the tenant, as far as is known without the state.
   bool is_known_to_be_allowed(const access::Caller& caller, access::Action action, TenantId tenant) const;
   /// Calls `use` with the tenant's id when the caller may do that to it: at once when `name` is an id and
-  /// nothing needs to be looked up, else from the observer's thread. No name: the default tenant.
+  /// nothing needs to be looked up, else from the observer's thread. No name: the caller's home.
   void with_tenant(const CallerPtr& caller, access::Action action, const std::string& name,
                    std::function<void(TenantId)> use, std::function<void(ApiError)> refuse);
   /// Calls `use` with the job's own id when the caller may do that to it, and with its tenant: at once when
@@ -119,14 +119,14 @@ class HostBackend final : public Backend {
                 std::function<void(JobId, TenantId)> use, std::function<void(ApiError)> refuse);
   void with_node(const std::string& name, std::function<void(NodeId)> use,
                  std::function<void(ApiError)> refuse);
-  void propose_for_tenant(Command command, TenantId tenant, Done<TenantView> done);
+  void propose_for_tenant(const CallerPtr& caller, Command command, TenantId tenant, Done<TenantView> done);
   /// Answers with the job as it then is.
   void propose_for_job(const CallerPtr& caller, Command command, JobId job, Viewer viewer,
                        Done<JobView> done);
   /// Proposes what `make` makes of the job and its tenant, when the caller may do that.
   void change_job(const CallerPtr& caller, access::Action action, JobId job, const std::string& tenant,
                   std::function<Command(JobId, TenantId)> make, Done<JobView> done);
-  void propose_for_node(Command command, NodeId node, Done<NodeView> done);
+  void propose_for_node(const CallerPtr& caller, Command command, NodeId node, Done<NodeView> done);
 
   void propose(Command command, Decision decision);
   SubmitJobs command_of(const access::Caller& caller, SubmitRequest& request) const;
@@ -134,7 +134,10 @@ class HostBackend final : public Backend {
   std::optional<ApiError> check_gangs(SubmitRequest& request) const;
   std::optional<ApiError> check_handshake(const SubmitRequest& request) const;
   std::optional<ApiError> check_users(const SubmitRequest& request) const;
-  void plan_for(TenantId tenant, bool sees_all, SubmitJobs command, Done<PlanView> done);
+  void plan_for(const CallerPtr& caller, const Viewer& viewer, SubmitJobs command, Done<PlanView> done);
+  /// The caller's error when a proposal was refused, without what it may not know.
+  std::optional<ApiError> refusal_to(const access::Caller& caller, const Result<Decided>& decided,
+                                     std::size_t batch_size = 1) const;
   /// Reads what every write that was answered before has changed.
   void read(Observer::Query query);
   /// The same for what looks at much.

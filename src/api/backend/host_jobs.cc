@@ -10,6 +10,7 @@
 #include "api/views/job_history.h"
 #include "api/views/page_scan.h"
 #include "api/views/state_views.h"
+#include "api/views/walls.h"
 #include "base/check.h"
 
 namespace gpusched::api {
@@ -84,7 +85,7 @@ void HostBackend::cancel(const CallerPtr& caller, JobId job, const std::string& 
 void HostBackend::propose_for_job(const CallerPtr& caller, Command command, JobId job, Viewer viewer,
                                   Done<JobView> done) {
   propose(std::move(command), [this, caller, job, viewer = std::move(viewer), done](Result<Decided> decided) {
-    if (auto refused = refusal(decided)) return done(std::move(*refused));
+    if (auto refused = refusal_to(*caller, decided)) return done(std::move(*refused));
     host_.observer().read(decided->sequence, [caller, job, viewer, done](const Observer::View& view) {
       const auto found = find_job(view.state, *caller, Action::kSeeJob, job, "");
       if (!found) return done(found.error());
@@ -329,6 +330,7 @@ void HostBackend::get_jobs(const CallerPtr& caller, std::vector<JobId> ids, JobF
       if (!job || (tenant != nullptr && (*job)->tenant != tenant->id)) continue;
       if (!sees_all && !sees_jobs_of(view.state, *caller, (*job)->tenant)) continue;
       if ((filter.state && (*job)->state != *filter.state) || !matches(view.state, **job, filter)) continue;
+      if (!sees_all && filter.asks_for_description() && !may_describe(view.state, *caller, **job)) continue;
       page.jobs.push_back(view_of(view, **job, viewer, filter.details));
       JobView& shown = page.jobs.back();
       if (filter.details.place) shown.estimated_wait = wait_of(shown, host_.forecasts(), view.state.last.at);

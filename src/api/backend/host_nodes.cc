@@ -3,6 +3,7 @@
 
 #include "api/backend/host_backend.h"
 #include "api/views/state_views.h"
+#include "api/views/walls.h"
 #include "base/limits.h"
 
 namespace gpusched::api {
@@ -19,13 +20,13 @@ void HostBackend::confirm_dead(const CallerPtr& caller, const std::string& node,
   if (auto refused = refuse(*caller, access::Action::kConfirmNodeDead, "confirm that a node is dead"))
     return done(std::move(*refused));
   if (sheds_read(done)) return;
-  read([this, node, by, done](const Observer::View& view) {
+  read([this, caller, node, by, done](const Observer::View& view) {
     const Node* found = view.state.find_node_named(node);
     if (found == nullptr) return done(no_node(node));
     // The boot that is shown is meant, and not one that began meanwhile.
     ConfirmNodeDead command{
         .node = found->id, .boot_id = found->boot_id, .by = by.substr(0, limits::kNameBytesMax)};
-    propose_for_node(std::move(command), found->id, done);
+    propose_for_node(caller, std::move(command), found->id, done);
   });
 }
 
@@ -51,7 +52,7 @@ void HostBackend::set_condition(const CallerPtr& caller, const std::string& node
   if (auto refused = refuse(*caller, access::Action::kSetDevice, "quarantine or release a GPU"))
     return done(std::move(*refused));
   if (sheds_read(done)) return;
-  read([this, node, index, condition, detail, by, done](const Observer::View& view) {
+  read([this, caller, node, index, condition, detail, by, done](const Observer::View& view) {
     const Node* found = view.state.find_node_named(node);
     if (found == nullptr) return done(no_node(node));
     SetDeviceCondition command{.node = found->id,
@@ -62,7 +63,7 @@ void HostBackend::set_condition(const CallerPtr& caller, const std::string& node
                                .lasting = true,
                                .by = by};
     if (index < found->devices.size()) command.generation_plus_one = found->devices[index].generation + 1;
-    propose_for_node(std::move(command), found->id, done);
+    propose_for_node(caller, std::move(command), found->id, done);
   });
 }
 
@@ -72,8 +73,9 @@ void HostBackend::drain_node(const CallerPtr& caller, const std::string& node, c
     return done(std::move(*refused));
   with_node(
       node,
-      [this, by, reason, done](NodeId id) {
+      [this, caller, by, reason, done](NodeId id) {
         propose_for_node(
+            caller,
             SetNodeAvailability{.node = id, .to = Availability::kDraining, .by = by, .reason = reason}, id,
             done);
       },
@@ -86,8 +88,9 @@ void HostBackend::resume_node(const CallerPtr& caller, const std::string& node, 
     return done(std::move(*refused));
   with_node(
       node,
-      [this, by, done](NodeId id) {
-        propose_for_node(SetNodeAvailability{.node = id, .to = Availability::kInService, .by = by}, id, done);
+      [this, caller, by, done](NodeId id) {
+        propose_for_node(caller, SetNodeAvailability{.node = id, .to = Availability::kInService, .by = by},
+                         id, done);
       },
       done);
 }
@@ -97,7 +100,7 @@ void HostBackend::reboot_node(const CallerPtr& caller, const std::string& node, 
   if (auto refused = refuse(*caller, access::Action::kRebootNode, "reboot a node"))
     return done(std::move(*refused));
   if (sheds_read(done)) return;
-  read([this, node, reason, done](const Observer::View& view) {
+  read([this, caller, node, reason, done](const Observer::View& view) {
     const Node* found = view.state.find_node_named(node);
     if (found == nullptr) return done(no_node(node));
     if (found->availability != Availability::kDraining || !found->attempts.empty()) {
@@ -111,7 +114,8 @@ void HostBackend::reboot_node(const CallerPtr& caller, const std::string& node, 
           "node " + found->name +
               " has no reboot command; start its agent with --reboot-command, or reboot it by hand"});
     }
-    const NodeView shown = view_of(view.state, *found, host_.telemetry()->get(found->id));
+    NodeView shown = view_of(view.state, *found, host_.telemetry()->get(found->id));
+    Wall(view.state, *caller).conceal(shown);
     host_.reboot_node(found->id, reason, [shown, done](Result<Unit> sent) {
       if (!sent) return done(to_api_error(sent.error()));
       done(shown);
@@ -125,8 +129,8 @@ void HostBackend::label_node(const CallerPtr& caller, const std::string& node, s
     return done(std::move(*refused));
   with_node(
       node,
-      [this, set = std::move(set), remove = std::move(remove), done](NodeId id) {
-        propose_for_node(LabelNode{.node = id, .set = set, .remove = remove}, id, done);
+      [this, caller, set = std::move(set), remove = std::move(remove), done](NodeId id) {
+        propose_for_node(caller, LabelNode{.node = id, .set = set, .remove = remove}, id, done);
       },
       done);
 }
@@ -134,11 +138,14 @@ void HostBackend::label_node(const CallerPtr& caller, const std::string& node, s
 void HostBackend::list_nodes(const CallerPtr& caller, Done<std::vector<NodeView>> done) {
   if (auto refused = refuse(*caller, access::Action::kSeeNode, "see nodes")) return done(std::move(*refused));
   if (sheds_scan(done)) return;
-  scan_once([this, done = std::move(done)](const Observer::View& view) {
+  scan_once([this, caller, done = std::move(done)](const Observer::View& view) {
     const auto telemetry = host_.telemetry();
+    Wall wall(view.state, *caller);
     std::vector<NodeView> out;
     for (const Node& node : view.state.nodes) {
-      if (!node.removed) out.push_back(view_of(view.state, node, telemetry->get(node.id)));
+      if (node.removed) continue;
+      out.push_back(view_of(view.state, node, telemetry->get(node.id)));
+      wall.conceal(out.back());
     }
     std::sort(out.begin(), out.end(), [](const NodeView& a, const NodeView& b) { return a.name < b.name; });
     done(std::move(out));
@@ -148,10 +155,12 @@ void HostBackend::list_nodes(const CallerPtr& caller, Done<std::vector<NodeView>
 void HostBackend::get_node(const CallerPtr& caller, const std::string& node, Done<NodeView> done) {
   if (auto refused = refuse(*caller, access::Action::kSeeNode, "see nodes")) return done(std::move(*refused));
   if (sheds_read(done)) return;
-  read([this, node, done = std::move(done)](const Observer::View& view) {
+  read([this, caller, node, done = std::move(done)](const Observer::View& view) {
     const Node* found = view.state.find_node_named(node);
     if (found == nullptr) return done(no_node(node));
-    done(view_of(view.state, *found, host_.telemetry()->get(found->id)));
+    NodeView shown = view_of(view.state, *found, host_.telemetry()->get(found->id));
+    Wall(view.state, *caller).conceal(shown);
+    done(std::move(shown));
   });
 }
 
@@ -159,8 +168,8 @@ void HostBackend::get_cluster(const CallerPtr& caller, Done<ClusterView> done) {
   if (auto refused = refuse(*caller, access::Action::kSeeCluster, "see the cluster"))
     return done(std::move(*refused));
   if (sheds_scan(done)) return;
-  scan_once([this, done = std::move(done)](const Observer::View& view) {
-    done(cluster_of(view.state, *host_.telemetry()));
+  scan_once([this, caller, done = std::move(done)](const Observer::View& view) {
+    done(cluster_for(*caller, view.state, *host_.telemetry()));
   });
 }
 
@@ -169,21 +178,25 @@ void HostBackend::pause_starts(const CallerPtr& caller, bool paused, const std::
   if (auto refused = refuse(*caller, access::Action::kPauseStarts,
                             paused ? "pause the cluster" : "resume a paused cluster"))
     return done(std::move(*refused));
-  propose(PauseStarts{.paused = paused, .by = by, .why = reason}, [this, done](Result<Decided> decided) {
-    if (auto refused = refusal(decided)) return done(std::move(*refused));
-    host_.observer().read(decided->sequence, [this, done](const Observer::View& view) {
-      done(cluster_of(view.state, *host_.telemetry()));
-    });
-  });
+  propose(PauseStarts{.paused = paused, .by = by, .why = reason},
+          [this, caller, done](Result<Decided> decided) {
+            if (auto refused = refusal(decided)) return done(std::move(*refused));
+            host_.observer().read(decided->sequence, [this, caller, done](const Observer::View& view) {
+              done(cluster_for(*caller, view.state, *host_.telemetry()));
+            });
+          });
 }
 
-void HostBackend::propose_for_node(Command command, NodeId node, Done<NodeView> done) {
-  propose(std::move(command), [this, node, done](Result<Decided> decided) {
+void HostBackend::propose_for_node(const CallerPtr& caller, Command command, NodeId node,
+                                   Done<NodeView> done) {
+  propose(std::move(command), [this, caller, node, done](Result<Decided> decided) {
     if (auto refused = refusal(decided)) return done(std::move(*refused));
-    host_.observer().read(decided->sequence, [this, node, done](const Observer::View& view) {
+    host_.observer().read(decided->sequence, [this, caller, node, done](const Observer::View& view) {
       const Node* found = view.state.find_node(node);
       if (found == nullptr) return done(no_node("node-" + std::to_string(node.value)));
-      done(view_of(view.state, *found, host_.telemetry()->get(node)));
+      NodeView shown = view_of(view.state, *found, host_.telemetry()->get(node));
+      Wall(view.state, *caller).conceal(shown);
+      done(std::move(shown));
     });
   });
 }

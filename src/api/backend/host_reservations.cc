@@ -5,6 +5,7 @@
 #include "api/contract/names.h"
 #include "api/contract/spec_peek.h"
 #include "api/views/state_views.h"
+#include "api/views/walls.h"
 
 namespace gpusched::api {
 namespace {
@@ -83,13 +84,15 @@ void HostBackend::make_reservation(const CallerPtr& caller, ReservationRequest r
     Answer<std::vector<NodeId>> nodes = nodes_of(view.state, request.nodes);
     if (!nodes) return done(nodes.error());
     command.nodes = std::move(*nodes);
-    propose(std::move(command), [this, done](Result<Decided> decided) {
+    propose(std::move(command), [this, caller, done](Result<Decided> decided) {
       if (auto refused = refusal(decided)) return done(std::move(*refused));
       const BookingId id{decided->applied.first_id};
-      host_.observer().read(decided->sequence, [id, done](const Observer::View& then) {
+      host_.observer().read(decided->sequence, [caller, id, done](const Observer::View& then) {
         const Booking* booking = then.state.find_booking(id);
         if (booking == nullptr) return done(not_found(reservation_name(id.value)));
-        done(view_of(then.state, *booking));
+        ReservationView shown = view_of(then.state, *booking);
+        Wall(then.state, *caller).conceal(*booking, shown);
+        done(std::move(shown));
       });
     });
   });
@@ -99,9 +102,13 @@ void HostBackend::list_reservations(const CallerPtr& caller, Done<std::vector<Re
   if (auto refused = refuse(*caller, access::Action::kSeeReservation, "see reservations"))
     return done(std::move(*refused));
   if (sheds_read(done)) return;
-  read([done = std::move(done)](const Observer::View& view) {
+  read([caller, done = std::move(done)](const Observer::View& view) {
+    Wall wall(view.state, *caller);
     std::vector<ReservationView> found;
-    for (const auto& [id, booking] : view.state.bookings) found.push_back(view_of(view.state, booking));
+    for (const auto& [id, booking] : view.state.bookings) {
+      found.push_back(view_of(view.state, booking));
+      wall.conceal(booking, found.back());
+    }
     std::stable_sort(found.begin(), found.end(),
                      [](const ReservationView& a, const ReservationView& b) { return a.begin < b.begin; });
     done(std::move(found));

@@ -167,14 +167,16 @@ void HostBackend::submit(const CallerPtr& caller, SubmitRequest request, Done<Su
   const bool arrays = std::any_of(command.jobs.begin(), command.jobs.end(),
                                   [](const gpusched::JobRequest& job) { return job.is_array(); });
   for (std::size_t i = 0; arrays && i < batch_size; ++i) numbers.push_back(command.jobs[i].sequence_count());
-  const auto decide = [batch_size, numbers](const Done<Submitted>& answer, const Result<Decided>& decided) {
-    if (auto refused = refusal(decided, batch_size)) return answer(std::move(*refused));
+  const auto decide = [this, caller, batch_size, numbers](const Done<Submitted>& answer,
+                                                          const Result<Decided>& decided) {
+    if (auto refused = refusal_to(*caller, decided, batch_size)) return answer(std::move(*refused));
     answer(Submitted{.first_job = JobId{decided->applied.first_id},
                      .job_count = decided->applied.id_count,
                      .numbers = numbers,
                      .queue_position = decided->queue_position});
   };
-  const auto id = request.tenant.empty() ? std::optional(kDefaultTenant) : parse_tenant_id(request.tenant);
+  const auto id =
+      request.tenant.empty() ? std::optional(home_tenant(*caller)) : parse_tenant_id(request.tenant);
   if (id && is_known_to_be_allowed(*caller, access::Action::kSubmitJob, *id)) {
     // The usual case goes straight to the host.
     command.tenant = *id;

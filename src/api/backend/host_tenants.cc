@@ -6,20 +6,22 @@
 #include "api/backend/tenant_commands.h"
 #include "api/contract/names.h"
 #include "api/views/state_views.h"
+#include "api/views/walls.h"
 
 namespace gpusched::api {
 
 using access::Action;
 
-void HostBackend::propose_for_tenant(Command command, TenantId tenant, Done<TenantView> done) {
-  propose(std::move(command), [this, tenant, done](Result<Decided> decided) {
+void HostBackend::propose_for_tenant(const CallerPtr& caller, Command command, TenantId tenant,
+                                     Done<TenantView> done) {
+  propose(std::move(command), [this, caller, tenant, done](Result<Decided> decided) {
     if (auto refused = refusal(decided)) return done(std::move(*refused));
     const TenantId id = tenant.valid() ? tenant : TenantId{decided->applied.first_id};
-    host_.observer().read(decided->sequence, [id, done](const Observer::View& view) {
+    host_.observer().read(decided->sequence, [caller, id, done](const Observer::View& view) {
       const Tenant* found = view.state.find_tenant(id);
       if (found == nullptr)
         return done(ApiError{ErrorKind::kTenantNotFound, "no such tenant: " + tenant_name(id), "tenant_id"});
-      done(view_of(*found, view.state.last.at));
+      done(view_for(*caller, view.state, *found));
     });
   });
 }
@@ -29,8 +31,8 @@ void HostBackend::create_tenant(const CallerPtr& caller, TenantRequest request, 
   const bool is_anonymous = caller->kind == access::CallerKind::kAnonymous;
   if (is_anonymous) request.anonymous = true;
   const std::string above = request.parent.value_or("");
-  const auto propose = [this, request = std::move(request), done](TenantId parent) {
-    propose_for_tenant(create_command(request, parent), TenantId{}, done);
+  const auto propose = [this, caller, request = std::move(request), done](TenantId parent) {
+    propose_for_tenant(caller, create_command(request, parent), TenantId{}, done);
   };
   if (above.empty()) {
     // At the top: what such callers make there is open to all of them.
@@ -54,7 +56,7 @@ void HostBackend::update_tenant(const CallerPtr& caller, const std::string& tena
       [this, caller, request = std::move(request), done](TenantId id) {
         if (auto refused = keep_default(*caller, id, "change the default tenant"))
           return done(std::move(*refused));
-        propose_for_tenant(update_command(request, id), id, done);
+        propose_for_tenant(caller, update_command(request, id), id, done);
       },
       done);
 }
@@ -80,7 +82,7 @@ void HostBackend::get_tenant(const CallerPtr& caller, const std::string& tenant,
   read([caller, tenant, done = std::move(done)](const Observer::View& view) {
     const Answer<const Tenant*> found = find_tenant(view.state, *caller, tenant);
     if (!found) return done(found.error());
-    done(view_of(**found, view.state.last.at));
+    done(view_for(*caller, view.state, **found));
   });
 }
 
@@ -92,7 +94,7 @@ void HostBackend::list_tenants(const CallerPtr& caller, Done<std::vector<TenantV
     for (const auto& [id, tenant] : view.state.tenants) {
       if (tenant.deleted) continue;
       if (sees_all || decide(view.state, *caller, Action::kSeeTenant, tenant) == access::Verdict::kAllowed)
-        out.push_back(view_of(tenant, view.state.last.at));
+        out.push_back(view_for(*caller, view.state, tenant));
     }
     done(std::move(out));
   });

@@ -240,7 +240,9 @@ struct JobFilter {
   JobDetails details;
 
   /// Whether it looks into jobs: how many match is not known then.
-  bool looks_inside() const { return !name.empty() || !user.empty() || !labels.empty() || since.valid(); }
+  bool looks_inside() const { return asks_for_description() || since.valid(); }
+  /// Whether what it finds tells something of how the job is described.
+  bool asks_for_description() const { return !name.empty() || !user.empty() || !labels.empty(); }
 };
 struct JobPage {
   std::vector<JobView> jobs;     ///< Newest first.

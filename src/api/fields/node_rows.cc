@@ -68,7 +68,9 @@ constexpr ShownRow<DeviceOfNode> kDeviceRows[] = {
     DEVICE(61, "fault_code", "fault_code", "code of the fault, such as `xid 79` or `ecc_uncorrected`",
            out.text(view.device.fault_code))
         .if_any(has_fault),
-    DEVICE(62, "fault_detail", "fault_detail", "the driver's message", out.text(view.device.fault_detail))
+    DEVICE(62, "fault_detail", "fault_detail",
+           "the driver's message, which names processes; only for callers who see all jobs",
+           out.text(view.device.fault_detail))
         .if_any(has_fault),
     DEVICE(63, "fault_at", "fault_at", "time of the fault", out.time(view.device.fault_at)).if_any(has_fault),
     DEVICE(70, "mig", "mig", "in MIG mode: it is allocated only in slices ([mig](mig.md))",

@@ -67,7 +67,9 @@ constexpr Row kRows[] = {
     SHOWS(9, "every_ms", &R::every, "time from one start to the next; 0: does not repeat",
           out.number(view.every.ms()))
         .within(0, limits::kBookingMax.ms(), "must be from 0 to one year"),
-    SHOWS(10, "reason", &R::reason, "reason, visible to everybody", out.text(view.reason))
+    SHOWS(10, "reason", &R::reason,
+          "reason; visible to callers who see the tenant, and to everybody if there is none",
+          out.text(view.reason))
         .within(0, kReasonBytesMax, "is longer than 1024 bytes; shorten it"),
     SHOWS(11, "active", {}, "whether it is active now; read-only", out.flag(view.active)),
     SHOWS(12, "end_at", {}, "end; read-only", out.time(view.end)),

@@ -131,6 +131,7 @@ Evidence evidence_of(const WaitReason& reason) {
   const Part& part = reason.wanted;
   if (reason.code == WaitCode::kQueued || reason.code == WaitCode::kNoNode) return out;
   if (reason.code == WaitCode::kQuota) {
+    if (!reason.tenant.valid()) return out;  // Not shown.
     return {{"quota_limit", reason.limit},
             {"quota_used", reason.current},
             {"quota_wanted", amount_of(total_of({part}), reason.resource)}};

@@ -105,14 +105,18 @@ std::string describe_for(const State& state, const Promise& promise, const Viewe
   return describe(facts);
 }
 
-std::string describe_for(const State& state, const WaitReason& reason, const Viewer& viewer) {
-  if (reason.code != WaitCode::kReserved || viewer.sees(state, reason.reserved_for)) return describe(reason);
-  WaitReason shown = reason;
-  shown.reserved_for = JobId{};
-  return describe(shown);
-}
-
 }  // namespace
+
+WaitReason shown_to(const Viewer& viewer, const State& state, const WaitReason& reason) {
+  WaitReason shown = reason;
+  if (reason.code == WaitCode::kReserved && !viewer.sees(state, reason.reserved_for))
+    shown.reserved_for = JobId{};
+  if (reason.tenant.valid() && !viewer.sees_tenant(state, reason.tenant)) {
+    shown.tenant = TenantId{};
+    shown.limit = shown.current = 0;
+  }
+  return shown;
+}
 
 std::string nearest_of(const Observer::View& view, const Job& job) {
   switch (view.reason_of(job).code) {
@@ -159,7 +163,7 @@ std::string message_of(const Observer::View& view, const Job& job, const Node* n
         return "was preempted by a job of higher priority, and returns to the queue shortly";
       if (!job.is_queued()) return "waits before the next attempt: " + ending_of(job);
       if (view.state.config.pause.on()) return pausing_of(view.state.config.pause, viewer);
-      return describe_for(view.state, view.reason_of(job), viewer) + deadline_warning(view.state, job);
+      return describe(shown_to(viewer, view.state, view.reason_of(job))) + deadline_warning(view.state, job);
     case JobState::kScheduled:
       return job.cancel_requested ? "is being cancelled on " + where : "is being started on " + where;
     case JobState::kRunning:

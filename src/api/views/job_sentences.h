@@ -10,6 +10,8 @@ namespace gpusched::api {
 
 /// What an attempt's end was, without what its node said of it.
 std::string end_sentence(EndCause cause, int32_t exit_code, int32_t signal);
+/// The reason without what the viewer may not know.
+WaitReason shown_to(const Viewer& viewer, const State& state, const WaitReason& reason);
 /// Where it runs, or why it does not. `node`: of its last attempt; null: it has none.
 std::string message_of(const Observer::View& view, const Job& job, const Node* node, const Viewer& viewer);
 /// A sentence of the job's last move; empty: it was never moved, and no other for it.

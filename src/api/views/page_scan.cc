@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "api/views/state_views.h"
+#include "api/views/walls.h"
 #include "base/limits.h"
 #include "base/queue_limits.h"
 
@@ -72,6 +73,7 @@ bool PageScan::look_at(const Observer::View& view, const Job& job) {
   if (!may_see(view.state, job.tenant)) return true;
   if (filter_.state && job.state != *filter_.state) return true;
   if (filter_.looks_inside() && !matches(view.state, job, filter_)) return true;
+  if (!sees_all_ && filter_.asks_for_description() && !may_describe(view.state, *caller_, job)) return true;
   found_ += 1;
   if (skip_ > 0) {
     skip_ -= 1;

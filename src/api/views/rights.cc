@@ -126,7 +126,10 @@ ApiError no_such_tenant(const Caller& caller, std::string_view tenant) {
                 "; create it first, use default, or send the shared token",
             "tenant_id"};
   }
-  return {ErrorKind::kTenantNotFound, "no such tenant: " + name + "; create it first, or use default",
+  const bool may_create = may_always(caller, Action::kCreateTenant);
+  return {ErrorKind::kTenantNotFound,
+          "no such tenant: " + name +
+              (may_create ? "; create it first, or use default" : "; gpu-cli tenant list shows yours"),
           "tenant_id"};
 }
 

@@ -14,22 +14,18 @@ Answer<FoundJob> find_job(const State& state, const access::Caller& caller, acce
   const std::optional<FoundJob> job = look_up(state, id);
   ApiError missing{ErrorKind::kJobNotFound,
                    "no such job: " + job_name(id) + "; finished jobs are kept for 7 days"};
-  if (!job) return missing;
+  const access::Verdict verdict = job ? decide(state, caller, action, **job) : access::Verdict::kHidden;
+  if (verdict == access::Verdict::kHidden) {  // Whatever tenant is named, as if it were not there.
+    missing.hidden = job.has_value();
+    return missing;
+  }
   if (!tenant.empty()) {
     const Answer<const Tenant*> wanted = find_tenant(state, caller, tenant);
     if (!wanted && wanted.error().kind == ErrorKind::kTenantAmbiguous) return wanted.error();
     if (!wanted || (*wanted)->id != (*job)->tenant) return missing;
   }
-  switch (decide(state, caller, action, **job)) {
-    case access::Verdict::kAllowed:
-      return *job;
-    case access::Verdict::kForbidden:
-      return not_allowed(caller, action, id);
-    case access::Verdict::kHidden:
-      missing.hidden = true;
-      return missing;
-  }
-  UNREACHABLE();
+  if (verdict == access::Verdict::kForbidden) return not_allowed(caller, action, id);
+  return *job;
 }
 
 std::optional<TenantId> parse_tenant_id(std::string_view text) {

@@ -10,6 +10,18 @@ Viewer Viewer::of(CallerPtr caller) {
   return Viewer(Sees::kCallers, {}, std::move(caller));
 }
 
+Viewer Viewer::of(CallerPtr caller, TenantId tenant) {
+  const Viewer viewer = of(std::move(caller));
+  return tenant.valid() ? Viewer(Sees::kTenant, tenant, viewer.caller_) : viewer;
+}
+
+bool Viewer::sees_tenant(const State& state, TenantId tenant) const {
+  if (caller_ == nullptr) return true;
+  const Tenant* const found = state.find_tenant(tenant);
+  return found != nullptr &&
+         decide(state, *caller_, access::Action::kSeeTenant, *found) == access::Verdict::kAllowed;
+}
+
 bool Viewer::sees(const State& state, JobId job) const {
   if (sees_ == Sees::kAll) return true;
   const Job* found = state.jobs.find(job);

@@ -14,24 +14,24 @@ class Viewer {
  public:
   /// One who may see all jobs.
   static Viewer all() { return Viewer(Sees::kAll, {}); }
-  /// One who asked for a tenant's jobs, and knows no others.
+  /// One who may see all jobs, asked for a tenant's, and is told of no others.
   static Viewer of(TenantId tenant) { return Viewer(Sees::kTenant, tenant); }
   /// All that the caller may see.
   static Viewer of(CallerPtr caller);
   /// A caller who lists jobs: of a tenant, or, when that is invalid, of all that it may see.
-  static Viewer of(CallerPtr caller, TenantId tenant) {
-    return tenant.valid() ? of(tenant) : of(std::move(caller));
-  }
+  static Viewer of(CallerPtr caller, TenantId tenant);
   /// A caller who named `tenant` and found a job of `its` in it. Who named none is told of all jobs when it
   /// may see all, and else of that tenant's.
   static Viewer of(CallerPtr caller, const std::string& tenant, TenantId its) {
-    const Viewer viewer = of(std::move(caller));
-    return tenant.empty() && viewer.sees_all() ? viewer : of(its);
+    const Viewer viewer = of(caller);
+    return tenant.empty() && viewer.sees_all() ? viewer : of(std::move(caller), its);
   }
 
   bool sees_all() const { return sees_ == Sees::kAll; }
   /// A job that is no longer kept is nobody's.
   bool sees(const State& state, JobId job) const;
+  /// Whether the tenant's name, limits and use may be told: of one above the own, say.
+  bool sees_tenant(const State& state, TenantId tenant) const;
   /// "job-12", or "a job of another tenant".
   std::string name_of(const State& state, JobId job) const;
 
@@ -42,7 +42,7 @@ class Viewer {
 
   Sees sees_;
   TenantId tenant_;
-  CallerPtr caller_;
+  CallerPtr caller_;  ///< Null: may see all tenants.
 };
 
 }  // namespace gpusched::api

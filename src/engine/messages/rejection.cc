@@ -15,6 +15,11 @@ std::string tenant_name(TenantId id) {
   return id == kDefaultTenant ? std::string("default") : "tenant-" + std::to_string(id.value);
 }
 
+/// "tenant-12", or one above the caller's, of which it is not told.
+std::string tenant_shown(TenantId id) {
+  return id.valid() ? "tenant " + tenant_name(id) : std::string("a tenant above yours");
+}
+
 std::string describe_not_interactive(const Rejection& rejection) {
   if (rejection.resource == Resource::kGpus && rejection.limit > 0) {
     return "an interactive job may request at most " + std::to_string(rejection.limit) +
@@ -50,6 +55,9 @@ std::string in_seconds(Duration wait) {
 }
 
 std::string describe_tenant_queue_full(const Rejection& rejection) {
+  if (!rejection.tenant.valid())
+    return "a tenant above yours has as many waiting jobs as it may have; try again later, or submit fewer "
+           "at once";
   const std::string what = "tenant " + tenant_name(rejection.tenant) + " and its children may have at most " +
                            std::to_string(rejection.limit) + " waiting jobs";
   if (rejection.requested > rejection.limit)
@@ -143,9 +151,12 @@ constexpr RejectionRow kRows[] = {
     row(kJobFinished, "job_finished", "the job has already finished"),
     row(kQuotaExceeded, "quota_exceeded",
         [](const Rejection& it) {
-          return "quota exceeded for tenant " + tenant_name(it.tenant) + ": " +
-                 std::string(to_string(it.resource)) + " requested=" + shown(it.resource, it.requested) +
-                 ", quota=" + shown(it.resource, it.limit) + ", current=" + shown(it.resource, it.current);
+          const std::string what = "quota exceeded for " + tenant_shown(it.tenant) + ": " +
+                                   std::string(to_string(it.resource)) +
+                                   " requested=" + shown(it.resource, it.requested);
+          if (!it.tenant.valid()) return what;
+          return what + ", quota=" + shown(it.resource, it.limit) +
+                 ", current=" + shown(it.resource, it.current);
         })
         .at(quota_field)
         .of_one_job(),
@@ -267,8 +278,10 @@ constexpr RejectionRow kRows[] = {
     row(kTenantQueueFull, "tenant_queue_full", describe_tenant_queue_full),
     row(kTenantThrottled, "tenant_throttled",
         [](const Rejection& it) {
-          return "too many jobs of tenant " + tenant_name(it.tenant) + " are waiting (" +
-                 std::to_string(it.current) + "; above " + std::to_string(it.limit) +
+          const std::string counts = it.tenant.valid()
+                                         ? std::to_string(it.current) + "; above " + std::to_string(it.limit)
+                                         : std::string("above its limit");
+          return "too many jobs of " + tenant_shown(it.tenant) + " are waiting (" + counts +
                  ", each user's submissions are throttled); try again in " + in_seconds(it.retry_after);
         }),
     row(kNoDomain, "no_domain",

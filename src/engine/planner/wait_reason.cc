@@ -67,6 +67,9 @@ std::string name_of(TenantId tenant) {
   return tenant == kDefaultTenant ? "default" : "tenant-" + std::to_string(tenant.value);
 }
 
+/// One that the caller is not told of.
+constexpr std::string_view kTenantAbove = "a tenant above the job's";
+
 /// A caller is not told of every job: see PromiseFacts.
 std::string name_of(JobId job) {
   return job.valid() ? "job-" + std::to_string(job.value) : std::string("a job of another tenant");
@@ -190,6 +193,22 @@ std::string gang_wanted(const WaitReason& reason) {
   return std::to_string(reason.members_wanted) + " members (" + member_wanted(reason.wanted) + " each)";
 }
 
+std::string quota_reached(const WaitReason& reason) {
+  const std::string resource(to_string(reason.resource));
+  if (!reason.tenant.valid()) return std::string(kTenantAbove) + " has reached its limit of " + resource;
+  const bool cpu = reason.resource == Resource::kCpu;
+  return "tenant " + name_of(reason.tenant) + " uses " +
+         (cpu ? cores_text(reason.current) : std::to_string(reason.current)) + " of its " +
+         (cpu ? cores_text(reason.limit) : std::to_string(reason.limit)) + " " + resource;
+}
+
+std::string gpu_time_used(const WaitReason& reason) {
+  const std::string next = "GPU hours of this window; the next window begins at " + utc(reason.lifts_at);
+  if (!reason.tenant.valid()) return std::string(kTenantAbove) + " has used its " + next;
+  return "tenant " + name_of(reason.tenant) + " has used " + gpu_hours(reason.current) + " of its " +
+         gpu_hours(reason.limit) + " " + next;
+}
+
 }  // namespace
 
 std::string describe(const WaitReason& reason) {
@@ -224,13 +243,8 @@ std::string describe(const WaitReason& reason) {
              " MB of memory; none of the nodes with enough GPUs has that much free";
     case WaitCode::kNodeFull:
       return "every matching node has reached its limit of running attempts";
-    case WaitCode::kQuota: {
-      const bool cpu = reason.resource == Resource::kCpu;
-      return "tenant " + name_of(reason.tenant) + " uses " +
-             (cpu ? cores_text(reason.current) : std::to_string(reason.current)) + " of its " +
-             (cpu ? cores_text(reason.limit) : std::to_string(reason.limit)) + " " +
-             std::string(to_string(reason.resource));
-    }
+    case WaitCode::kQuota:
+      return quota_reached(reason);
     case WaitCode::kNoFeature:
       return "no registered node can run container images; install podman, docker or apptainer on one";
     case WaitCode::kNodesHeld:
@@ -240,9 +254,7 @@ std::string describe(const WaitReason& reason) {
              ", which is ahead in the queue and would otherwise start later; a shorter time limit may let "
              "this job start at once";
     case WaitCode::kGpuTime:
-      return "tenant " + name_of(reason.tenant) + " has used " + gpu_hours(reason.current) + " of its " +
-             gpu_hours(reason.limit) + " GPU hours of this window; the next window begins at " +
-             utc(reason.lifts_at);
+      return gpu_time_used(reason);
     case WaitCode::kPool:
       return std::string(part.work == WorkClass::kOnline ? "online" : "batch") + " work holds " +
              std::to_string(reason.current) + " of the " + std::to_string(reason.limit) + " GPUs of its pool";

@@ -54,7 +54,8 @@ struct WaitReason {
   Part wanted;                ///< What one member needs.
   int64_t gpus_free_max = 0;  ///< The most fitting GPUs free on one node.
   int64_t nodes_fitting = 0;  ///< Nodes that could run it when empty.
-  TenantId tenant;            ///< kQuota, kGpuTime: whose limit; in GPU-milliseconds for the latter.
+  TenantId tenant;            ///< kQuota, kGpuTime: whose limit; in GPU-milliseconds for the latter. None: a
+                              ///< tenant above the job's, which is not shown.
   Resource resource = Resource::kNone;
   int64_t limit = 0;
   int64_t current = 0;

@@ -1,0 +1,342 @@
+// What is told to a caller holds nothing of tenants that it may not know of: whatever is theirs has a word in
+// it that stands nowhere else, and everything that is said is searched for it.
+#include "api/views/walls.h"
+
+#include <gtest/gtest.h>
+
+#include <regex>
+
+#include "api/doors/jobs/jobs_rest.h"
+#include "api/doors/native/native_rest.h"
+#include "api/testing/every_call.h"
+#include "api/testing/tenants_test.h"
+#include "engine/testing/test_engine.h"
+
+namespace gpusched::api {
+namespace {
+
+using access::Action;
+
+constexpr const char* kWord = "zqxv";
+constexpr const char* kHiddenTenant = "zqxv-other";
+constexpr const char* kAbsentTenant = "zqxv-nbody";  // As long.
+
+/// Ana has a role in `lab`, which is below `zqxv-above`, as `zqxv-sibling` is. Bob has jobs in `zqxv-other`
+/// and `zqxv-sibling`: running, waiting and ended.
+class Walls : public TenantsTest, public ::testing::WithParamInterface<Role> {
+ protected:
+  Walls() {
+    above_ = make("zqxv-above", "");
+    lab_ = make("lab", "zqxv-above");
+    sibling_ = make("zqxv-sibling", "zqxv-above");
+    other_ = make("zqxv-other", "");
+    ana_->bindings = {{.tenant = lab_, .role = GetParam()}};
+    bob_->bindings = {{.tenant = other_, .role = Role::kUser}, {.tenant = sibling_, .role = Role::kUser}};
+    bob_->unix_users = {"zqxv-user"};
+    eve_->bindings = {{.tenant = lab_, .role = Role::kUser}};
+    for (const char* const name : {"n1", "n2"}) propose(testing::registration_of(name, {.gpus = 8}));
+    running_ = submit_as(bob_, job_of("zqxv-other", R"("gpu_count":6,"priority":200)"));
+    shared_ = submit_as(bob_, job_of("zqxv-other", R"("gpu_count":1,"gpu_milli":500,"gpu_memory_mb":1000)"));
+    for (const JobId job : {running_, shared_}) wait_for(job, JobState::kScheduled);
+    ReservationRequest night{.name = "zqxv-night",
+                             .tenant = "zqxv-other",
+                             .users = {"zqxv-user"},
+                             .nodes = {"n2"},
+                             .length = hours(1),
+                             .reason = "zqxv-reason"};
+    reservation_ = answer<ReservationView>(
+        [&](auto done) { backend_.make_reservation(admin(), night, std::move(done)); });
+    ended_ = submit_as(bob_, job_of("zqxv-sibling", R"("gpu_count":8)"));
+    answer<Unit>([&](auto done) { backend_.cancel(bob_, ended_, "", "zqxv-bob", std::move(done)); });
+    waiting_ = submit_as(bob_, job_of("zqxv-other", R"("gpu_count":8,"priority":300)"));
+    own_ = submit_as(eve_, R"({"tenant_id":"lab","name":"mine","script":"true","gpu_count":8})");
+  }
+
+  TenantId make(const std::string& name, const std::string& parent) {
+    TenantRequest tenant;
+    tenant.name = name;
+    tenant.email = name + "@example.org";
+    tenant.organization = name;
+    if (!parent.empty()) tenant.parent = parent;
+    return make_tenant(std::move(tenant));
+  }
+  static std::string job_of(const std::string& tenant, const std::string& more) {
+    return R"({"tenant_id":")" + tenant +
+           R"(","name":"zqxv-run","script":"echo zqxv","labels":{"zqxv":"zqxv"},)"
+           R"("environment":{"ZQXV":"zqxv"},"user_id":"zqxv-label",)" +
+           more + "}";
+  }
+
+  /// Fails when the text has the word, or the number of what is not ana's.
+  void expect_nothing(const std::string& said, const std::string& what) const {
+    EXPECT_EQ(said.find(kWord), std::string::npos) << what << ": " << said;
+    for (const JobId job : {running_, shared_, ended_, waiting_}) expect_not(said, job_name(job), what);
+    for (const TenantId tenant : {above_, sibling_, other_}) expect_not(said, tenant_name(tenant), what);
+  }
+  static void expect_not(const std::string& said, const std::string& name, const std::string& what) {
+    EXPECT_FALSE(std::regex_search(said, std::regex(name + "([^0-9]|$)"))) << what << ": " << said;
+  }
+
+  struct Call {
+    HttpMethod method;
+    Action action;
+    std::string_view path;
+    bool is_native;
+  };
+  static std::vector<Call> all_calls() {
+    std::vector<Call> calls;
+    for (const JobsRest::RouteRow& row : JobsRest::routes())
+      calls.push_back({row.method, row.action, row.pattern, false});
+    for (const NativeRoute& route : NativeRest::routes())
+      calls.push_back({route.method, route.action, route.path, true});
+    return calls;
+  }
+  Reply answer_to(const Call& call, const Subjects& about) {
+    const bool watches = call.path.ends_with("watch");  // Its answer has no end, but a head.
+    return http(watches ? "HEAD" : std::string(to_string(call.method)), target_of(call.path, about),
+                body_of(call.action, call.is_native, call.path, about), "Content-Type: application/json\r\n");
+  }
+  static std::string replaced(std::string text, const std::string& from, const std::string& to) {
+    for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+      text.replace(at, from.size(), to);
+    return text;
+  }
+
+  std::shared_ptr<access::Caller> bob_ = person("bob"), eve_ = person("eve");
+  TenantId above_, lab_, sibling_, other_;
+  JobId running_, shared_, ended_, waiting_, own_;
+  ReservationView reservation_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Roles, Walls, ::testing::Values(Role::kViewer, Role::kUser, Role::kTenantAdmin),
+                         [](const auto& one) { return std::string(to_string(one.param)); });
+
+TEST_P(Walls, WhatIsSaidOfTheOwnHoldsNothingOfOthers) {
+  const Subjects own{.job = job_name(own_), .tenant = "lab", .submit_to = "lab"};
+  std::size_t told = 0;
+  for (const Call& call : all_calls()) {
+    const Reply reply = answer_to(call, own);
+    const std::string what = std::string(to_string(call.method)) + " " + std::string(call.path);
+    EXPECT_NE(reply.status, 0) << what;
+    told += reply.status == 200 ? 1 : 0;
+    if (call.path.ends_with("openapi.json")) continue;  // Its examples have numbers.
+    expect_nothing(reply.head + reply.body, what);
+  }
+  EXPECT_GE(told, 20U);
+  for (const GrpcMethodRow& method : grpc_methods()) {
+    if (method.action == Action::kSpeakForNode || method.name == "WatchJob") continue;
+    const GrpcReply reply = call_method(channel_, method, *message_of(method, own));
+    expect_nothing(reply.bytes + reply.status.error_message(), std::string(method.name));
+  }
+  const Reply metrics = http("GET", "/metrics", "", "", server_->metrics_port());
+  EXPECT_EQ(metrics.status, 403) << metrics.body;
+  expect_nothing(metrics.body, "metrics");
+}
+
+TEST_P(Walls, WhatIsHiddenIsAnsweredAsIfItWereNotThere) {
+  const std::string job = job_name(running_);
+  const std::string absent_job = "job-" + std::string(job.size() - 4, '9');
+  const Subjects hidden{.job = job, .tenant = kHiddenTenant, .submit_to = kHiddenTenant};
+  const Subjects absent{.job = absent_job, .tenant = kAbsentTenant, .submit_to = kAbsentTenant};
+  const auto as_hidden = [&](const std::string& said) {
+    return replaced(replaced(said, absent_job, job), kAbsentTenant, kHiddenTenant);
+  };
+  for (const Call& call : all_calls()) {
+    if (!has_walls(row_of(call.action).subject)) continue;
+    const Reply is_hidden = answer_to(call, hidden);
+    const Reply is_absent = answer_to(call, absent);
+    const std::string what = std::string(to_string(call.method)) + " " + std::string(call.path);
+    EXPECT_EQ(is_hidden.status, is_absent.status) << what;
+    EXPECT_EQ(is_hidden.body, as_hidden(is_absent.body)) << what;
+  }
+  for (const Subjects& about : {hidden, Subjects{.tenant = hidden.tenant, .submit_to = hidden.tenant}}) {
+    Subjects none = absent;
+    if (about.job.empty()) none.job.clear();
+    for (const GrpcMethodRow& method : grpc_methods()) {
+      if (!has_walls(row_of(method.action).subject)) continue;
+      const GrpcReply is_hidden = call_method(channel_, method, *message_of(method, about));
+      const GrpcReply is_absent = call_method(channel_, method, *message_of(method, none));
+      EXPECT_EQ(is_hidden.status.error_code(), is_absent.status.error_code()) << method.name;
+      EXPECT_EQ(is_hidden.status.error_message(), as_hidden(is_absent.status.error_message())) << method.name;
+      EXPECT_EQ(is_hidden.bytes, as_hidden(is_absent.bytes)) << method.name;
+    }
+  }
+}
+
+TEST_P(Walls, AHiddenTenantIsNoneAmongThoseOfAName) {
+  TenantRequest second;
+  second.name = "lab";
+  second.name_may_repeat = true;
+  second.email = "zqxv@example.org";
+  make_tenant(second);
+  expect_nothing(http("GET", "/v1/tenants/lab").body, "a name");
+  EXPECT_EQ(field(http("GET", "/v1/tenants/lab").body, "tenant_id"), tenant_name(lab_));
+  EXPECT_EQ(http("GET", "/v1/jobs/" + job_name(running_) + "?tenant_id=lab").status, 404);
+}
+
+TEST_P(Walls, ListsCountWhatTheyShow) {
+  for (const char* const list :
+       {"/v1/jobs", "/v1/jobs?page_size=1", "/api/v1/jobs", "/v1/tenants", "/api/v1/tenants"}) {
+    const std::string body = http("GET", list).body;
+    EXPECT_TRUE(std::regex_search(body, std::regex(R"re("total":"?1"?[,}])re"))) << list << body;
+  }
+  EXPECT_NE(http("GET", "/v1/jobs?page_size=1").body.find(job_name(own_)), std::string::npos);
+  const std::string cluster = http("GET", "/api/v1/cluster/status").body;
+  EXPECT_NE(cluster.find(R"("total_jobs":1,"running_jobs":0,"pending_jobs":1)"), std::string::npos)
+      << cluster;
+  const auto all = answer<ClusterView>([&](auto done) { backend_.get_cluster(admin(), std::move(done)); });
+  EXPECT_EQ(all.total_jobs, 5);
+}
+
+TEST_P(Walls, NodesSayThatTheyAreHeldAndNotByWhom) {
+  const std::string nodes = http("GET", "/v1/nodes/n1").body;
+  EXPECT_NE(nodes.find(R"("state":"held")"), std::string::npos) << nodes;
+  expect_nothing(nodes, "a node");
+  const auto seen_by_bob =
+      answer<NodeView>([&](auto done) { backend_.get_node(bob_, "n1", std::move(done)); });
+  EXPECT_TRUE(std::ranges::any_of(seen_by_bob.devices,
+                                  [&](const DeviceView& device) { return device.held_by == running_; }));
+}
+
+TEST_P(Walls, ReservationsSayWhenAndNotForWhom) {
+  const std::string seen = http("GET", "/v1/reservations").body;
+  EXPECT_EQ(field(seen, "name"), reservation_.id) << seen;
+  EXPECT_NE(seen.find(R"("n2")"), std::string::npos) << seen;
+  const auto bobs = answer<std::vector<ReservationView>>(
+      [&](auto done) { backend_.list_reservations(bob_, std::move(done)); });
+  ASSERT_EQ(bobs.size(), 1U);
+  EXPECT_EQ(bobs[0].name, "zqxv-night");
+  EXPECT_EQ(bobs[0].users, std::vector<std::string>{"zqxv-user"});
+}
+
+TEST_P(Walls, AReservationOfOthersIsNoneToSubmitTo) {
+  if (GetParam() == Role::kViewer) return;  // It submits nothing.
+  const auto refused = [&](const std::string& reservation) {
+    const Reply reply = http("POST", "/api/v1/jobs",
+                             R"({"tenant_id":"lab","script":"true","reservation":")" + reservation + "\"}");
+    return std::pair(reply.status, reply.body);
+  };
+  EXPECT_EQ(refused("zqxv-night"), refused("zqxv-nothing"));
+  EXPECT_EQ(refused("zqxv-night").first, 404);
+}
+
+TEST_P(Walls, ATenantAboveIsToldToHaveALimitAndNotWhich) {
+  TenantRequest limits;
+  limits.max_gpus = 4;
+  answer<TenantView>(
+      [&](auto done) { backend_.update_tenant(admin(), "zqxv-above", limits, std::move(done)); });
+  const Answer<Submitted> refused = try_submit(eve_, R"({"tenant_id":"lab","script":"true","gpu_count":8})");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message, "quota exceeded for a tenant above yours: GPUs requested=8");
+  // Its whole limit goes to another below it.
+  answer<Unit>([&](auto done) { backend_.cancel(admin(), running_, "", "", std::move(done)); });
+  const JobId taker = submit_as(admin(), job_of("zqxv-sibling", R"("gpu_count":1,"priority":900)"));
+  wait_for(taker, JobState::kScheduled);
+  const JobId waits = submit_as(eve_, R"({"tenant_id":"lab","script":"true","gpu_count":4,"priority":990})");
+  const std::string path = "/v1/jobs/" + job_name(waits);
+  const std::string limited = "a tenant above the job's has reached its limit of GPUs";
+  std::string explained = http("GET", path + "/explain").body;
+  while (explained.find("quota") == std::string::npos) explained = http("GET", path + "/explain").body;
+  EXPECT_NE(explained.find(limited), std::string::npos) << explained;
+  EXPECT_EQ(explained.find("quota_limit"), std::string::npos) << explained;
+  expect_nothing(explained, "explain");
+  EXPECT_NE(http("GET", path).body.find(limited), std::string::npos);
+  EXPECT_EQ(http("GET", "/v1/tenants/lab").body.find("\"parent_id\":\"tenant"), std::string::npos);
+  if (GetParam() == Role::kViewer) return;
+  const Reply plan = http("POST", "/api/v1/jobs:plan", R"({"script":"true","gpu_count":4})");
+  EXPECT_EQ(plan.status, 200) << plan.body;
+  expect_nothing(plan.body, "plan");
+}
+
+TEST_P(Walls, APauseIsToldWithoutTheOperatorsWords) {
+  answer<ClusterView>(
+      [&](auto done) { backend_.pause_starts(admin(), true, "zqxv-op", "zqxv-why", std::move(done)); });
+  const std::string cluster = http("GET", "/v1/cluster").body;
+  EXPECT_NE(cluster.find("paused_since"), std::string::npos) << cluster;
+  expect_nothing(cluster, "cluster");
+  expect_nothing(http("GET", "/v1/jobs/" + job_name(own_)).body, "a job");
+}
+
+TEST_P(Walls, WhoNamesNoTenantMeansTheOwn) {
+  EXPECT_EQ(http("GET", "/v1/quality").status, 200);
+  if (GetParam() == Role::kViewer) return;
+  const std::string job = submit(R"({"script":"true"})");
+  EXPECT_EQ(field(http("GET", "/v1/jobs/" + job).body, "tenant_id"), tenant_name(lab_));
+}
+
+TEST_P(Walls, OnlyOwnersAndAdminsReadScripts) {
+  const bool reads = GetParam() == Role::kTenantAdmin;
+  const JobId secret =
+      submit_as(eve_, R"({"tenant_id":"lab","script":"echo wqpj","environment":{"K":"wqpj"}})");
+  for (const std::string& path :
+       {std::string("/v1/jobs"), std::string("/api/v1/jobs"), "/v1/jobs/" + job_name(secret),
+        "/api/v1/jobs/" + job_name(secret), "/v1/jobs/" + job_name(secret) + "/explain",
+        "/v1/jobs/" + job_name(secret) + "/history"}) {
+    const Reply reply = http("GET", path);
+    EXPECT_EQ(reply.status, 200) << path;
+    const bool is_sentence = path.ends_with("explain") || path.ends_with("history");
+    EXPECT_EQ(reply.body.find("wqpj") != std::string::npos, reads && !is_sentence) << path << reply.body;
+  }
+}
+
+class WallOfViews : public ::testing::Test {
+ protected:
+  testing::TestEngine engine_;
+  TenantId lab_ = engine_.add_tenant("lab");
+  JobId own_ = engine_.submit({.tenant = lab_}), others_ = engine_.submit({});
+  access::Caller ana_{.kind = access::CallerKind::kPerson,
+                      .name = "ana",
+                      .bindings = {{.tenant = lab_, .role = Role::kUser}}};
+};
+
+TEST_F(WallOfViews, KeepsOthersJobsAndProcessesOutOfDevices) {
+  NodeView node;
+  DeviceView& device = node.devices.emplace_back();
+  device.held_by = others_;
+  device.shared_by = {own_, others_};
+  device.slices = {{.job = others_}, {.job = own_}};
+  device.fault_code = "xid-31";
+  device.fault_detail = "pid=7, name=train";
+  device.quarantine_reason = device.detail = "xid-31 (drain), pid=7, name=train";
+  NodeView for_admin = node;
+  Wall(engine_.state(), ana_).conceal(node);
+  EXPECT_FALSE(device.held_by.valid());
+  EXPECT_EQ(device.shared_by, std::vector<JobId>{own_});
+  EXPECT_FALSE(device.slices[0].job.valid());
+  EXPECT_EQ(device.slices[1].job, own_);
+  EXPECT_EQ(device.fault_detail, "");
+  EXPECT_EQ(device.detail, "xid-31 (drain)");
+  EXPECT_EQ(device.quarantine_reason, "xid-31 (drain)");
+  Wall(engine_.state(), *shared_token_caller()).conceal(for_admin);
+  EXPECT_EQ(for_admin.devices[0].held_by, others_);
+  EXPECT_EQ(for_admin.devices[0].fault_detail, "pid=7, name=train");
+}
+
+TEST_F(WallOfViews, ATenantBelowMayKnowWhatItsJobsMayUse) {
+  const TenantId child = engine_.add_tenant("child");
+  (void)child;
+  Booking booking{.id = BookingId{9}, .name = "night", .tenant = kDefaultTenant, .users = {"ana", "bob"}};
+  ReservationView shown{.id = "reservation-9",
+                        .name = "night",
+                        .tenant = "default",
+                        .users = {"ana", "bob"},
+                        .nodes = {},
+                        .begin = {},
+                        .end = {},
+                        .reason = "why"};
+  const auto seen = [&](const Booking& one) {
+    ReservationView view = shown;
+    Wall(engine_.state(), ana_).conceal(one, view);
+    return view;
+  };
+  EXPECT_EQ(seen(booking).name, "reservation-9");
+  EXPECT_EQ(seen(booking).reason, "");
+  booking.tenant = lab_;
+  EXPECT_EQ(seen(booking).users, (std::vector<std::string>{"ana", "bob"}));
+  booking.tenant = TenantId{};  // For maintenance.
+  EXPECT_EQ(seen(booking).name, "night");
+  EXPECT_EQ(seen(booking).users, std::vector<std::string>{"ana"});
+}
+
+}  // namespace
+}  // namespace gpusched::api
