@@ -49,7 +49,6 @@ std::optional<ApiError> limit_jobs(const Caller& caller, const AnonymousLimits& 
       error.field = "registry_credential";
       return error;
     }
-    mark_anonymous(job.spec);
   }
   request.by = shown_by(caller, request.by);
   return std::nullopt;

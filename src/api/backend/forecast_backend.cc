@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "api/backend/host_backend.h"
+#include "api/backend/unix_users.h"
 #include "api/contract/names.h"
 #include "api/views/forecast_views.h"
 #include "api/views/job_sentences.h"
@@ -195,6 +196,7 @@ void HostBackend::get_quality(const CallerPtr& caller, const std::string& tenant
 
 void HostBackend::plan(const CallerPtr& caller, SubmitRequest request, Done<PlanView> done) {
   if (auto refused = limit_jobs(*caller, options_.anonymous, request)) return done(std::move(*refused));
+  if (auto refused = assign_users(*caller, request)) return done(std::move(*refused));
   if (request.jobs.size() != 1) {
     return done(ApiError{ErrorKind::kInvalidArgument, "a plan is for one job; send one request for each job",
                          "jobs"});

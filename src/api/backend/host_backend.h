@@ -133,7 +133,7 @@ class HostBackend final : public Backend {
   /// What a job of several nodes is told where there are none; else its GPUs stay on one.
   std::optional<ApiError> check_gangs(SubmitRequest& request) const;
   std::optional<ApiError> check_handshake(const SubmitRequest& request) const;
-  std::optional<ApiError> check_users(const SubmitRequest& request) const;
+  std::optional<ApiError> check_users(const access::Caller& caller, const SubmitRequest& request) const;
   void plan_for(const CallerPtr& caller, const Viewer& viewer, SubmitJobs command, Done<PlanView> done);
   /// The caller's error when a proposal was refused, without what it may not know.
   std::optional<ApiError> refusal_to(const access::Caller& caller, const Result<Decided>& decided,

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "api/backend/host_backend.h"
+#include "api/backend/unix_users.h"
 #include "api/contract/names.h"
 #include "api/contract/spec_peek.h"
 #include "api/views/state_views.h"
@@ -137,16 +138,19 @@ std::optional<ApiError> HostBackend::check_handshake(const SubmitRequest& reques
 }
 
 /// A job that names no user waits in vain where no node has one for it: said now, and not after every try.
-std::optional<ApiError> HostBackend::check_users(const SubmitRequest& request) const {
+std::optional<ApiError> HostBackend::check_users(const access::Caller& caller,
+                                                 const SubmitRequest& request) const {
   if (nameless_->possible(false) && nameless_->possible(true)) return std::nullopt;
   for (const JobRequest& job : request.jobs) {
     if (!peek_spec(job.spec).user.empty()) continue;
-    const bool anonymous = spec_is_anonymous(job.spec);
-    if (nameless_->possible(anonymous)) continue;
+    const bool never_root = is_never_root(job.spec);
+    if (nameless_->possible(never_root)) continue;
+    const bool anonymous = caller.kind == access::CallerKind::kAnonymous;
+    const std::string who =
+        anonymous ? "callers without a credential" : std::string(to_string(caller.kind)) + " " + caller.name;
     const std::string why =
         nameless_->possible(false)
-            ? "the job names no user, and all nodes run such jobs as root, which is never allowed for "
-              "callers without a credential"
+            ? "the job names no user, and all nodes run such jobs as root, which is never allowed for " + who
             : "the job names no user, and no node has a default user: the agents run as root";
     const std::string mend =
         anonymous ? "; start an agent with --default-user NAME, or submit the job with the token"
@@ -158,9 +162,10 @@ std::optional<ApiError> HostBackend::check_users(const SubmitRequest& request) c
 
 void HostBackend::submit(const CallerPtr& caller, SubmitRequest request, Done<Submitted> done) {
   if (auto refused = limit_jobs(*caller, options_.anonymous, request)) return done(std::move(*refused));
+  if (auto refused = assign_users(*caller, request)) return done(std::move(*refused));
   if (auto refused = check_handshake(request)) return done(std::move(*refused));
   if (auto refused = check_gangs(request)) return done(std::move(*refused));
-  if (auto refused = check_users(request)) return done(std::move(*refused));
+  if (auto refused = check_users(*caller, request)) return done(std::move(*refused));
   SubmitJobs command = command_of(*caller, request);
   const std::size_t batch_size = command.jobs.size();
   std::vector<uint32_t> numbers;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "api/backend/host_backend.h"
+#include "api/backend/unix_users.h"
 #include "api/contract/spec_peek.h"
 #include "api/views/state_views.h"
 
@@ -27,7 +28,8 @@ class HostSession final : public SessionHandle,
                           public SessionClient,
                           public std::enable_shared_from_this<HostSession> {
  public:
-  HostSession(Host& host, std::shared_ptr<SessionPeer> peer) : host_(host), peer_(std::move(peer)) {}
+  HostSession(Host& host, std::string owner, std::shared_ptr<SessionPeer> peer)
+      : host_(host), owner_(std::move(owner)), peer_(std::move(peer)) {}
 
   void open(NodeId node, v1::OpenSession order, std::string user) {
     host_.with_nodes([self = shared_from_this(), node, order = std::move(order),
@@ -35,7 +37,7 @@ class HostSession final : public SessionHandle,
       if (hub == nullptr) return self->fail({ErrorKind::kShuttingDown, "the scheduler is shutting down"});
       if (self->over_) return;
       self->tell_user(user);
-      hub->sessions().open(node, std::move(order), self);
+      hub->sessions().open(node, std::move(order), self, self->owner_);
       self->send_early(*hub);
     });
   }
@@ -44,7 +46,7 @@ class HostSession final : public SessionHandle,
       if (hub == nullptr) return self->fail({ErrorKind::kShuttingDown, "the scheduler is shutting down"});
       if (self->over_) return;
       self->tell_user(user);
-      hub->sessions().attach(job, session, self);
+      hub->sessions().attach(job, session, self, self->owner_);
       self->send_early(*hub);
     });
   }
@@ -135,6 +137,7 @@ class HostSession final : public SessionHandle,
   }
 
   Host& host_;
+  const std::string owner_;
   const std::shared_ptr<SessionPeer> peer_;
   std::atomic<bool> gone_{false};
   uint64_t number_ = 0;
@@ -158,7 +161,8 @@ v1::OpenSession order_of(const SessionRequest& request, uint32_t attempt) {
 
 std::shared_ptr<SessionHandle> HostBackend::open_session(const CallerPtr& caller, SessionRequest request,
                                                          std::shared_ptr<SessionPeer> peer) {
-  auto session = std::make_shared<HostSession>(host_, std::move(peer));
+  std::string owner = std::string(to_string(caller->kind)) + " " + caller->name;
+  auto session = std::make_shared<HostSession>(host_, std::move(owner), std::move(peer));
   if (auto error = too_many_questions(false)) {
     session->fail(std::move(*error));
     return session;
@@ -166,6 +170,7 @@ std::shared_ptr<SessionHandle> HostBackend::open_session(const CallerPtr& caller
   read([this, caller, session, request = std::move(request)](const Observer::View& view) mutable {
     const auto found = find_job(view.state, *caller, access::Action::kEnterJob, request.job, request.tenant);
     if (!found) return session->fail(found.error());
+    if (auto refused = refuse_user(*caller, **found)) return session->fail(std::move(*refused));
     request.job = (*found)->id;
     std::string user(peek_spec((*found)->spec.view()).user);
     if (request.session != 0) return session->attach(request.job, request.session, std::move(user));
@@ -192,6 +197,7 @@ void HostBackend::read_file(const CallerPtr& caller, FileRequest request, Done<F
     const auto found =
         find_job(view.state, *caller, access::Action::kReadJobFile, request.job, request.tenant);
     if (!found) return done(found.error());
+    if (auto refused = refuse_user(*caller, **found)) return done(std::move(*refused));
     request.job = (*found)->id;
     const auto place = place_of(view.state, **found, request.attempt, request.member);
     if (!place) return done(place.error());

@@ -68,7 +68,7 @@ SpecPeek peek_spec(std::string_view packed) {
   return peek;
 }
 
-bool spec_is_anonymous(std::string_view packed) {
+bool is_never_root(std::string_view packed) {
   bool found = false;
   for_each_field(
       packed, [](uint64_t, std::string_view) { return true; },
@@ -76,10 +76,32 @@ bool spec_is_anonymous(std::string_view packed) {
   return found;
 }
 
-void mark_anonymous(std::string& packed) {
+void mark_never_root(std::string& packed) {
   ByteWriter out(packed);
   out.varint(kAnonymous << 3);
   out.varint(1);
+}
+
+void set_user(std::string& packed, std::string_view user) {
+  std::size_t place = packed.size();  // Behind the fields with lower numbers.
+  ByteReader reader(packed);
+  while (!reader.at_end() && place == packed.size()) {
+    const std::size_t here = packed.size() - reader.remaining();
+    const uint64_t tag = reader.varint();
+    const uint64_t width = tag & 7;
+    if (!reader.ok() || tag >> 3 >= kUser || (width != 0 && width != 2)) {
+      place = here;  // What has another width is unknown, and stands behind all that is known.
+    } else if (width == 0) {
+      reader.varint();
+    } else {
+      reader.bytes();
+    }
+  }
+  std::string field;
+  ByteWriter out(field);
+  out.varint(kUser << 3 | 2);
+  out.bytes(user);
+  packed.insert(place, field);
 }
 
 bool spec_names_credential(std::string_view packed) {

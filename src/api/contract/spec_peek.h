@@ -15,9 +15,12 @@ struct SpecPeek {
 };
 SpecPeek peek_spec(std::string_view packed);
 
-/// Whether a caller without a credential submitted the job, and a mark of that.
-bool spec_is_anonymous(std::string_view packed);
-void mark_anonymous(std::string& packed);
+/// Whether the job never runs as root, because its caller had no credential or one without root, and a mark
+/// of that. A job of before feature level 9 that has it is of a caller without a credential.
+bool is_never_root(std::string_view packed);
+void mark_never_root(std::string& packed);
+/// Gives a packed JobSpec that names no user this one; its other bytes stay as they are.
+void set_user(std::string& packed, std::string_view user);
 /// Whether the packed JobSpec names a credential for a registry of images.
 bool spec_names_credential(std::string_view packed);
 

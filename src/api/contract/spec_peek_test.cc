@@ -56,5 +56,25 @@ TEST(SpecPeek, PassesFieldsOfAFixedWidth) {
   EXPECT_EQ(peek_spec(packed).user, "ada");
 }
 
+TEST(SpecPeek, AUserIsPutWhereItsFieldBelongs) {
+  v1::JobSpec spec;
+  spec.set_name("train");
+  (*spec.mutable_labels())["team"] = "vision";
+  spec.set_gang_scheduling(true);
+  spec.set_submitter("gateway");
+  for (const bool has_more : {false, true}) {
+    if (has_more) spec.set_comment("night run");
+    std::string packed = spec.SerializeAsString();
+    set_user(packed, "ada");
+    v1::JobSpec with_user = spec;
+    with_user.set_user("ada");
+    EXPECT_EQ(packed, with_user.SerializeAsString());
+    EXPECT_EQ(peek_spec(packed).user, "ada");
+  }
+  std::string strange = field(3, kFixed32);
+  set_user(strange, "ada");
+  EXPECT_EQ(peek_spec(strange).user, "ada");
+}
+
 }  // namespace
 }  // namespace gpusched::api

@@ -176,7 +176,8 @@ constexpr JobRow kRows[] = {
         .up_to(limits::kPreemptUrlBytesMax)
         .is_shown(),
     spec(50, "anonymous", kNoDoor, kNoPlace,
-         "set by the scheduler if the caller had no credential ([who calls](rest.md#who-calls))"),
+         "set by the scheduler if the caller may not run jobs as root, such as one without a credential "
+         "([who calls](rest.md#who-calls)): its node does not run it as root"),
     spec(60, "idle_after_ms", "idle_after_seconds", &F::idle_after_ms,
          "idle time of its GPUs after which it gets a warning, within the operator's limits "
          "([watchdogs](gpu-health.md#watchdogs))")

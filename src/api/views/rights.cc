@@ -18,7 +18,7 @@ bool is_anonymous(const Caller& caller) { return caller.kind == CallerKind::kAno
 /// credential; all others of them are nobody's.
 access::Owner owner_of(const State& state, const Job& job) {
   if (const JobOwner* owner = state.owners.at(job.owner)) return {.kind = owner->kind, .name = owner->name};
-  if (spec_is_anonymous(job.spec.view())) return {.kind = CallerKind::kAnonymous};
+  if (is_never_root(job.spec.view())) return {.kind = CallerKind::kAnonymous};
   return {};
 }
 

@@ -23,7 +23,8 @@ constexpr const char* kNodeGone =
 
 }  // namespace
 
-void SessionRouter::open(NodeId node, v1::OpenSession order, std::shared_ptr<SessionClient> client) {
+void SessionRouter::open(NodeId node, v1::OpenSession order, std::shared_ptr<SessionClient> client,
+                         std::string owner) {
   if (sessions_.size() >= limits::kSessionsMax) {
     return client->on_output(
         refusal("session_limit",
@@ -39,13 +40,16 @@ void SessionRouter::open(NodeId node, v1::OpenSession order, std::shared_ptr<Ses
         "unavailable", "the node that runs the job is not connected; try again when it is connected"));
   }
   const std::shared_ptr<SessionClient> told = client;
-  sessions_[number] = Session{.node = node, .job = job, .client = std::move(client)};
+  sessions_[number] =
+      Session{.node = node, .job = job, .owner = std::move(owner), .client = std::move(client)};
   told->on_number(number);
 }
 
-void SessionRouter::attach(JobId job, uint64_t number, std::shared_ptr<SessionClient> client) {
+void SessionRouter::attach(JobId job, uint64_t number, std::shared_ptr<SessionClient> client,
+                           const std::string& owner) {
   const auto found = sessions_.find(number);
-  if (found == sessions_.end() || found->second.job != job) {
+  // Somebody else's is not there: what was typed into it, and what it shows, is not the job's.
+  if (found == sessions_.end() || found->second.job != job || found->second.owner != owner) {
     return client->on_output(
         refusal("session_not_found", "the job has no session with this number; it may have ended"));
   }

@@ -34,10 +34,13 @@ class SessionRouter {
   SessionRouter(Send send, std::function<Time()> monotonic)
       : send_(std::move(send)), monotonic_(std::move(monotonic)) {}
 
-  /// Opens a session in an attempt on the node. All answers, refusals too, come to the client.
-  void open(NodeId node, v1::OpenSession order, std::shared_ptr<SessionClient> client);
-  /// Takes up a session of this job that was detached from. What it wrote meanwhile comes first.
-  void attach(JobId job, uint64_t session, std::shared_ptr<SessionClient> client);
+  /// Opens a session in an attempt on the node. All answers, refusals too, come to the client. `owner`: who
+  /// alone may take it up again.
+  void open(NodeId node, v1::OpenSession order, std::shared_ptr<SessionClient> client,
+            std::string owner = {});
+  /// Takes up a session of this job and owner that was detached from. What it wrote meanwhile comes first.
+  void attach(JobId job, uint64_t session, std::shared_ptr<SessionClient> client,
+              const std::string& owner = {});
   /// The client's words; ignored when the session is not (any more) this client's.
   void input(uint64_t session, const SessionClient* client, v1::SessionInput input);
   /// The client goes and may come back; until then nothing more is asked of the agent.
@@ -61,6 +64,7 @@ class SessionRouter {
   struct Session {
     NodeId node;
     JobId job;
+    std::string owner;
     std::shared_ptr<SessionClient> client;  ///< Null: detached.
     Time detached_at;
     std::deque<v1::SessionOutput> held;  ///< While detached; as much as credit had been given.

@@ -153,6 +153,22 @@ TEST_F(SessionRouterTest, OnlyTheJobsOwnAndFreeSessionsAreTakenUp) {
   EXPECT_EQ(attach(JobId{7}, first->number + 1), "session_not_found");
 }
 
+TEST_F(SessionRouterTest, NobodyTakesUpAnothersSession) {
+  const auto first = std::make_shared<Peer>();
+  v1::OpenSession order;
+  order.mutable_key()->set_job(7);
+  router.open(n1, order, first, "person ana");
+  router.detach(first->number, first.get());
+  const auto attach = [&](const std::string& owner) {
+    const auto peer = std::make_shared<Peer>();
+    router.attach(JobId{7}, first->number, peer, owner);
+    return peer->outputs.empty() ? std::string() : peer->outputs.back().code();
+  };
+  for (const char* const other : {"person bob", "service ana", ""})
+    EXPECT_EQ(attach(other), "session_not_found") << other;
+  EXPECT_EQ(attach("person ana"), "");
+}
+
 TEST_F(SessionRouterTest, WhatNobodyComesBackToIsEnded) {
   const auto peer = open(n1);
   router.detach(peer->number, peer.get());

@@ -129,14 +129,14 @@ UserFacts UserDirectory::own() {
 }
 
 Result<UserFacts> choose_user(const std::string& wanted, const UserPolicy& policy, UserDirectory& directory,
-                              bool anonymous) {
+                              bool never_root) {
   if (!policy.is_root) {
     if (wanted.empty() || wanted == policy.own_name) return UserDirectory::own();
     return invalid_argument("this node's agent runs as '" + policy.own_name + "' and cannot run jobs as '" +
                             wanted + "': give no user, or run the agent as root");
   }
   std::string name = wanted.empty() ? policy.default_user : wanted;
-  if (name.empty() && policy.allow_root_jobs && !anonymous) name = "root";
+  if (name.empty() && policy.allow_root_jobs && !never_root) name = "root";
   if (name.empty()) {
     return invalid_argument(
         "the job names no user and this node has no default: give one, or start its agent with "
@@ -152,10 +152,11 @@ Result<UserFacts> choose_user(const std::string& wanted, const UserPolicy& polic
     return invalid_argument("this node does not run jobs as '" + name +
                             "', which is root: give another user, or start its agent with --allow-root-jobs");
   }
-  if (facts->credentials.uid == 0 && anonymous) {
+  if (facts->credentials.uid == 0 && never_root) {
     return invalid_argument(
-        "this node's default user is root, and the job came without a credential: submit it with the "
-        "token, or start the agent with another --default-user");
+        (wanted.empty() ? std::string("this node's default user") : "'" + name + "'") +
+        " is root, and whoever submitted the job may not be root: submit it with the token, " +
+        (wanted.empty() ? "or start the agent with another --default-user" : "or give another user"));
   }
   if (facts->credentials.uid == 0) return facts;
   if (const Result<Unit> allowed = check_allowed(*facts, policy); !allowed) return allowed.error();

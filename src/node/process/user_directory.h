@@ -61,10 +61,10 @@ struct UserPolicy {
   std::vector<uint32_t> kept_groups = {};       ///< That jobs keep though they are below the floor.
 };
 
-/// Whom a job runs as that asks for `wanted`; without a value of its own: as the agent. `anonymous`: whoever
-/// submitted it had no credential, so that it is never root. An error is one sentence that says what to do.
+/// Whom a job runs as that asks for `wanted`; without a value of its own: as the agent. `never_root`: whoever
+/// submitted it may not be root. An error is one sentence that says what to do.
 Result<UserFacts> choose_user(const std::string& wanted, const UserPolicy& policy, UserDirectory& directory,
-                              bool anonymous = false);
+                              bool never_root = false);
 /// The number of a group that this machine knows.
 std::optional<uint32_t> group_number(const std::string& name);
 

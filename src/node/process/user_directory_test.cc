@@ -15,6 +15,7 @@ Result<UserFacts> look(const std::string& name) {
                      .credentials = {.uid = 1'000, .gid = 100, .groups = {100, kDocker, kVideo, kProject}}};
   if (name == "backup") return UserFacts{.name = name, .credentials = {.uid = 34, .gid = 34, .groups = {34}}};
   if (name == "nobody") return UserFacts{.name = name, .credentials = {.uid = 65'534, .gid = 65'534}};
+  if (name == "root" || name == "toor") return UserFacts{.name = name, .credentials = {.uid = 0, .gid = 0}};
   if (name == "minus") return UserFacts{.name = name, .credentials = {.uid = UINT32_MAX, .gid = 1'000}};
   return Error{.code = ErrorCode::kNotFound, .message = "none"};
 }
@@ -56,6 +57,17 @@ TEST_F(ChooseUserTest, JobsHaveNoGroupOfTheSystemsThatIsNotKept) {
   EXPECT_EQ(choose("ada")->credentials.groups, (std::vector<uint32_t>{100, kVideo, kProject}));
   policy_.kept_groups = {kDocker};
   EXPECT_EQ(choose("ada")->credentials.groups, (std::vector<uint32_t>{100, kDocker, kProject}));
+}
+
+TEST_F(ChooseUserTest, WhoeverMayNotBeRootIsNotUnderAnyName) {
+  policy_.allow_root_jobs = true;
+  EXPECT_EQ(choose("")->credentials.uid, 0u);
+  EXPECT_EQ(choose("toor")->credentials.uid, 0u);
+  for (const char* const name : {"", "root", "toor"})
+    EXPECT_FALSE(choose_user(name, policy_, directory_, true).ok()) << name;
+  policy_.default_user = "toor";
+  EXPECT_FALSE(choose_user("", policy_, directory_, true).ok());
+  EXPECT_TRUE(choose_user("ada", policy_, directory_, true).ok());
 }
 
 TEST_F(ChooseUserTest, ANumberThatMeansNobodyIsRefused) {
