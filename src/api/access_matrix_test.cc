@@ -1,0 +1,204 @@
+// Each role does through each door what the table of actions says, to what is its own and to what is another
+// tenant's. What is expected is made of the table, and what is called of the tables of the doors.
+#include <gtest/gtest.h>
+
+#include <regex>
+
+#include "api/contract/token.h"
+#include "api/doors/jobs/jobs_rest.h"
+#include "api/doors/native/native_rest.h"
+#include "api/doors/session/session_rest.h"
+#include "api/testing/every_call.h"
+#include "api/testing/tenants_test.h"
+#include "base/net/websocket.h"
+
+namespace gpusched::api {
+namespace {
+
+using access::Action;
+using access::Verdict;
+
+struct Bound {
+  const char* name;
+  std::optional<Role> role;
+  bool in_tenant = false;
+};
+void PrintTo(const Bound& bound, std::ostream* out) { *out << bound.name; }
+
+/// Ana has one role, in `lab` or in the cluster. Hers is a job of `lab`; bob has one there and one in
+/// `other`.
+class Matrix : public TenantsTest, public ::testing::WithParamInterface<Bound> {
+ protected:
+  Matrix() {
+    TenantRequest tenant;
+    tenant.name = "lab";
+    lab_ = make_tenant(tenant);
+    tenant.name = "other";
+    other_ = make_tenant(tenant);
+    bob_->bindings = {{.tenant = lab_, .role = Role::kUser}, {.tenant = other_, .role = Role::kUser}};
+    // Only to submit, before anybody calls.
+    ana_->bindings = {{.tenant = lab_, .role = Role::kUser}};
+    targets_.push_back({"own job", {.job = job(ana_, "lab"), .tenant = "lab"}, lab_, "ana"});
+    targets_.push_back({"another's job", {.job = job(bob_, "lab"), .tenant = "lab"}, lab_, "bob"});
+    targets_.push_back({"other tenant's job", {.job = job(bob_, "other"), .tenant = "other"}, other_, "bob"});
+    ana_->bindings.clear();
+    if (GetParam().role)
+      ana_->bindings = {{.tenant = GetParam().in_tenant ? lab_ : TenantId{}, .role = *GetParam().role}};
+    for (Target& target : targets_) target.about.submit_to = target.about.tenant;
+  }
+
+  struct Target {
+    std::string what;
+    Subjects about;
+    TenantId tenant;
+    std::string owner;
+  };
+
+  std::string job(const CallerPtr& who, const std::string& tenant) {
+    return job_name(submit_as(who, R"({"script":"true","tenant_id":")" + tenant + "\"}"));
+  }
+
+  Verdict expected(Action action, const Target& target) const {
+    const std::array<TenantId, 1> path{target.tenant};
+    if (action == Action::kSeeHealth) return Verdict::kAllowed;  // Asked without a credential, too.
+    return decide_access(
+        *ana_, action,
+        {.tenant_path = path, .owner = {.kind = access::CallerKind::kPerson, .name = target.owner}});
+  }
+
+  /// What the answer's code says; nothing of a body without one.
+  static Verdict verdict_of(const std::string& code) {
+    if (code == "permission_denied") return Verdict::kForbidden;
+    if (code == "job_not_found" || code == "tenant_not_found") return Verdict::kHidden;
+    return Verdict::kAllowed;
+  }
+  static std::string code_in(const std::string& body) {
+    std::smatch found;
+    return std::regex_search(body, found, std::regex(R"re("code":"([a-z_]+)")re")) ? found[1].str() : "";
+  }
+  /// Whether the call is about the target's job, its tenant or neither.
+  static bool is_about(Action action, std::string_view path) {
+    if (!has_walls(row_of(action).subject)) return true;
+    return path.find('{') != std::string_view::npos || path.find('*') != std::string_view::npos ||
+           path.find("jobs:cancel") != std::string_view::npos || action == Action::kSubmitJob ||
+           action == Action::kPlanJob || action == Action::kSeeQuality;
+  }
+  void expect(Action action, const Target& target, const std::string& code, const std::string& call) const {
+    EXPECT_EQ(static_cast<int>(verdict_of(code)), static_cast<int>(expected(action, target)))
+        << GetParam().name << " does " << to_string(action) << " to " << target.what << " by " << call << ": "
+        << code;
+  }
+
+  std::shared_ptr<access::Caller> bob_ = person("bob");
+  TenantId lab_, other_;
+  std::vector<Target> targets_;
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    Roles, Matrix,
+    ::testing::Values(Bound{"nothing", std::nullopt}, Bound{"viewer", Role::kViewer, true},
+                      Bound{"user", Role::kUser, true}, Bound{"tenant_admin", Role::kTenantAdmin, true},
+                      Bound{"all_viewer", Role::kViewer}, Bound{"operator", Role::kOperator},
+                      Bound{"admin", Role::kAdmin}, Bound{"metrics", Role::kMetrics}),
+    [](const auto& one) { return std::string(one.param.name); });
+
+TEST_P(Matrix, OverRest) {
+  std::size_t called = 0;
+  const auto call = [&](HttpMethod method, Action action, std::string_view path, bool is_native) {
+    if (!is_about(action, path)) return;
+    for (const Target& target : targets_) {
+      const bool watches = path.ends_with("watch");
+      const bool may_follow = watches && expected(action, target) == Verdict::kAllowed;
+      std::string where = target_of(path, target.about);
+      if (action == Action::kSeeQuality) where += "?tenant_id=" + target.about.tenant;
+      const Reply reply =
+          http(may_follow ? "HEAD" : std::string(to_string(method)), where,
+               body_of(action, is_native, path, target.about), "Content-Type: application/json\r\n");
+      EXPECT_NE(reply.status, 0) << where;
+      EXPECT_NE(reply.status, 401) << where;
+      expect(action, target, code_in(reply.body), std::string(to_string(method)) + " " + where);
+      called += 1;
+    }
+  };
+  for (const JobsRest::RouteRow& row : JobsRest::routes()) call(row.method, row.action, row.pattern, false);
+  for (const NativeRoute& route : NativeRest::routes()) call(route.method, route.action, route.path, true);
+  call(HttpMethod::kGet, Action::kReadJobFile, "v1/jobs/*/files?path=x", true);
+  EXPECT_GE(called, 100U);
+}
+
+TEST_P(Matrix, OverGrpc) {
+  std::size_t called = 0;
+  for (const GrpcMethodRow& method : grpc_methods()) {
+    if (method.action == Action::kSpeakForNode || method.name == "ListJobs" || method.name == "ListTenants" ||
+        method.name == "CreateTenant") {
+      continue;  // Agents prove the token in messages; lists are of what may be seen.
+    }
+    for (Target target : targets_) {
+      if (method.name == "WatchJob" && expected(method.action, target) == Verdict::kAllowed) continue;
+      if (row_of(method.action).subject == access::Subject::kTenant) target.about.job.clear();
+      const GrpcReply reply = call_method(channel_, method, *message_of(method, target.about));
+      std::string code = reply.status.ok() ? reply.bytes : "";
+      if (!reply.status.ok()) {
+        const bool denied = reply.status.error_code() == grpc::StatusCode::PERMISSION_DENIED;
+        const std::string& why = reply.status.error_message();
+        code = denied                              ? "permission_denied"
+               : why.starts_with("no such job")    ? "job_not_found"
+               : why.starts_with("no such tenant") ? "tenant_not_found"
+                                                   : "other";
+      } else {  // Of a batch or a stream.
+        for (const char* const in_it : {"permission_denied", "job_not_found", "tenant_not_found"}) {
+          if (reply.bytes.find(in_it) != std::string::npos) code = in_it;
+        }
+      }
+      expect(method.action, target, code, std::string(method.name));
+      called += 1;
+    }
+  }
+  EXPECT_GE(called, 90U);
+}
+
+/// The message with which the server answers the one that opens a session.
+class OneSession {
+ public:
+  OneSession(uint16_t port, const std::string& job) {
+    const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+    const timeval patience{20, 0};
+    setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    const std::string request = "GET /v1/jobs/" + job +
+                                "/session HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n"
+                                "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: "
+                                "dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n" +
+                                websocket::encode_frame(websocket::Opcode::kText,
+                                                        R"({"type":"open","command":["true"]})", 0x01020304U);
+    EXPECT_EQ(send(socket, request.data(), request.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(request.size()));
+    char buffer[4'096];
+    for (ssize_t size = 0; (size = recv(socket, buffer, sizeof buffer, 0)) > 0;)
+      said_.append(buffer, static_cast<std::size_t>(size));
+    close(socket);
+  }
+  const std::string& said() const { return said_; }
+
+ private:
+  std::string said_;
+};
+
+TEST_P(Matrix, OverWebSocket) {
+  for (const SessionRest::Path& path : SessionRest::paths()) {
+    if (path.last != "session") continue;
+    for (const Target& target : targets_) {
+      const OneSession session(server_->http_port(), target.about.job);
+      EXPECT_TRUE(session.said().starts_with("HTTP/1.1 101")) << session.said();
+      EXPECT_NE(code_in(session.said()), "") << session.said();  // None of the jobs runs.
+      expect(path.action, target, code_in(session.said()), "WebSocket");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gpusched::api
