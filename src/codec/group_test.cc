@@ -202,6 +202,18 @@ std::vector<Command> full_commands() {
   };
 }
 
+CreateKey some_key() {
+  return {.tenant = TenantId{1},
+          .name = "n",
+          .kind = CallerKind::kService,
+          .prefix = "prefix01",
+          .hash = Blob(std::string(limits::kKeyHashBytes, 'h')),
+          .bindings = {{.tenant = TenantId{1}, .role = Role::kUser}},
+          .unix_users = {"u"},
+          .expires_at = Time{9},
+          .by = "b"};
+}
+
 /// Every command, with all its fields.
 std::vector<Command> all_commands() {
   std::vector<Command> commands = full_commands();
@@ -221,18 +233,19 @@ std::vector<Command> all_commands() {
               .why = "w"},
           RemoveNode{.node = NodeId{1}, .boot_id = "boot", .by = "b"},
           PauseStarts{.paused = false, .by = "b", .why = "w"},
+          some_key(),
+          RevokeKey{.key = KeyId{1}, .by = "b"},
+          BindRole{.key = KeyId{1}, .tenant = TenantId{2}, .role = Role::kViewer, .taken = true, .by = "b"},
       });
   return commands;
 }
 
 TEST(Group, WhoAskedComesBack) {
+  SubmitJobs asked{.tenant = TenantId{1}, .jobs = {JobRequest{}}, .by = "b"};
+  asked.owner_kind = CallerKind::kPerson;
+  asked.owner = "o";
   const std::vector<Command> commands = {CreateTenant{.name = "n", .name_may_repeat = true, .by = "b"},
-                                         UpdateTenant{.tenant = TenantId{7}, .by = "b"},
-                                         SubmitJobs{.tenant = TenantId{1},
-                                                    .jobs = {JobRequest{}},
-                                                    .by = "b",
-                                                    .owner_kind = CallerKind::kPerson,
-                                                    .owner = "o"}};
+                                         UpdateTenant{.tenant = TenantId{7}, .by = "b"}, asked};
   const Result<CommandGroup> group = decode_group(encoded(commands));
   ASSERT_TRUE(group.ok()) << group.error().message;
   EXPECT_EQ(std::get<CreateTenant>(group->commands.at(0)).by, "b");
@@ -335,7 +348,10 @@ TEST(Group, DefaultCommandsComeBack) {
                                    ReportWatchdogFinding{},
                                    MoveJobs{},
                                    RemoveNode{},
-                                   PauseStarts{}};
+                                   PauseStarts{},
+                                   some_key(),
+                                   RevokeKey{},
+                                   BindRole{.role = Role::kViewer}};
   ASSERT_EQ(commands.size(), std::variant_size_v<Command>);
   const Result<CommandGroup> group = decode_group(encoded(commands));
   ASSERT_TRUE(group.ok()) << group.error().message;

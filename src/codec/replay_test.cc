@@ -263,6 +263,7 @@ bool takes_more_than_chance(std::size_t event) {
   const auto tag_of = [](const Event& known) { return known.index(); };
   return event == tag_of(NodeSuspected{}) ||     // See black_hole_test.
          event == tag_of(RequestForgotten{}) ||  // Takes a million keys: time_test.
+         event == tag_of(KeyForgotten{}) ||      // Takes 90 days: key_test.
          event == tag_of(TenantsForgotten{});    // Takes 100,000 tenants: removal_test.
 }
 

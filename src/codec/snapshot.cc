@@ -89,6 +89,7 @@ Result<Unit> encode_snapshot(const State& state, const std::function<Result<Unit
   for (const auto& [job, promise] : state.promises) out.add(Section::kPromise, promise);
   for (const auto& [key, submitter] : state.submitters) out.add(Section::kSubmitter, submitter);
   for (const auto& [id, booking] : state.bookings) out.add(Section::kBooking, booking);
+  for (const auto& [id, key] : state.keys) out.add(Section::kKey, key);
   out.add(Section::kEnd, FinishedJobs{});
   return out.finish();
 }

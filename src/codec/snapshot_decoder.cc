@@ -103,6 +103,8 @@ class SnapshotDecoder {
         return add_booking(bytes);
       case Section::kOwner:
         return add_owner(bytes);
+      case Section::kKey:
+        return add_key(bytes);
       case Section::kEnd:
         return Unit{};
     }
@@ -206,6 +208,21 @@ class SnapshotDecoder {
     const bool named = !node.removed && state_.find_node_named(node.name) != nullptr;
     if (state_.find_node(node.id) != nullptr || named) return corrupt("a node twice");
     state_.restore_node(std::move(node));
+    return Unit{};
+  }
+  Result<Unit> add_key(std::string_view bytes) {
+    AccessKey key;
+    if (!read(bytes, key) || !was(key.id.value) || !is_possible(key)) return corrupt("a key");
+    if (!possible(key.created_at) || !possible(key.expires_at) || !possible(key.revoked_at))
+      return corrupt("a key's times");
+    // The home of one that is not revoked is there; that of others may be forgotten.
+    const Tenant* const home = state_.find_tenant(key.tenant);
+    const bool homeless = key.tenant.valid() && (home == nullptr || home->deleted);
+    if (homeless && !key.revoked_at.valid()) return corrupt("a key's tenant");
+    if (state_.keys.size() > 0 && key.id < newest_key_) return corrupt("a key's id");
+    newest_key_ = key.id;
+    if (state_.keys.size() >= limits::kKeysMax || !state_.keys.add(std::move(key)))
+      return corrupt("a key twice");
     return Unit{};
   }
   Result<Unit> add_owner(std::string_view bytes) {
@@ -525,6 +542,7 @@ class SnapshotDecoder {
   std::vector<uint32_t> classes_;  ///< One reference each is ours until the end.
   TenantId newest_tenant_;
   JobId newest_job_;
+  KeyId newest_key_;
   int64_t current_attempts_ = 0;  ///< That are not abandoned.
   int64_t held_devices_ = 0;
   int64_t held_shares_ = 0;

@@ -28,9 +28,10 @@ enum class Section : uint8_t {
   kSubmitter = 15,
   kBooking = 16,
   kOwner = 17,  ///< Follows the nodes, although its number is higher: one for each of State::owners.
+  kKey = 18,
 };
 static_assert(static_cast<uint8_t>(Section::kPromise) == 13);
-inline constexpr Section kSectionLast = Section::kOwner;
+inline constexpr Section kSectionLast = Section::kKey;
 
 struct Header {
   uint32_t format = kFormat;

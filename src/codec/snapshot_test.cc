@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/bytes.h"
+#include "base/limits.h"
 #include "base/prng.h"
 #include "codec/binary.h"
 #include "engine/engine.h"
@@ -119,6 +120,40 @@ TEST(Snapshot, AnOwnerThatNothingRefersToAndOneThatIsNotThereAreCorrupt) {
     return true;
   });
   EXPECT_FALSE(decode_snapshot(snapshot_of(missing)).ok());
+}
+
+TEST(Snapshot, KeysComeBackWithWhatEndedThem) {
+  TestEngine engine;
+  engine.apply(Configure{.config = {.feature_level = kFeatureLevel}});
+  const TenantId lab = engine.add_tenant("lab");
+  CreateKey command{.tenant = lab,
+                    .name = "a",
+                    .kind = CallerKind::kService,
+                    .prefix = "prefix01",
+                    .hash = Blob(std::string(limits::kKeyHashBytes, 'h')),
+                    .bindings = {{.tenant = lab, .role = Role::kUser}},
+                    .unix_users = {"ana"},
+                    .expires_at = engine.now() + hours(1),
+                    .by = "operator"};
+  const KeyId revoked{engine.apply(command).first_id};
+  command.name = "b";
+  command.prefix = "prefix02";
+  const KeyId living{engine.apply(command).first_id};
+  engine.apply(RevokeKey{.key = revoked, .by = "operator"});
+  Result<State> copy = decode_snapshot(snapshot_of(engine.state()));
+  ASSERT_TRUE(copy.ok()) << copy.error().message;
+  EXPECT_EQ(snapshot_digest(*copy), snapshot_digest(engine.state()));
+  EXPECT_FALSE(copy->keys.find(revoked)->is_alive(engine.now()));
+  EXPECT_TRUE(copy->keys.find(living)->is_alive(engine.now()));
+  EXPECT_EQ(copy->keys.find_prefix("prefix02")->id, living);
+  EXPECT_EQ(copy->keys.count_of(lab), 2u);
+  EXPECT_EQ(copy->next_due(), engine.state().next_due());
+  State homeless = engine.state().clone();
+  homeless.keys.remove(living);
+  AccessKey lost = *engine.state().keys.find(living);
+  lost.tenant = TenantId{404};
+  homeless.keys.add(lost);
+  EXPECT_FALSE(decode_snapshot(snapshot_of(homeless)).ok());
 }
 
 TEST(Snapshot, ALivingTenantKeepsANameThatADeletedOneHad) {

@@ -64,6 +64,9 @@ Applied decide(const State& state, const Command& command, Stamp stamp, Events& 
           [&](const CheckpointSaved& c) { return rules::checkpoint_saved(state, c, stamp, events); },
           [&](const PauseStarts& c) { return rules::pause_starts(state, c, stamp, events); },
           [&](const MoveJobs& c) { return rules::move_jobs(state, c, stamp, events); },
+          [&](const CreateKey& c) { return rules::create_key(state, c, stamp, events); },
+          [&](const RevokeKey& c) { return rules::revoke_key(state, c, stamp, events); },
+          [&](const BindRole& c) { return rules::bind_role(state, c, stamp, events); },
       },
       command);
 }

@@ -187,7 +187,8 @@ void Run::look_at_events() {
               DependencySettled, ElementAdded, ArrayClosed, DevicesPromised, PromiseEnded, JobCheckpointed,
               Admitted, BookingMade, BookingBegan, BookingEnded, ShareFreed, DeviceHeatChanged,
               MemberPrepared, DeviceFaultChanged, NodeSuspected, WatchdogFindingChanged, ElementUnparked,
-              RequestForgotten, NodeRemoved, TenantsForgotten, JobAsked>{}};
+              RequestForgotten, NodeRemoved, TenantsForgotten, JobAsked, KeyCreated, KeyRevoked, RoleBound,
+              KeyForgotten>{}};
   for (const Event& event : world_.events()) std::visit(visitor, event);
 }
 

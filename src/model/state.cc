@@ -45,6 +45,7 @@ void State::copy_all_but_jobs(State& copy) const {
   copy.device_classes = device_classes;
   copy.nodes = nodes;
   copy.owners = owners;
+  copy.keys = keys;
   copy.attempts = attempts;
   for (auto& [key, attempt] : copy.attempts) copy.attempt_by_job_[key.job.value] = &attempt;
   copy.promises = promises;
@@ -92,7 +93,7 @@ const Submitter* State::find_submitter(TenantId tenant, const std::string& user)
 
 Time State::next_due() const {
   if (!settling.empty() || !due_arrays.empty()) return Time{};
-  Time due = timers.empty() ? kNever : timers.begin()->due;
+  Time due = std::min(timers.empty() ? kNever : timers.begin()->due, next_key_due());
   if (!requests.empty()) due = std::min(due, expiry(requests.begin()->second.at, limits::kRequestKeysKept));
   if (static_cast<int64_t>(requests.size()) > limits::kRequestKeysMax) due = Time{};
   if (!finished.empty()) {
@@ -661,11 +662,6 @@ void State::forget_request_of(TenantId tenant) {
   if (chain->second.count == 0) request_chains_.erase(chain);
   owners.release(oldest->second.owner);
   requests.erase(oldest);
-}
-
-TenantId State::most_remembered() const {
-  CHECK(!request_counts_.empty());
-  return request_counts_.rbegin()->second;
 }
 
 uint32_t State::feature_bits_of(const std::vector<std::string>& features) {

@@ -14,6 +14,7 @@
 #include "base/time.h"
 #include "model/booking.h"
 #include "model/cluster.h"
+#include "model/identity/key_table.h"
 #include "model/identity/owner_table.h"
 #include "model/index/claim_index.h"
 #include "model/job.h"
@@ -79,6 +80,7 @@ struct State {
   std::vector<Node> nodes;             ///< By slot; a removed one stays, empty, until another takes it.
   uint64_t device_classes_reused = 0;  ///< Number of times that a number was reused; not in snapshots.
   OwnerTable owners;                   ///< Owners of jobs and of remembered requests.
+  KeyTable keys;                       ///< Credentials that callers were given.
   JobTable jobs;
   std::map<AttemptKey, Attempt> attempts;  ///< Attempts that hold resources; the key has member 0.
   std::map<JobId, Promise> promises;
@@ -171,6 +173,8 @@ struct State {
   int64_t own_spec_bytes(const Job& job) const;
   /// Returns when the next timer, retention or expiry falls due; kNever if nothing does.
   Time next_due() const;
+  /// Returns when the next key is forgotten; kNever if none is.
+  Time next_key_due() const;
   /// When what is kept for `kept` from `since` on expires. For as long as something from before the last skip
   /// may be there, the skipped time does not count: a wall clock that jumped while no scheduler ran expires
   /// nothing.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/limits.h"
 #include "model/state.h"
 
 namespace gpusched {
@@ -45,6 +46,15 @@ const Attempt* State::find_attempt(JobId job, uint32_t number) const {
 }
 Attempt* State::find_attempt(JobId job, uint32_t number) {
   return const_cast<Attempt*>(std::as_const(*this).find_attempt(job, number));
+}
+
+TenantId State::most_remembered() const {
+  CHECK(!request_counts_.empty());
+  return request_counts_.rbegin()->second;
+}
+
+Time State::next_key_due() const {
+  return keys.first_end() == kNever ? kNever : expiry(keys.first_end(), limits::kKeysKept);
 }
 
 uint64_t State::request_hash(TenantId tenant, uint32_t owner, std::string_view key) {

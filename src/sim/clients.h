@@ -59,6 +59,8 @@ class Clients {
   void again(const std::shared_ptr<Submission>& submission);
   void after_acceptance(const std::shared_ptr<Submission>& submission);
   void try_conflict(const std::shared_ptr<Submission>& submission);
+  void key_something();
+  void create_key();
   void try_anothers_key(const std::shared_ptr<Submission>& submission);
   JobRequest some_job(const std::string& tag);
   std::vector<Part> some_gang(Part part);
@@ -89,9 +91,11 @@ class Clients {
   int calls_ = 0;  ///< Not answered and not given up yet.
   uint64_t next_submission_ = 1;
   uint64_t next_tenant_ = 1;
+  uint64_t next_key_ = 1;
   testing::WildFields wild_;
   std::vector<TenantId> tenants_ = {kDefaultTenant};
-  std::vector<JobId> jobs_;      ///< Acknowledged.
+  std::vector<JobId> jobs_;      ///< Acknowledged,
+  std::vector<KeyId> keys_;      ///< likewise.
   std::vector<JobId> elements_;  ///< Some of arrays.
 };
 

@@ -3,8 +3,8 @@
 #include "base/prng.h"
 #include "sim/audit/auditor.h"
 #include "sim/faults.h"
-#include "sim/schedule.h"
-#include "sim/trace.h"
+#include "sim/schedule/schedule.h"
+#include "sim/schedule/trace.h"
 
 namespace gpusched::sim {
 

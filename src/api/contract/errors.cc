@@ -224,6 +224,16 @@ constexpr std::array kTable = {
     ErrorRow{kTenantAmbiguous, "tenant_ambiguous", 409, kPrecondition,
              "Several tenants have this name; the sentence lists their ids.",
              "Name the tenant by its id, or rename or delete the others."},
+    ErrorRow{kKeyNotFound, "key_not_found", 404, kMissing,
+             "The key does not exist, or ended so long ago that it is no longer kept.",
+             "Choose one of the list of keys; ended ones are kept for 90 days."},
+    ErrorRow{kKeyExists, "key_exists", 409, kExists, "Another key in use has this name.",
+             "Choose another name, or revoke that key first."},
+    ErrorRow{kKeyLimit, "key_limit", 409, kPrecondition,
+             "The maximum number of keys, or of roles of one key, is reached.",
+             "Revoke keys that nobody uses, or take roles from this one."},
+    ErrorRow{kKeyRevoked, "key_revoked", 409, kPrecondition, "The key was revoked or has expired.",
+             "Create another one: a key that ended stays so."},
 };
 
 }  // namespace

@@ -90,6 +90,10 @@ enum class ErrorKind : uint8_t {
   kMoveStale,
   kNodeBusy,
   kTenantAmbiguous,
+  kKeyNotFound,
+  kKeyExists,
+  kKeyLimit,
+  kKeyRevoked,
 };
 
 /// One row of the table. `grpc_status` is the number of the gRPC status code.

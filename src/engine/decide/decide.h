@@ -5,6 +5,7 @@
 #include <set>
 #include <vector>
 
+#include "engine/decide/identity/keys.h"
 #include "engine/engine.h"
 
 /// The rules of `decide`, one function a command. Internal to the engine. Each appends events or answers a
@@ -24,6 +25,8 @@ void configured(State& state, const Configured& event);
 void put_in_line(State& state, TenantId tenant);
 Applied create_tenant(const State& state, const CreateTenant& command, Stamp stamp, Events& events);
 Applied update_tenant(const State& state, const UpdateTenant& command, Stamp stamp, Events& events);
+/// The tenant is deleted, and its keys are revoked with it.
+void end_tenant(State& state, const TenantDeleted& event);
 Applied delete_tenant(const State& state, const DeleteTenant& command, Stamp stamp, Events& events);
 
 /// Whether a submission of so many jobs, otherwise fine, may come in now; appends what its user has then

@@ -262,4 +262,11 @@ void update_tenant(State& state, const TenantUpdated& event) {
   if (given(kTenantPriorityTier) && state.config.feature_level >= 9) put_in_line(state, tenant->id);
 }
 
+void end_tenant(State& state, const TenantDeleted& event) {
+  Tenant& tenant = state.tenant_at(event.tenant);
+  state.delete_tenant(tenant);
+  tenant.updated_at = event.at;
+  state.keys.revoke_all_of(event.tenant, event.at, event.by);
+}
+
 }  // namespace gpusched::rules

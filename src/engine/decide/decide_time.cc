@@ -218,6 +218,7 @@ bool next_due(const State& state, Time now, Events& events) {
       return true;
     }
   }
+  if (forget_key(state, now, events)) return true;
   if (state.finished.empty()) return false;
   const Job* oldest = state.jobs.find(state.finished.front());
   CHECK(oldest != nullptr);

@@ -43,12 +43,7 @@ void on(State& state, const TenantCreated& event) { state.add_tenant(*event.tena
 
 void on(State& state, const TenantUpdated& event) { rules::update_tenant(state, event); }
 
-void on(State& state, const TenantDeleted& event) {
-  Tenant* tenant = state.find_tenant(event.tenant);
-  CHECK(tenant != nullptr);
-  state.delete_tenant(*tenant);
-  tenant->updated_at = event.at;
-}
+void on(State& state, const TenantDeleted& event) { rules::end_tenant(state, event); }
 
 /// Puts a device into a slot of its own, or into that of one that is gone: in another generation.
 void add_device(Node& node, std::span<const uint32_t>& reused, Device device) {

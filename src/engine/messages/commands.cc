@@ -166,6 +166,26 @@ bool is_sane(const MakeBooking& command) {
          between(Duration{}, command.every, limits::kBookingMax) &&
          command.users.size() <= limits::kBookingUsersMax && command.nodes.size() <= limits::kNodesMax;
 }
+bool is_sane(const CreateKey& command) {
+  const AccessKey key{.id = {},
+                      .tenant = command.tenant,
+                      .name = command.name,
+                      .kind = command.kind,
+                      .prefix = command.prefix,
+                      .hash = command.hash,
+                      .bindings = command.bindings,
+                      .unix_users = command.unix_users,
+                      .created_by = command.by,
+                      .created_at = {},
+                      .expires_at = command.expires_at,
+                      .revoked_at = {},
+                      .revoked_by = {}};
+  return is_possible(key) && is_sane(command.expires_at) && command.by.size() <= limits::kNameBytesMax;
+}
+bool is_sane(const RevokeKey& command) { return command.by.size() <= limits::kNameBytesMax; }
+bool is_sane(const BindRole& command) {
+  return index_of(command.role) < kRoleCount && command.by.size() <= limits::kNameBytesMax;
+}
 bool is_sane(const SubmitJobs& command) {
   if (command.jobs.size() > limits::kBatchJobsMax || command.user.size() > limits::kNameBytesMax ||
       command.by.size() > limits::kNameBytesMax)
@@ -202,9 +222,9 @@ namespace {
 struct UnprintableSearch {
   /// Names of fields whose texts are names and words of people. Not what programs said, which may have lines.
   /// Nor labels that are to be removed: older ones may have such a character.
-  static constexpr std::array<std::string_view, 13> kLooksAt = {
-      "name", "value", "by",      "email",     "organization", "request_key", "owner",
-      "user", "users", "booking", "task_type", "gpu_model",    "gpu_models"};
+  static constexpr std::array<std::string_view, 14> kLooksAt = {
+      "name",       "value", "by",    "email",   "organization", "request_key", "owner",
+      "unix_users", "user",  "users", "booking", "task_type",    "gpu_model",   "gpu_models"};
 
   const char* found = nullptr;
 
@@ -276,7 +296,10 @@ std::string_view name_of(const Command& command) {
       "note_watch",
       "move_jobs",
       "remove_node",
-      "pause_starts"};
+      "pause_starts",
+      "create_key",
+      "revoke_key",
+      "bind_role"};
   return kNames[command.index()];
 }
 
@@ -285,7 +308,8 @@ bool is_new_work(const Command& command) {
          std::holds_alternative<UpdateTenant>(command) || std::holds_alternative<CommitPlan>(command) ||
          std::holds_alternative<Configure>(command) || std::holds_alternative<UpdateJob>(command) ||
          std::holds_alternative<HoldJob>(command) || std::holds_alternative<LabelNode>(command) ||
-         std::holds_alternative<MakeBooking>(command) || std::holds_alternative<MoveJobs>(command);
+         std::holds_alternative<MakeBooking>(command) || std::holds_alternative<MoveJobs>(command) ||
+         std::holds_alternative<CreateKey>(command);
 }
 
 }  // namespace gpusched

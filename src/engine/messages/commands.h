@@ -7,6 +7,7 @@
 
 #include "base/blob.h"
 #include "base/fields.h"
+#include "engine/messages/identity_commands.h"
 #include "engine/messages/job_commands.h"
 #include "engine/messages/job_request.h"
 #include "engine/messages/tenant_commands.h"
@@ -546,13 +547,13 @@ struct PauseStarts {
 };
 
 /// A command's index here is its tag in the journal: append only.
-using Command =
-    std::variant<Configure, AdvanceTime, CreateTenant, UpdateTenant, DeleteTenant, RegisterNode,
-                 NodeLeaseLost, NodeLeaseBack, ConfirmNodeDead, SetDeviceCondition, SubmitJobs, CancelJob,
-                 CommitPlan, AttemptStarted, AttemptEnded, DeviceReleased, DeviceStillBusy, UpdateJob,
-                 HoldJob, RequeueJob, SetNodeAvailability, NodeValidated, LabelNode, NoteStart,
-                 CheckpointSaved, MakeBooking, CancelBooking, NoteDeviceHeat, AttemptPrepared,
-                 NoteDeviceFault, ReportWatchdogFinding, MoveJobs, RemoveNode, PauseStarts>;
+using Command = std::variant<Configure, AdvanceTime, CreateTenant, UpdateTenant, DeleteTenant, RegisterNode,
+                             NodeLeaseLost, NodeLeaseBack, ConfirmNodeDead, SetDeviceCondition, SubmitJobs,
+                             CancelJob, CommitPlan, AttemptStarted, AttemptEnded, DeviceReleased,
+                             DeviceStillBusy, UpdateJob, HoldJob, RequeueJob, SetNodeAvailability,
+                             NodeValidated, LabelNode, NoteStart, CheckpointSaved, MakeBooking, CancelBooking,
+                             NoteDeviceHeat, AttemptPrepared, NoteDeviceFault, ReportWatchdogFinding,
+                             MoveJobs, RemoveNode, PauseStarts, CreateKey, RevokeKey, BindRole>;
 
 /// How many sequence numbers the command takes. At least one.
 uint32_t sequence_count(const Command& command);

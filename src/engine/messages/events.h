@@ -12,6 +12,7 @@
 #include "engine/messages/booking_events.h"
 #include "engine/messages/commands.h"
 #include "engine/messages/config_events.h"
+#include "engine/messages/identity_events.h"
 #include "engine/messages/submission_events.h"
 #include "engine/messages/tenant_events.h"
 #include "model/cluster.h"
@@ -469,16 +470,6 @@ struct TenantsForgotten {
   }
 };
 
-/// There are too many remembered requests: the oldest one of the tenant that has most.
-struct RequestForgotten {
-  TenantId tenant;
-
-  template <typename Self, typename Visit>
-  static void fields(Self& self, Visit&& visit) {
-    visit(1, "tenant", self.tenant);
-  }
-};
-
 /// The turn of an element that was parked has come.
 struct ElementUnparked {
   JobId job;
@@ -642,7 +633,7 @@ using Event =
                  DevicesPromised, PromiseEnded, JobCheckpointed, Admitted, BookingMade, BookingBegan,
                  BookingEnded, ShareFreed, DeviceHeatChanged, MemberPrepared, DeviceFaultChanged,
                  NodeSuspected, WatchdogFindingChanged, ElementUnparked, RequestForgotten, NodeRemoved,
-                 TenantsForgotten, JobAsked>;
+                 TenantsForgotten, JobAsked, KeyCreated, KeyRevoked, RoleBound, KeyForgotten>;
 using Events = std::vector<Event>;
 
 }  // namespace gpusched

@@ -329,6 +329,21 @@ constexpr RejectionRow kRows[] = {
                  " names the node; cancel the reservation first, then remove the node";
         })
         .told_as("node_busy"),
+    row(kKeyNotFound, "key_not_found", "no such key; look at the list of keys"),
+    row(kKeyExists, "key_exists",
+        "a key of this name is in use in its tenant; choose another name, or revoke that one first")
+        .at("name"),
+    row(kKeyLimit, "key_limit",
+        "there are too many keys, or too many roles of this one; revoke keys or take roles first"),
+    row(kKeyRevoked, "key_revoked", "the key was revoked or has expired, for good; create another one"),
+    row(kKeyExpiry, "key_expiry", "the key would have expired already; give a later time")
+        .told_as("unprocessable")
+        .at("expires_at"),
+    row(kBindingInvalid, "binding_invalid",
+        "the role does not exist for that tenant, or the tenant is not the key's own or below it; choose "
+        "another role or tenant")
+        .told_as("unprocessable")
+        .at("role"),
 };
 
 static_assert(std::ranges::all_of(kRows, [](const RejectionRow& one) {

@@ -62,6 +62,12 @@ enum class RejectionCode : uint8_t {
   kNodeConnected,         ///< Its agent reports: it would only register again.
   kNodeBusy,              ///< It holds `current` attempts and has `requested` devices that are not free.
   kNodeReserved,          ///< The reservation `requested` names it.
+  kKeyNotFound,
+  kKeyExists,       ///< A living key of its home has the name, or any key the prefix.
+  kKeyLimit,        ///< Too many keys, or too many roles of one.
+  kKeyRevoked,      ///< It is revoked, or expired.
+  kKeyExpiry,       ///< It would be expired already.
+  kBindingInvalid,  ///< No such role or tenant, or not within the key's home.
 };
 
 std::string_view to_string(RejectionCode code);

@@ -72,4 +72,14 @@ struct OldestRequestForgotten {
   }
 };
 
+/// There are too many remembered requests: the oldest one of the tenant that has most.
+struct RequestForgotten {
+  TenantId tenant;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "tenant", self.tenant);
+  }
+};
+
 }  // namespace gpusched

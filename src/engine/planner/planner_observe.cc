@@ -148,13 +148,17 @@ class Planner::Learner {
   void operator()(const BookingEnded&) { all_nodes_changed(); }
 
   // What plans do not depend on, or what they learn by the event that comes with it.
-  void operator()(const TenantDeleted&) {}           // Only one without jobs is deleted.
-  void operator()(const JobRequeued&) {}             // It is in line again with `BackoffEnded`.
-  void operator()(const JobsForgotten&) {}           // They were final.
-  void operator()(const ArrayClosed&) {}             // Its elements that wait have events of their own.
-  void operator()(const MemberPrepared&) {}          // It holds what it held since it was placed.
-  void operator()(const MemberStarted&) {}           // So does it.
-  void operator()(const JobCheckpointed&) {}         // Victims' costs are read from the state.
+  void operator()(const TenantDeleted&) {}    // Only one without jobs is deleted.
+  void operator()(const JobRequeued&) {}      // It is in line again with `BackoffEnded`.
+  void operator()(const JobsForgotten&) {}    // They were final.
+  void operator()(const ArrayClosed&) {}      // Its elements that wait have events of their own.
+  void operator()(const MemberPrepared&) {}   // It holds what it held since it was placed.
+  void operator()(const MemberStarted&) {}    // So does it.
+  void operator()(const JobCheckpointed&) {}  // Victims' costs are read from the state.
+  void operator()(const KeyCreated&) {}       // Whose a key is changes no plan.
+  void operator()(const KeyRevoked&) {}
+  void operator()(const RoleBound&) {}
+  void operator()(const KeyForgotten&) {}
   void operator()(const JobAsked&) {}                // What follows from it has events of its own.
   void operator()(const WatchdogFindingChanged&) {}  // A warning; what ends a job is `StopRequested`.
   void operator()(const NodeFailureNoted&) {}        // What comes of it is `NodeAvailabilityChanged`.

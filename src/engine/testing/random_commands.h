@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "base/prng.h"
 #include "engine/messages/commands.h"
+#include "engine/testing/random_keys.h"
 #include "model/state.h"
 #include "model/topology.h"
 
@@ -414,6 +415,7 @@ class RandomCommands {
     return command;
   }
   Command tenant_command(const State& state) {
+    if (prng_.chance(350)) return random_key_command(prng_, state, any_tenant(state));
     static const char* const kNames[] = {"a", "b", "c", "d", "default"};
     const std::string name = kNames[prng_.below(5)];
     Limits limits;

@@ -250,6 +250,10 @@ class WildFields {
     id = NodeId{prng_.below(state_->last.sequence + 2)};
     if (!state_->nodes.empty() && prng_.chance(800)) id = any(state_->nodes)->id;
   }
+  void redraw(KeyId& id) {
+    id = KeyId{prng_.below(state_->last.sequence + 2)};
+    if (state_->keys.size() > 0 && prng_.chance(800)) id = any(state_->keys)->first;
+  }
   void redraw(BookingId& id) {
     id = BookingId{prng_.below(state_->last.sequence + 2)};
     if (!state_->bookings.empty() && prng_.chance(800)) id = any(state_->bookings)->first;

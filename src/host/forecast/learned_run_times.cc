@@ -142,31 +142,32 @@ void LearnedRunTimes::begin(const State& state) {
 
 void LearnedRunTimes::observe(const State& state, const Event& event) {
   std::visit(
-      Overloaded{[&](const MemberStarted& start) {
-                   const Job* job = state.jobs.find(start.job);
-                   if (job != nullptr && job->state == JobState::kRunning && job->started_at == start.at)
-                     started(state, *job);
-                 },
-                 [&](const JobFinished& finished) {
-                   const Job* job = state.jobs.find(finished.job);
-                   const EndCause cause = finished.outcome.cause;
-                   const bool by_itself = cause == EndCause::kExited || cause == EndCause::kSignaled ||
-                                          cause == EndCause::kTimeout || cause == EndCause::kOutOfMemory ||
-                                          cause == EndCause::kOverLimit;
-                   ended(finished.job.value, job == nullptr ? Time{} : job->started_at, finished.at,
-                         by_itself && finished.state != JobState::kCancelled);
-                 },
-                 [&](const JobRequeued& requeued) { ended(requeued.job.value, {}, {}, /*by_itself=*/false); },
-                 Ignores<Configured, TenantCreated, TenantUpdated, TenantDeleted, NodeRegistered,
-                         NodeStateChanged, DeviceConditionChanged, JobSubmitted, RequestRemembered,
-                         OldestRequestForgotten, AttemptPlaced, StopRequested, MemberEnded, AttemptAbandoned,
-                         BackoffEnded, JobsForgotten, DeviceFreed, DeviceOccupied, DeviceQuarantined,
-                         TimerDropped, JobUpdated, JobHoldChanged, NodeAvailabilityChanged, NodeLabeled,
-                         NodeFailureNoted, TimeSkipped, DeviceBarred, DependencySettled, ElementAdded,
-                         ArrayClosed, DevicesPromised, PromiseEnded, JobCheckpointed, Admitted, BookingMade,
-                         BookingBegan, BookingEnded, ShareFreed, DeviceHeatChanged, MemberPrepared,
-                         DeviceFaultChanged, NodeSuspected, WatchdogFindingChanged, ElementUnparked,
-                         RequestForgotten, NodeRemoved, TenantsForgotten, JobAsked>{}},
+      Overloaded{
+          [&](const MemberStarted& start) {
+            const Job* job = state.jobs.find(start.job);
+            if (job != nullptr && job->state == JobState::kRunning && job->started_at == start.at)
+              started(state, *job);
+          },
+          [&](const JobFinished& finished) {
+            const Job* job = state.jobs.find(finished.job);
+            const EndCause cause = finished.outcome.cause;
+            const bool by_itself = cause == EndCause::kExited || cause == EndCause::kSignaled ||
+                                   cause == EndCause::kTimeout || cause == EndCause::kOutOfMemory ||
+                                   cause == EndCause::kOverLimit;
+            ended(finished.job.value, job == nullptr ? Time{} : job->started_at, finished.at,
+                  by_itself && finished.state != JobState::kCancelled);
+          },
+          [&](const JobRequeued& requeued) { ended(requeued.job.value, {}, {}, /*by_itself=*/false); },
+          Ignores<Configured, TenantCreated, TenantUpdated, TenantDeleted, NodeRegistered, NodeStateChanged,
+                  DeviceConditionChanged, JobSubmitted, RequestRemembered, OldestRequestForgotten,
+                  AttemptPlaced, StopRequested, MemberEnded, AttemptAbandoned, BackoffEnded, JobsForgotten,
+                  DeviceFreed, DeviceOccupied, DeviceQuarantined, TimerDropped, JobUpdated, JobHoldChanged,
+                  NodeAvailabilityChanged, NodeLabeled, NodeFailureNoted, TimeSkipped, DeviceBarred,
+                  DependencySettled, ElementAdded, ArrayClosed, DevicesPromised, PromiseEnded,
+                  JobCheckpointed, Admitted, BookingMade, BookingBegan, BookingEnded, ShareFreed,
+                  DeviceHeatChanged, MemberPrepared, DeviceFaultChanged, NodeSuspected,
+                  WatchdogFindingChanged, ElementUnparked, RequestForgotten, NodeRemoved, TenantsForgotten,
+                  JobAsked, KeyCreated, KeyRevoked, RoleBound, KeyForgotten>{}},
       event);
 }
 

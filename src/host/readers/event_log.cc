@@ -18,7 +18,7 @@ class EventLog::Writer
                      JobsForgotten, DeviceFreed, DeviceOccupied, TimerDropped, JobUpdated, JobHoldChanged,
                      NodeLabeled, NodeFailureNoted, TimeSkipped, DependencySettled, ElementAdded,
                      JobCheckpointed, Admitted, BookingMade, BookingBegan, BookingEnded, ShareFreed,
-                     ElementUnparked, RequestForgotten, TenantsForgotten> {
+                     ElementUnparked, RequestForgotten, TenantsForgotten, KeyForgotten> {
  public:
   Writer(EventLog& log, const State& state, Time now) : log_(log), state_(state), now_(now) {}
   using Ignores::operator();
@@ -108,6 +108,20 @@ class EventLog::Writer
                                                              : "agent_validating";
     log_event(good ? LogLevel::kInfo : LogLevel::kWarning, kComponent, name, {},
               {{"node", node_name(event.node)}, {"by", event.by}, {"reason", event.reason}});
+  }
+  void operator()(const KeyCreated& event) const {
+    log_event(LogLevel::kInfo, kComponent, "key_created", {},
+              {{"key", event.key->id.value}, {"name", event.key->name}, {"by", event.key->created_by}});
+  }
+  void operator()(const KeyRevoked& event) const {
+    log_event(LogLevel::kInfo, kComponent, "key_revoked", {}, {{"key", event.key.value}, {"by", event.by}});
+  }
+  void operator()(const RoleBound& event) const {
+    log_event(LogLevel::kInfo, kComponent, event.taken ? "role_taken" : "role_given", {},
+              {{"key", event.key.value},
+               {"tenant", event.tenant.value},
+               {"role", to_string(event.role)},
+               {"by", event.by}});
   }
   void operator()(const NodeRemoved& event) const {
     log_event(LogLevel::kInfo, kComponent, "node_removed", {},

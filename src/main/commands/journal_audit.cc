@@ -20,6 +20,8 @@ std::string tenant_text(TenantId id) {
   return id == kDefaultTenant ? "default" : "tenant-" + std::to_string(id.value);
 }
 
+std::string key_text(KeyId id) { return "key-" + std::to_string(id.value); }
+
 Line about(Action action, std::string resource, const std::string& by) {
   Line line{.action = action, .claimed_by = by, .resource = std::move(resource)};
   return line;
@@ -85,6 +87,11 @@ struct LineOf {
   }
   Made operator()(const MoveJobs& c) const { return about(Action::kMoveJobs, "", c.by); }
   Made operator()(const PauseStarts& c) const { return about(Action::kPauseStarts, "", c.by); }
+  Made operator()(const CreateKey& c) const {
+    return about(Action::kCreateKey, applied.rejection ? c.name : key_text(KeyId{applied.first_id}), c.by);
+  }
+  Made operator()(const RevokeKey& c) const { return about(Action::kRevokeKey, key_text(c.key), c.by); }
+  Made operator()(const BindRole& c) const { return about(Action::kBindRole, key_text(c.key), c.by); }
 
   Made operator()(const Configure&) const { return std::nullopt; }
   Made operator()(const AdvanceTime&) const { return std::nullopt; }

@@ -16,7 +16,7 @@
 #include "journal/journal.h"
 #include "model/state.h"
 #include "node/ports/ports.h"
-#include "sim/schedule.h"
+#include "sim/schedule/schedule.h"
 
 namespace gpusched::sim {
 
@@ -79,6 +79,9 @@ class Auditor {
   void on_submit_refused(uint64_t submission, std::string_view why);
   /// The engine said no.
   void on_submit_rejected(uint64_t submission, std::string_view why);
+  void on_revoke_accepted(KeyId key);
+  /// A client read the key; null: there is none.
+  void on_key_told(KeyId key, const AccessKey* told);
   void on_cancel_accepted(JobId job, uint64_t sequence);
   void on_answer(uint64_t sequence);
   /// A client read the job.
@@ -280,9 +283,13 @@ class Auditor {
   void on(const TenantCreated& event);
   void on(const TenantUpdated& event);
   void on(const TenantsForgotten& event);
+  void on(const TenantDeleted& event);
+  void on(const KeyCreated& event);
+  void on(const KeyRevoked& event);
+  void on(const RoleBound& event);
+  void on(const KeyForgotten& event);
   void on(const Configured&) {}
   void on(const JobAsked&) {}
-  void on(const TenantDeleted&) {}
   void on(const Admitted&) {}
   void on(const RequestRemembered&) {}
   void on(const RequestForgotten&) {}
@@ -332,6 +339,7 @@ class Auditor {
   void check_jobs(const char* whose, const State& state);
   void check_nodes(const char* whose, const State& state);
   void check_tenants(const char* whose, const State& state);
+  void check_keys(const char* whose, const State& state);
   Amount usage_of(TenantId tenant) const;
   bool is_in(TenantId tenant, TenantId ancestor) const;
   const BookNode* node_named(const std::string& name) const;
@@ -351,6 +359,8 @@ class Auditor {
   JobId cancelling_;          ///< By the command at hand.
   std::map<JobId, BookJob> jobs_;
   std::map<std::string, JobId> job_by_tag_;
+  std::map<KeyId, AccessKey> keys_;
+  std::set<KeyId> revoked_keys_;  ///< For ever, whoever forgets them.
   std::map<JobAttempt, BookAttempt> attempts_;
   std::set<JobAttempt> live_;
   std::map<BookingId, std::vector<NodeId>> bookings_;

@@ -33,26 +33,27 @@ bool meets_booking(const State& state, const Job& waiting, const std::vector<Mem
 void Auditor::note_line(const Event& event, Time at) {
   const auto note = [&](JobId job) { line_since_[job] = at; };
   std::visit(
-      Overloaded{[&](const JobSubmitted& submitted) { note(submitted.job); },
-                 [&](const ElementAdded& added) { note(added.job); },
-                 [&](const BackoffEnded& over) { note(over.job); },
-                 [&](const JobHoldChanged& held) { note(held.job); },
-                 [&](const DependencySettled& settled) { note(settled.job); },
-                 [&](const JobUpdated& updated) { note(updated.change->job); },
-                 [&](const PromiseEnded& over) { note(over.job); },
-                 [&](const JobFinished& finished) { line_since_.erase(finished.job); },
-                 [&](const Configured&) {  // Who stands where is another question from then on.
-                   for (auto& [job, since] : line_since_) since = at;
-                 },
-                 Ignores<TenantCreated, TenantUpdated, TenantDeleted, NodeRegistered, NodeStateChanged,
-                         DeviceConditionChanged, RequestRemembered, OldestRequestForgotten, AttemptPlaced,
-                         MemberStarted, StopRequested, MemberEnded, AttemptAbandoned, JobRequeued,
-                         JobsForgotten, DeviceFreed, DeviceOccupied, DeviceQuarantined, TimerDropped,
-                         NodeAvailabilityChanged, NodeLabeled, NodeFailureNoted, TimeSkipped, DeviceBarred,
-                         ArrayClosed, DevicesPromised, JobCheckpointed, Admitted, BookingMade, BookingBegan,
-                         BookingEnded, ShareFreed, DeviceHeatChanged, MemberPrepared, DeviceFaultChanged,
-                         NodeSuspected, WatchdogFindingChanged, ElementUnparked, RequestForgotten,
-                         NodeRemoved, TenantsForgotten, JobAsked>{}},
+      Overloaded{
+          [&](const JobSubmitted& submitted) { note(submitted.job); },
+          [&](const ElementAdded& added) { note(added.job); },
+          [&](const BackoffEnded& over) { note(over.job); },
+          [&](const JobHoldChanged& held) { note(held.job); },
+          [&](const DependencySettled& settled) { note(settled.job); },
+          [&](const JobUpdated& updated) { note(updated.change->job); },
+          [&](const PromiseEnded& over) { note(over.job); },
+          [&](const JobFinished& finished) { line_since_.erase(finished.job); },
+          [&](const Configured&) {  // Who stands where is another question from then on.
+            for (auto& [job, since] : line_since_) since = at;
+          },
+          Ignores<TenantCreated, TenantUpdated, TenantDeleted, NodeRegistered, NodeStateChanged,
+                  DeviceConditionChanged, RequestRemembered, OldestRequestForgotten, AttemptPlaced,
+                  MemberStarted, StopRequested, MemberEnded, AttemptAbandoned, JobRequeued, JobsForgotten,
+                  DeviceFreed, DeviceOccupied, DeviceQuarantined, TimerDropped, NodeAvailabilityChanged,
+                  NodeLabeled, NodeFailureNoted, TimeSkipped, DeviceBarred, ArrayClosed, DevicesPromised,
+                  JobCheckpointed, Admitted, BookingMade, BookingBegan, BookingEnded, ShareFreed,
+                  DeviceHeatChanged, MemberPrepared, DeviceFaultChanged, NodeSuspected,
+                  WatchdogFindingChanged, ElementUnparked, RequestForgotten, NodeRemoved, TenantsForgotten,
+                  JobAsked, KeyCreated, KeyRevoked, RoleBound, KeyForgotten>{}},
       event);
 }
 

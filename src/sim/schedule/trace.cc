@@ -1,4 +1,4 @@
-#include "sim/trace.h"
+#include "sim/schedule/trace.h"
 
 #include <cstdio>
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/digest.h"
-#include "sim/schedule.h"
+#include "sim/schedule/schedule.h"
 
 namespace gpusched::sim {
 

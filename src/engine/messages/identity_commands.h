@@ -1,0 +1,73 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/blob.h"
+#include "base/fields.h"
+#include "base/ids.h"
+#include "base/time.h"
+#include "model/identity/access_key.h"
+
+/// The commands about keys; see commands.h. Whether somebody may say so is not the engine's to know: the
+/// doors decide that, from facts that do not change while the command is on its way. Since feature level 9.
+namespace gpusched {
+
+/// Makes a key of a secret that only its holder has: what comes here is the secret's hash.
+struct CreateKey {
+  TenantId tenant;  ///< Its home; none: the cluster.
+  std::string name;
+  CallerKind kind{};
+  std::string prefix;
+  Blob hash;
+  std::vector<Binding> bindings;
+  std::vector<std::string> unix_users;
+  Time expires_at;  ///< None: never.
+  std::string by;   ///< Who asked, for people, as in the other commands.
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "tenant", self.tenant);
+    visit(2, "name", self.name);
+    visit(3, "kind", self.kind);
+    visit(4, "prefix", self.prefix);
+    visit(5, "hash", self.hash);
+    visit(6, "bindings", self.bindings);
+    visit(7, "unix_users", self.unix_users);
+    visit(8, "expires_at", self.expires_at);
+    visit(9, "by", self.by);
+  }
+};
+
+/// The key is nobody's any more, for ever.
+struct RevokeKey {
+  KeyId key;
+  std::string by;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "key", self.key);
+    visit(2, "by", self.by);
+  }
+};
+
+/// Gives a role to a key's holder, or takes it. What is so already stays so.
+struct BindRole {
+  KeyId key;
+  TenantId tenant;  ///< As in Binding, likewise `role`.
+  Role role{};
+  bool taken = false;
+  std::string by;
+
+  Binding binding() const { return {.tenant = tenant, .role = role}; }
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "key", self.key);
+    visit(2, "tenant", self.tenant);
+    visit(3, "role", self.role);
+    visit(4, "taken", self.taken);
+    visit(5, "by", self.by);
+  }
+};
+
+}  // namespace gpusched
