@@ -17,7 +17,7 @@ struct Caller {
   CallerKind kind = CallerKind::kAnonymous;
   /// Name, unique among callers of one kind: what jobs' owners are compared with. Empty: anonymous.
   std::string name = {};
-  std::string key_id = {};  ///< Public part of the credential; empty: it has none.
+  std::string key_id = {};  ///< Id of the key that it showed; empty: its credential is another.
   /// What it may do. Of no meaning for nodes and for anonymous callers, whose kind says it.
   std::vector<Binding> bindings = {};
   /// Unix users whom its jobs and sessions may run as. `*`: all but root, which is named or not meant.

@@ -44,7 +44,10 @@ class Matrix : public TenantsTest, public ::testing::WithParamInterface<Bound> {
     ana_->bindings.clear();
     if (GetParam().role)
       ana_->bindings = {{.tenant = GetParam().in_tenant ? lab_ : TenantId{}, .role = *GetParam().role}};
-    for (Target& target : targets_) target.about.submit_to = target.about.tenant;
+    for (Target& target : targets_) {
+      target.about.submit_to = target.about.tenant;
+      target.about.key = key_of(target.about.tenant);
+    }
   }
 
   struct Target {
@@ -58,6 +61,14 @@ class Matrix : public TenantsTest, public ::testing::WithParamInterface<Bound> {
     return job_name(submit_as(who, R"({"script":"true","tenant_id":")" + tenant + "\"}"));
   }
 
+  /// Another key of the tenant.
+  std::string key_of(const std::string& tenant) {
+    KeyRequest request{.name = "key-" + std::to_string(++keys_made_), .tenant = tenant};
+    return key_name(answer<KeyView>([&](auto done) {
+                      backend_.create_key(shared_token_caller(), request, std::move(done));
+                    }).id);
+  }
+
   Verdict expected(Action action, const Target& target) const {
     const std::array<TenantId, 1> path{target.tenant};
     if (action == Action::kSeeHealth) return Verdict::kAllowed;  // Asked without a credential, too.
@@ -69,7 +80,8 @@ class Matrix : public TenantsTest, public ::testing::WithParamInterface<Bound> {
   /// What the answer's code says; nothing of a body without one.
   static Verdict verdict_of(const std::string& code) {
     if (code == "permission_denied") return Verdict::kForbidden;
-    if (code == "job_not_found" || code == "tenant_not_found") return Verdict::kHidden;
+    if (code == "job_not_found" || code == "tenant_not_found" || code == "key_not_found")
+      return Verdict::kHidden;
     return Verdict::kAllowed;
   }
   static std::string code_in(const std::string& body) {
@@ -81,7 +93,7 @@ class Matrix : public TenantsTest, public ::testing::WithParamInterface<Bound> {
     if (!has_walls(row_of(action).subject)) return true;
     return path.find('{') != std::string_view::npos || path.find('*') != std::string_view::npos ||
            path.find("jobs:cancel") != std::string_view::npos || action == Action::kSubmitJob ||
-           action == Action::kPlanJob || action == Action::kSeeQuality;
+           action == Action::kPlanJob || action == Action::kSeeQuality || action == Action::kCreateKey;
   }
   void expect(Action action, const Target& target, const std::string& code, const std::string& call) const {
     EXPECT_EQ(static_cast<int>(verdict_of(code)), static_cast<int>(expected(action, target)))
@@ -91,6 +103,7 @@ class Matrix : public TenantsTest, public ::testing::WithParamInterface<Bound> {
 
   std::shared_ptr<access::Caller> bob_ = person("bob");
   TenantId lab_, other_;
+  int keys_made_ = 0;
   std::vector<Target> targets_;
 };
 
@@ -130,12 +143,13 @@ TEST_P(Matrix, OverGrpc) {
   std::size_t called = 0;
   for (const GrpcMethodRow& method : grpc_methods()) {
     if (method.action == Action::kSpeakForNode || method.name == "ListJobs" || method.name == "ListTenants" ||
-        method.name == "CreateTenant") {
+        method.name == "ListKeys" || method.name == "CreateTenant") {
       continue;  // Agents prove the token in messages; lists are of what may be seen.
     }
     for (Target target : targets_) {
       if (method.name == "WatchJob" && expected(method.action, target) == Verdict::kAllowed) continue;
-      if (row_of(method.action).subject == access::Subject::kTenant) target.about.job.clear();
+      const access::Subject subject = row_of(method.action).subject;
+      if (subject == access::Subject::kTenant || subject == access::Subject::kKey) target.about.job.clear();
       const GrpcReply reply = call_method(channel_, method, *message_of(method, target.about));
       std::string code = reply.status.ok() ? reply.bytes : "";
       if (!reply.status.ok()) {
@@ -144,9 +158,11 @@ TEST_P(Matrix, OverGrpc) {
         code = denied                              ? "permission_denied"
                : why.starts_with("no such job")    ? "job_not_found"
                : why.starts_with("no such tenant") ? "tenant_not_found"
+               : why.starts_with("no such key")    ? "key_not_found"
                                                    : "other";
       } else {  // Of a batch or a stream.
-        for (const char* const in_it : {"permission_denied", "job_not_found", "tenant_not_found"}) {
+        for (const char* const in_it :
+             {"permission_denied", "job_not_found", "tenant_not_found", "key_not_found"}) {
           if (reply.bytes.find(in_it) != std::string::npos) code = in_it;
         }
       }

@@ -76,9 +76,7 @@ TEST(Actions, EachIsDoneBySomeCallOrHasNoneYet) {
   for (const SessionRest::Path& path : SessionRest::paths()) done.insert(path.action);
   for (const GrpcMethodRow& method : grpc_methods()) done.insert(method.action);
   const std::set<Action> without_a_call = {Action::kReadJobScript,  // A part of what shows a job.
-                                           Action::kSeeKey,        Action::kCreateKey, Action::kRevokeKey,
-                                           Action::kBindRole,      Action::kAdmitNode, Action::kRevokeNode,
-                                           Action::kReadAudit};
+                                           Action::kAdmitNode, Action::kRevokeNode, Action::kReadAudit};
   for (const access::ActionRow& row : access::action_rows())
     EXPECT_NE(done.contains(row.action), without_a_call.contains(row.action)) << row.name;
 }
@@ -120,6 +118,7 @@ class Walk : protected AuditFile, public DoorsTest {
     return options;
   }
   explicit Walk(ServerOptions options) : DoorsTest(with_audit(std::move(options), *audit_)) {
+    use_newest_rules();
     TenantRequest tenant;
     tenant.name = std::string(kSecret);
     tenant_ = answer<TenantView>(
@@ -129,6 +128,10 @@ class Walk : protected AuditFile, public DoorsTest {
     submitted_ =
         answer<Submitted>([&](auto done) { owner_.submit(shared_token_caller(), jobs, std::move(done)); });
     job_ = job_name(submitted_.first_job);
+    KeyRequest key{.name = std::string(kSecret), .tenant = std::string(kSecret)};
+    key_ = key_name(answer<KeyView>([&](auto done) {
+                      owner_.create_key(shared_token_caller(), key, std::move(done));
+                    }).id);
   }
 
   template <typename T>
@@ -149,7 +152,7 @@ class Walk : protected AuditFile, public DoorsTest {
   std::string body_of(Action action, bool is_native, std::string_view path) const {
     return api::body_of(action, is_native, path, about());
   }
-  Subjects about() const { return {.job = job_, .tenant = std::string(kSecret)}; }
+  Subjects about() const { return {.job = job_, .tenant = std::string(kSecret), .key = key_}; }
 
   /// What the audit has of the call: one line of the action, by that caller, with one of the outcomes.
   void expect_told(Action action, const std::string& caller, const std::set<std::string>& outcomes,
@@ -165,7 +168,7 @@ class Walk : protected AuditFile, public DoorsTest {
   HostBackend owner_{*host_, {}};
   TenantView tenant_;
   Submitted submitted_;
-  std::string job_;
+  std::string job_, key_;
 };
 
 /// Callers that have a name and no rights at all.
@@ -191,7 +194,8 @@ class Strangers : public Walk {
       const std::string refused = "person nobody may not " + std::string(to_string(action));
       EXPECT_NE(reply.body.find(refused + "\""), std::string::npos) << what;
     } else if (names_one || action == Action::kSubmitJob || action == Action::kPlanJob ||
-               action == Action::kSeeQuality || action == Action::kCancelJob) {
+               action == Action::kSeeQuality || action == Action::kCancelJob ||
+               action == Action::kCreateKey) {
       const bool in_batch = reply.status == 200 && (path.ends_with(":cancel") || path.ends_with(":stream"));
       EXPECT_TRUE(reply.status == 404 || in_batch) << what;
       EXPECT_NE(reply.body.find("_not_found"), std::string::npos) << what;

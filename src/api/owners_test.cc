@@ -26,9 +26,7 @@ class Owners : public DoorsTest {
  protected:
   explicit Owners(std::shared_ptr<access::Caller> ana = caller(CallerKind::kPerson, "ana"))
       : DoorsTest({.everybody = ana}), ana_(ana) {
-    EngineConfig config;
-    config.feature_level = kFeatureLevel;
-    configure(config);
+    use_newest_rules();
     lab_ = make_tenant("lab");
     other_ = make_tenant("other");
     // Nothing was asked yet: the doors know this caller, but nobody reads it.
@@ -37,11 +35,6 @@ class Owners : public DoorsTest {
     program_->bindings = {{.tenant = lab_, .role = Role::kUser}};
   }
 
-  void configure(const EngineConfig& config) {
-    std::promise<void> set;
-    host_->propose(Configure{.config = config}, [&set](const Result<Decided>&) { set.set_value(); });
-    set.get_future().get();
-  }
   TenantId make_tenant(const std::string& name) {
     TenantRequest tenant;
     tenant.name = name;

@@ -72,10 +72,6 @@ constexpr std::string_view kMetricsOfApi = "/api/v1/metrics";
 struct Server::Impl {
   Impl(const ServerOptions& server_options, Host& host)
       : options(server_options),
-        doorkeeper{.token = options.token,
-                   .token_required =
-                       options.token_required || options.old_agent_handshake || !is_loopback(options.address),
-                   .everybody = options.everybody},
         backend(host,
                 {.default_priority = options.default_priority,
                  .gangs = options.gangs,
@@ -83,6 +79,11 @@ struct Server::Impl {
                  .preempt_webhook_hosts = options.preempt_webhook_hosts,
                  .anonymous = {.priority_max = std::max(options.default_priority, options.anonymous_tier_max),
                                .priority_tier_max = options.anonymous_tier_max}}),
+        doorkeeper{.token = options.token,
+                   .token_required =
+                       options.token_required || options.old_agent_handshake || !is_loopback(options.address),
+                   .everybody = options.everybody,
+                   .keys = &backend.keys()},
         doors{backend, options},
         rate_limit(options.rate_limit_rps),
         gate({.doorkeeper = doorkeeper,
@@ -226,8 +227,8 @@ struct Server::Impl {
   }
 
   const ServerOptions options;
-  const Doorkeeper doorkeeper;
   HostBackend backend;
+  const Doorkeeper doorkeeper;
   RestDoors doors;
   RateLimit rate_limit;  ///< Of REST and gRPC together.
   RequestMeter rest_reads{"rest_read"}, rest_writes{"rest_write"}, grpc_calls{"grpc"};

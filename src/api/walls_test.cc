@@ -49,6 +49,8 @@ class Walls : public TenantsTest, public ::testing::WithParamInterface<Role> {
     ended_ = submit_as(bob_, job_of("zqxv-sibling", R"("gpu_count":8)"));
     answer<Unit>([&](auto done) { backend_.cancel(bob_, ended_, "", "zqxv-bob", std::move(done)); });
     waiting_ = submit_as(bob_, job_of("zqxv-other", R"("gpu_count":8,"priority":300)"));
+    KeyRequest key{.name = "zqxv-key", .tenant = "zqxv-other"};
+    key_ = answer<KeyView>([&](auto done) { backend_.create_key(admin(), key, std::move(done)); }).id;
     own_ = submit_as(eve_, R"({"tenant_id":"lab","name":"mine","script":"true","gpu_count":8})");
   }
 
@@ -72,6 +74,7 @@ class Walls : public TenantsTest, public ::testing::WithParamInterface<Role> {
     EXPECT_EQ(said.find(kWord), std::string::npos) << what << ": " << said;
     for (const JobId job : {running_, shared_, ended_, waiting_}) expect_not(said, job_name(job), what);
     for (const TenantId tenant : {above_, sibling_, other_}) expect_not(said, tenant_name(tenant), what);
+    expect_not(said, key_name(key_), what);
   }
   static void expect_not(const std::string& said, const std::string& name, const std::string& what) {
     EXPECT_FALSE(std::regex_search(said, std::regex(name + "([^0-9]|$)"))) << what << ": " << said;
@@ -106,6 +109,7 @@ class Walls : public TenantsTest, public ::testing::WithParamInterface<Role> {
   TenantId above_, lab_, sibling_, other_;
   JobId running_, shared_, ended_, waiting_, own_;
   ReservationView reservation_;
+  KeyId key_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Roles, Walls, ::testing::Values(Role::kViewer, Role::kUser, Role::kTenantAdmin),
@@ -136,10 +140,13 @@ TEST_P(Walls, WhatIsSaidOfTheOwnHoldsNothingOfOthers) {
 TEST_P(Walls, WhatIsHiddenIsAnsweredAsIfItWereNotThere) {
   const std::string job = job_name(running_);
   const std::string absent_job = "job-" + std::string(job.size() - 4, '9');
-  const Subjects hidden{.job = job, .tenant = kHiddenTenant, .submit_to = kHiddenTenant};
-  const Subjects absent{.job = absent_job, .tenant = kAbsentTenant, .submit_to = kAbsentTenant};
+  const std::string key = key_name(key_);
+  const std::string absent_key = "key-" + std::string(key.size() - 4, '9');
+  const Subjects hidden{.job = job, .tenant = kHiddenTenant, .submit_to = kHiddenTenant, .key = key};
+  const Subjects absent{
+      .job = absent_job, .tenant = kAbsentTenant, .submit_to = kAbsentTenant, .key = absent_key};
   const auto as_hidden = [&](const std::string& said) {
-    return replaced(replaced(said, absent_job, job), kAbsentTenant, kHiddenTenant);
+    return replaced(replaced(replaced(said, absent_job, job), absent_key, key), kAbsentTenant, kHiddenTenant);
   };
   for (const Call& call : all_calls()) {
     if (!has_walls(row_of(call.action).subject)) continue;
@@ -149,7 +156,8 @@ TEST_P(Walls, WhatIsHiddenIsAnsweredAsIfItWereNotThere) {
     EXPECT_EQ(is_hidden.status, is_absent.status) << what;
     EXPECT_EQ(is_hidden.body, as_hidden(is_absent.body)) << what;
   }
-  for (const Subjects& about : {hidden, Subjects{.tenant = hidden.tenant, .submit_to = hidden.tenant}}) {
+  for (const Subjects& about :
+       {hidden, Subjects{.tenant = hidden.tenant, .submit_to = hidden.tenant, .key = key}}) {
     Subjects none = absent;
     if (about.job.empty()) none.job.clear();
     for (const GrpcMethodRow& method : grpc_methods()) {

@@ -11,7 +11,7 @@ from harness import PATIENCE_S, ROOT, bin_dir, free_port
 
 GUIDE = ROOT / "docs" / "operate"
 PAGES = ("install", "configure", "nodes", "back-up", "recover", "troubleshoot", "when-hardware-fails", "alerts",
-         "audit", "security", "tls", "three-machines")  # The last one by test_three_machines.py.
+         "audit", "keys", "security", "tls", "three-machines")  # The last one by test_three_machines.py.
 # Folders that a page names, as they are in a world.
 PLACES = re.compile(r"/(?=(?:usr/local/bin|var/lib/gpu-|var/log/gpu-|var/backups/gpu-|etc/gpu-))")
 
@@ -124,6 +124,14 @@ def test_audit(site):
     assert "submit_job applied" in printed[1]
     assert "submit_job job-" in printed[3] and ": applied" in printed[3]
     assert "does not know the caller" in printed[3]
+
+
+def test_keys(site):
+    site.start()
+    printed = run_page(site, "keys")
+    assert "600\n" in printed[0] and " ci " in printed[0] and "active" in printed[0]
+    assert "job-" in printed[1] and "from-ci" in printed[1] and "drain with this key: 403" in printed[1]
+    assert "has user,viewer" in printed[2] and "has user\n" in printed[2] and "was revoked" in printed[2]
 
 
 def test_nodes(site):

@@ -1,6 +1,7 @@
 #include "api/backend/host_backend.h"
 
 #include <algorithm>
+#include <future>
 #include <utility>
 
 #include "api/contract/names.h"
@@ -55,10 +56,20 @@ HostBackend::HostBackend(Host& host, HostBackendOptions options)
   host_.observer().add_listener([nameless = nameless_](const Observer::View& view, const Changes& changes) {
     nameless->observe(view.state, changes);
   });
-  host_.observer().read(0, [positions = positions_, nameless = nameless_](const Observer::View& view) {
+  host_.observer().add_listener([keys = keys_](const Observer::View& view, const Changes& changes) {
+    keys->observe(view.state, changes);
+  });
+  // A key must work from the first call on. Where the observer has ended, the promise ends with the query.
+  auto filled = std::make_shared<std::promise<void>>();
+  const std::future<void> known = filled->get_future();
+  host_.observer().read(0, [positions = positions_, nameless = nameless_, keys = keys_,
+                            filled = std::move(filled)](const Observer::View& view) {
     positions->fill(view.state);
     nameless->fill(view.state);
+    keys->fill(view.state);
+    filled->set_value();
   });
+  known.wait();
 }
 
 void HostBackend::propose(Command command, Decision decision) {

@@ -8,6 +8,7 @@
 
 #include "api/backend/anonymous_limits.h"
 #include "api/backend/change_feed.h"
+#include "api/backend/key_ring.h"
 #include "api/backend/nameless_jobs.h"
 #include "api/contract/backend.h"
 #include "api/views/flow_views.h"
@@ -102,6 +103,13 @@ class HostBackend final : public Backend {
   std::shared_ptr<SessionHandle> open_session(const CallerPtr& caller, SessionRequest request,
                                               std::shared_ptr<SessionPeer> peer) override;
   void read_file(const CallerPtr& caller, FileRequest request, Done<FilePiece> done) override;
+  void create_key(const CallerPtr& caller, KeyRequest request, Done<KeyView> done) override;
+  void list_keys(const CallerPtr& caller, KeyFilter filter, Done<KeyPage> done) override;
+  void revoke_key(const CallerPtr& caller, KeyId key, const std::string& by, Done<KeyView> done) override;
+  void bind_role(const CallerPtr& caller, KeyId key, RoleRequest role, bool taken, const std::string& by,
+                 Done<KeyView> done) override;
+  /// Who holds which key. It lives as long as this.
+  const KeyHolders& keys() const { return *keys_; }
   HealthView health() const override;
   bool containers_possible() const override { return containers_->load(std::memory_order_acquire); }
 
@@ -127,6 +135,8 @@ class HostBackend final : public Backend {
   void change_job(const CallerPtr& caller, access::Action action, JobId job, const std::string& tenant,
                   std::function<Command(JobId, TenantId)> make, Done<JobView> done);
   void propose_for_node(const CallerPtr& caller, Command command, NodeId node, Done<NodeView> done);
+  /// Answers with the key as it then is, where `made`, if any, is told its holder.
+  void propose_for_key(Command command, KeyId key, std::string made, Done<KeyView> done);
 
   void propose(Command command, Decision decision);
   SubmitJobs command_of(const access::Caller& caller, SubmitRequest& request) const;
@@ -171,6 +181,7 @@ class HostBackend final : public Backend {
   std::shared_ptr<ChangeFeed> feed_;
   std::shared_ptr<NamelessJobs> nameless_ = std::make_shared<NamelessJobs>();
   std::shared_ptr<TenantPositions> positions_ = std::make_shared<TenantPositions>();
+  std::shared_ptr<KeyRing> keys_ = std::make_shared<KeyRing>();
   std::shared_ptr<ProposedMoves> moves_ = std::make_shared<ProposedMoves>();
 };
 

@@ -5,6 +5,7 @@
 #include "api/contract/forecasts.h"
 #include "api/contract/health.h"
 #include "api/contract/jobs.h"
+#include "api/contract/keys.h"
 #include "api/contract/moves.h"
 #include "api/contract/nodes.h"
 #include "api/contract/reservations.h"
@@ -23,6 +24,7 @@ class Backend : public JobBackend,
                 public ForecastBackend,
                 public MoveBackend,
                 public SessionBackend,
+                public KeyBackend,
                 public HealthBackend {
  public:
   /// Called on the host's thread after the last answer of each group: the moment to wake others, once.

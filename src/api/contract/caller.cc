@@ -15,13 +15,20 @@ const CallerPtr& shared_token_caller() {
   return kCaller;
 }
 
+ApiError unknown_credential() {
+  return {ErrorKind::kUnauthenticated,
+          "the credential is missing or wrong; send `Authorization: Bearer <credential>` with an API key, or "
+          "with the shared token, which is the content of the scheduler's DATA_DIR/token"};
+}
+
 Answer<CallerPtr> Doorkeeper::caller_of(std::string_view authorization) const {
   if (everybody != nullptr) return everybody;
   if (bearer_matches(authorization, token)) return shared_token_caller();
+  if (keys != nullptr) {
+    if (const auto key = sign::parse_api_key(bearer_of(authorization))) return keys->holder_of(*key);
+  }
   if (authorization.empty() && !token_required) return anonymous_caller();
-  return ApiError{ErrorKind::kUnauthenticated,
-                  "the shared token is missing or wrong; send `Authorization: Bearer <token>` with the "
-                  "content of the scheduler's DATA_DIR/token"};
+  return unknown_credential();
 }
 
 std::string shown_requester(std::string_view told, std::string_view peer) {

@@ -6,6 +6,7 @@
 
 #include "access/caller.h"
 #include "api/contract/errors.h"
+#include "sign/api_key.h"
 
 /// Who calls, by what a call carries and never by where its connection comes from: every user of a machine
 /// reaches its loopback, and so do pages in their browsers.
@@ -19,16 +20,29 @@ const CallerPtr& anonymous_caller();
 /// The holder of the shared token.
 const CallerPtr& shared_token_caller();
 
+/// Who holds which API key. Thread-safe.
+class KeyHolders {
+ public:
+  virtual ~KeyHolders() = default;
+  /// kUnauthenticated: there is no such key, or its secret is another; and of a key that has ended, which is
+  /// told to those alone who have its secret.
+  virtual Answer<CallerPtr> holder_of(const sign::ApiKeyParts& key) const = 0;
+};
+
 /// How callers are told apart.
 struct Doorkeeper {
-  std::string token;              ///< Empty: nobody has it.
-  bool token_required = false;    ///< There are no anonymous callers.
-  CallerPtr everybody = nullptr;  ///< For tests of doors: who all callers are.
+  std::string token;                 ///< Empty: nobody has it.
+  bool token_required = false;       ///< There are no anonymous callers.
+  CallerPtr everybody = nullptr;     ///< For tests of doors: who all callers are.
+  const KeyHolders* keys = nullptr;  ///< Null: there are none. It must outlive this.
 
-  /// `authorization`: the header or metadata of that name; empty: none. kUnauthenticated: it carries no token
-  /// or another one, or there is none where one is needed.
+  /// `authorization`: the header or metadata of that name; empty: none. kUnauthenticated: it carries neither
+  /// the token nor a key that is in use, or there is none where one is needed.
   Answer<CallerPtr> caller_of(std::string_view authorization) const;
 };
+
+/// One sentence for all of these, so that it tells nobody which keys there are.
+ApiError unknown_credential();
 
 /// Who is shown to have asked for a change: what the client calls itself, which nobody has checked, or else
 /// its address. At most 100 bytes, printable.

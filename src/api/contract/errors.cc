@@ -22,8 +22,11 @@ constexpr std::array kTable = {
              "The body is not valid JSON: a syntax error, bytes that are not UTF-8, or more than 32 levels "
              "of nesting.",
              "Send one JSON object in UTF-8."},
-    ErrorRow{kUnauthenticated, "unauthenticated", 401, kNoToken, "The shared token is missing or wrong.",
-             "Send `Authorization: Bearer <token>` with the content of the scheduler's DATA_DIR/token."},
+    ErrorRow{
+        kUnauthenticated, "unauthenticated", 401, kNoToken,
+        "The credential is missing or wrong, or the API key has ended.",
+        "Send `Authorization: Bearer <credential>` with an API key, or with the shared token, the content of "
+        "the scheduler's DATA_DIR/token."},
     ErrorRow{kPermissionDenied, "permission_denied", 403, kDenied,
              "The caller does not have permission for this.",
              "Have somebody with the permission do it, or send the shared token."},

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -161,5 +162,11 @@ class [[nodiscard]] Answer {
  private:
   std::variant<T, ApiError> value_;
 };
+
+/// Called once with the answer. Writes: on the host's thread, after the command is durable; answers that
+/// became durable together are followed by one call of the group hook (see Backend::on_group_done). Reads: on
+/// the observer's thread. It must not block; it may be called before the asking call returns.
+template <typename T>
+using Done = std::function<void(Answer<T>)>;
 
 }  // namespace gpusched::api

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "api/contract/caller.h"
-#include "api/contract/done.h"
+#include "api/contract/errors.h"
 #include "api/contract/jobs.h"
 #include "base/ids.h"
 #include "base/time.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "api/contract/caller.h"
-#include "api/contract/done.h"
+#include "api/contract/errors.h"
 #include "api/contract/forecasts.h"
 #include "model/types.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "api/contract/caller.h"
-#include "api/contract/done.h"
+#include "api/contract/errors.h"
 #include "base/blob.h"
 #include "base/ids.h"
 #include "base/time.h"

@@ -4,6 +4,7 @@
 
 #include "base/ids.h"
 #include "base/time.h"
+#include "model/identity/access_key.h"
 #include "model/types.h"
 
 /// How ids, devices and times are spelt at the doors.
@@ -27,6 +28,9 @@ inline std::string job_name(JobId id) {
 }
 /// "reservation-<digits>"
 inline std::string reservation_name(uint64_t id) { return "reservation-" + std::to_string(id); }
+
+/// "key-<digits>"
+inline std::string key_name(KeyId id) { return "key-" + std::to_string(id.value); }
 
 inline std::string tenant_name(TenantId id) {
   return id == kDefaultTenant ? std::string("default") : "tenant-" + std::to_string(id.value);

@@ -34,6 +34,13 @@ std::optional<JobId> parse_job_id(std::string_view text) {
   return element_name(job, *index);
 }
 
+std::optional<KeyId> parse_key_id(std::string_view text) {
+  if (!text.starts_with("key-")) return std::nullopt;
+  const auto number = parse_count(text.substr(4), INT64_MAX);
+  if (!number || *number == 0 || text[4] == '0') return std::nullopt;
+  return KeyId{static_cast<uint64_t>(*number)};
+}
+
 std::optional<JobState> parse_job_state(std::string_view text) {
   constexpr std::array<std::pair<std::string_view, JobState>, 7> kStates = {
       {{"pending", JobState::kPending},

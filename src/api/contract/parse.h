@@ -6,6 +6,7 @@
 
 #include "base/ids.h"
 #include "base/time.h"
+#include "model/identity/access_key.h"
 #include "model/types.h"
 
 /// Words that every door takes, as values. Pure functions over untrusted text.
@@ -13,6 +14,8 @@ namespace gpusched::api {
 
 /// "job-12" -> 12. Nothing when it is no job's name.
 std::optional<JobId> parse_job_id(std::string_view text);
+/// "key-12" -> 12. Nothing when it is no key's.
+std::optional<KeyId> parse_key_id(std::string_view text);
 /// "pending" and so on.
 std::optional<JobState> parse_job_state(std::string_view text);
 /// A whole number without sign, at most `most`.

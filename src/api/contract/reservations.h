@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "api/contract/caller.h"
-#include "api/contract/done.h"
+#include "api/contract/errors.h"
 #include "base/time.h"
 
 /// Reservations of nodes.

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "api/contract/caller.h"
-#include "api/contract/done.h"
+#include "api/contract/errors.h"
 #include "base/ids.h"
 #include "base/time.h"
 #include "model/types.h"

@@ -104,16 +104,20 @@ bool same_secret(std::string_view a, std::string_view b) {
   return a.size() == b.size() && sodium_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
-bool bearer_matches(std::string_view authorization, std::string_view token) {
+std::string_view bearer_of(std::string_view authorization) {
   constexpr std::string_view kScheme = "bearer ";
-  if (token.empty() || authorization.size() < kScheme.size()) return false;
+  if (authorization.size() < kScheme.size()) return {};
   for (std::size_t i = 0; i < kScheme.size(); ++i) {
     const char c = authorization[i];
-    if ((c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c) != kScheme[i]) return false;
+    if ((c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c) != kScheme[i]) return {};
   }
   authorization.remove_prefix(kScheme.size());
   while (authorization.starts_with(' ')) authorization.remove_prefix(1);
-  return same_secret(authorization, token);
+  return authorization;
+}
+
+bool bearer_matches(std::string_view authorization, std::string_view token) {
+  return !token.empty() && same_secret(bearer_of(authorization), token);
 }
 
 bool is_loopback(std::string_view address) {

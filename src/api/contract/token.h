@@ -15,7 +15,9 @@ Result<std::string> load_or_create_token(const std::string& data_dir);
 /// Compares in a time that depends on the lengths alone.
 bool same_secret(std::string_view a, std::string_view b);
 
-/// Whether an `Authorization` header carries the token as a bearer's.
+/// What an `Authorization` header carries as a bearer's; empty: nothing.
+std::string_view bearer_of(std::string_view authorization);
+/// Whether that is the token.
 bool bearer_matches(std::string_view authorization, std::string_view token);
 
 /// True for 127.0.0.0/8, ::1 and "localhost": nobody else can reach it.

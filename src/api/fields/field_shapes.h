@@ -43,6 +43,7 @@ inline constexpr std::string_view kArray =
 inline constexpr std::string_view kRetryCause =
     "^(exit_code(:0*([0-9]|[1-9][0-9]|1[0-9]{2}|2[0-4][0-9]|25[0-5]))?|signal|out_of_memory|over_limit|"
     "timeout)$";
+inline constexpr std::string_view kRole = "^(viewer|user|tenant_admin|operator|admin|metrics)$";
 inline constexpr std::string_view kLabelTerm = R"(^[^=\x00-\x1f\x7f]{1,253}(=[^\x00-\x1f\x7f]{0,253})?$)";
 inline constexpr std::string_view kGpuId = R"(^(0*([0-9]|[1-5][0-9]|6[0-3])|[0-9]*[^0-9\x00][^\x00]*)$)";
 static_assert(limits::kArrayIndexMax == 4'000'000 && limits::kArrayElementsMax == 1'000'000 &&
@@ -138,6 +139,18 @@ inline constexpr FieldShape kFieldShapes[] = {
      .items_max = limits::kNodeLabelsMax,
      .bytes_min = 1,
      .bytes_max = limits::kLabelBytesMax},
+    {.field = "CreateKeyRequest.name", .pattern = "^[A-Za-z0-9._@-]{1,64}$"},
+    {.field = "CreateKeyRequest.tenant_id", .bytes_max = limits::kNameBytesMax},
+    {.field = "CreateKeyRequest.kind", .pattern = "^(service|person)?$"},
+    {.field = "CreateKeyRequest.roles", .items_max = limits::kKeyBindingsMax},
+    {.field = "CreateKeyRequest.unix_users",
+     .pattern = R"(^(\*|[A-Za-z0-9._$@\\][-A-Za-z0-9._$@\\]{0,63})$)",
+     .items_max = limits::kKeyUnixUsersMax},
+    {.field = "CreateKeyRequest.expires_after_ms", .least = 1, .most = int64_t{3'660} * 86'400'000},
+    {.field = "KeyRole.role", .pattern = kRole},
+    {.field = "KeyRole.tenant_id", .bytes_max = limits::kNameBytesMax},
+    {.field = "BindRoleRequest.role", .pattern = kRole},
+    {.field = "BindRoleRequest.tenant_id", .bytes_max = limits::kNameBytesMax},
     {.field = "ApplyMovesRequest.id", .pattern = "^[0-9a-f-]{1,64}$"},
     {.field = "Reservation.name", .pattern = kPrintable, .bytes_min = 1},
     {.field = "Reservation.node_names", .items_min = 1, .bytes_min = 1},

@@ -214,7 +214,7 @@ int size_of(const Message& message, const char* name) {
 /// What a message says that a call is about.
 std::string resource_in(const Message& message, access::Action action) {
   for (const char* const name :
-       {"job_id", "job_ids", "node_name", "reservation", "id", "tenant_id", "name"}) {
+       {"job_id", "job_ids", "node_name", "reservation", "key_id", "id", "tenant_id", "name"}) {
     const bool is_tenants = access::row_of(action).subject == access::Subject::kTenant;
     if (!is_tenants && std::string_view(name) == "tenant_id") continue;
     if (std::string text = text_of(message, name); !text.empty()) return text;
@@ -235,7 +235,7 @@ void name_call(CallNote& note, const Message* request, const Message* response) 
       note.line.resource += "-gpu-" + std::to_string(request->GetReflection()->GetUInt32(*request, index));
   }
   const bool makes_it = action == access::Action::kSubmitJob || action == access::Action::kCreateTenant ||
-                        action == access::Action::kUpdateTenant;
+                        action == access::Action::kUpdateTenant || action == access::Action::kCreateKey;
   if (response == nullptr || !makes_it) return;
   if (std::string made = resource_in(*response, action); !made.empty()) note.line.resource = made;
   note.line.last = text_of(*response, "job_ids", true);

@@ -9,6 +9,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <future>
 #include <memory>
 #include <string>
 
@@ -41,6 +42,18 @@ class DoorsTest : public testing::Test {
     server_->shutdown();
     host_->stop();
     std::filesystem::remove_all(folder_);
+  }
+
+  /// As a scheduler does at its start; until then the rules are those of old journals.
+  void use_newest_rules() {
+    EngineConfig config;
+    config.feature_level = kFeatureLevel;
+    configure(config);
+  }
+  void configure(const EngineConfig& config) {
+    std::promise<void> set;
+    host_->propose(Configure{.config = config}, [&set](const Result<Decided>&) { set.set_value(); });
+    set.get_future().get();
   }
 
   struct Reply {

@@ -21,6 +21,7 @@ namespace gpusched::api {
 struct Subjects {
   std::string job, tenant, node = "n1", reservation = "n1";
   std::string submit_to = {};  ///< Tenant of submissions; empty: none is named.
+  std::string key = {};
 };
 
 /// A path of a route's pattern. It stays a pattern where it has a part that nothing stands for.
@@ -33,6 +34,7 @@ inline std::string target_of(std::string_view pattern, const Subjects& about) {
     const bool any = segment == "*" || segment.starts_with('{');
     if (any && above == "jobs") segment = about.job;
     if (any && above == "tenants") segment = about.tenant;
+    if (any && above == "keys") segment = about.key;
     if (any && above == "nodes") segment = about.node;
     if (any && above == "reservations") segment = about.reservation;
     if (any && (above == "gpus" || above == "devices")) segment = "0";
@@ -62,6 +64,10 @@ inline std::string body_of(access::Action action, bool is_native, std::string_vi
       return R"({"name":"mine"})";
     case Action::kUpdateTenant:
       return R"({"max_gpus":64})";
+    case Action::kCreateKey:
+      return "{" + tenant + R"("name":"mine"})";
+    case Action::kBindRole:
+      return R"({"role":"user"})";
     case Action::kEditCluster:
       return R"({"tenants":[{"name":"mine"}]})";
     case Action::kLabelNode:
@@ -101,7 +107,10 @@ inline std::unique_ptr<google::protobuf::Message> message_of(const GrpcMethodRow
   const bool is_of_tenant = has_walls(row_of(method.action).subject) && about.job.empty();
   set("job_id", about.job);
   set("job_ids", about.job);
-  set("tenant_id", is_submission ? about.submit_to : is_of_tenant ? about.tenant : "");
+  const bool goes_there = is_submission || method.action == access::Action::kCreateKey;
+  set("tenant_id", goes_there ? about.submit_to : is_of_tenant ? about.tenant : "");
+  set("key_id", about.key);
+  set("role", "user");
   set("node_name", about.node);
   set("reservation", about.reservation);
   set("script", "true");

@@ -152,8 +152,8 @@ void define_global_options(Grammar& grammar, Options& options) {
       .completes(Complete::kTenant);
   grammar
       .option("--token-file", "FILE", &options.token_file,
-              "File with the shared token, a copy of DATA_DIR/token (default: GPU_SCHEDULER_TOKEN_FILE, then "
-              "the context's)")
+              "File with an API key, or with the shared token, a copy of DATA_DIR/token (default: "
+              "GPU_SCHEDULER_TOKEN_FILE, then the context's)")
       .completes(Complete::kFile);
   grammar
       .option(

@@ -42,7 +42,9 @@ Result<std::string> read_token(const std::string& path) {
   const bool plain = std::ranges::all_of(text, [](char c) { return c > ' ' && c < '\x7f'; });
   if (text.empty() || text.size() > kTokenBytesMax || !plain) {
     return Error{.code = ErrorCode::kIo,
-                 .message = path + " holds no token; it must be a copy of the scheduler's DATA_DIR/token"};
+                 .message = path +
+                            " holds neither an API key nor a token; it must be a file of gpu-cli key create "
+                            "--out, or a copy of the scheduler's DATA_DIR/token"};
   }
   return text;
 }

@@ -75,6 +75,11 @@ constexpr std::array kVerbs = {
     VerbDefinition{"tenant delete", kTenants, "Delete a tenant that has no jobs, and its reservations",
                    define_tenant_delete},
 
+    VerbDefinition{"key create", kTenants, "Create an API key", define_key_create},
+    VerbDefinition{"key list", kTenants, "List the API keys", define_key_list},
+    VerbDefinition{"key revoke", kTenants, "Revoke an API key, for ever", define_key_revoke},
+    VerbDefinition{"key bind", kTenants, "Give a role to an API key, or take one", define_key_bind},
+
     VerbDefinition{"support-bundle", kOther, "Collect diagnostics for a support request, without secrets",
                    define_support_bundle},
     VerbDefinition{.path = "context use",

@@ -56,6 +56,11 @@ Action define_tenant_get(Grammar& grammar);
 Action define_tenant_update(Grammar& grammar);
 Action define_tenant_delete(Grammar& grammar);
 
+Action define_key_create(Grammar& grammar);
+Action define_key_list(Grammar& grammar);
+Action define_key_revoke(Grammar& grammar);
+Action define_key_bind(Grammar& grammar);
+
 Action define_context_use(Grammar& grammar);
 Action define_context_list(Grammar& grammar);
 Action define_context_set(Grammar& grammar);

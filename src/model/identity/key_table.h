@@ -17,12 +17,22 @@ class KeyTable {
   /// In the order of their ids.
   auto begin() const { return keys_.begin(); }
   auto end() const { return keys_.end(); }
+  /// The first with a greater id.
+  auto behind(KeyId id) const { return keys_.upper_bound(id); }
   /// Null when there is none, as below.
   const AccessKey* find(KeyId id) const;
   const AccessKey* find_prefix(std::string_view prefix) const;
   /// The key of that name and home that is alive at the time.
   const AccessKey* find_living(TenantId home, std::string_view name, Time at) const;
-  /// How many keys have the home, dead ones too.
+  /// All keys of that home, dead ones too, in the order of their ids.
+  template <typename Visit>
+  void for_each_of(TenantId home, Visit&& visit) const {
+    for (auto each = by_home_.lower_bound({home, KeyId{}}); each != by_home_.end() && each->first == home;
+         ++each) {
+      visit(keys_.at(each->second));
+    }
+  }
+  /// How many they are.
   std::size_t count_of(TenantId home) const;
   /// When the first key ended, or will end; kNever: none does.
   Time first_end() const { return by_end_.empty() ? kNever : by_end_.begin()->first; }

@@ -5,6 +5,7 @@
 
 #include "api/contract/names.h"
 #include "api/contract/spec_peek.h"
+#include "api/doors/native/keys/keys_grpc.h"
 #include "api/doors/native/native_grpc_stream.h"
 #include "api/doors/native/native_moves.h"
 #include "api/doors/native/native_views.h"
@@ -94,10 +95,10 @@ struct CancelBatch {
   }
 };
 
-class NativeService final : public GrpcService {
+class NativeService final : public KeysService {
  public:
   NativeService(Backend& backend, GrpcThread& thread, const Doorkeeper& doorkeeper)
-      : GrpcService(v1::Scheduler::service_full_name()), backend_(backend), doorkeeper_(doorkeeper) {
+      : KeysService(v1::Scheduler::service_full_name(), backend, thread, doorkeeper) {
     serve_unary(thread, *this, "SubmitJobs", &NativeService::SubmitJobs, 64);
     serve_unary(thread, *this, "CancelJobs", &NativeService::CancelJobs);
     serve_unary(thread, *this, "GetJob", &NativeService::GetJob);
@@ -556,15 +557,7 @@ class NativeService final : public GrpcService {
   }
 
  private:
-  /// Lets the call do its work when its token is right.
-  template <typename Work>
-  void guarded(const GrpcCall& call, Work&& work) {
-    const Answer<CallerPtr> caller = call.caller_of(doorkeeper_);
-    if (!caller) return call.fail(caller.error());
-    work(call, *caller);
-  }
-
-  /// The same for a call about one job.
+  /// Lets a call about one job do its work when its credential is right.
   template <typename Request, typename Work>
   void with_job(const GrpcCall& incoming, const Request* request, Work&& work) {
     guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
@@ -584,9 +577,6 @@ class NativeService final : public GrpcService {
       call.finish();
     };
   }
-
-  Backend& backend_;
-  const Doorkeeper& doorkeeper_;
 };
 
 }  // namespace

@@ -109,6 +109,10 @@ class NativeRest {
   void update_tenant(NativeCall& call);
   void delete_tenant(NativeCall& call);
   void edit_cluster(NativeCall& call);
+  void create_key(NativeCall& call);
+  void list_keys(NativeCall& call);
+  void revoke_key(NativeCall& call);
+  void bind_role(NativeCall& call);
   void list_nodes(NativeCall& call);
   void get_node(NativeCall& call);
   void drain_node(NativeCall& call);

@@ -34,6 +34,10 @@ constexpr NativeParameter kTenantPage{Type::kCount, "page_size",
                                       "Maximum number of tenants on a page: 50 if omitted, at most 1000."};
 constexpr NativeParameter kJobToken{Type::kText, "page_token", "The next_page_token of the page before.",
                                     "^(job-[1-9][0-9]{0,17})?$"};
+constexpr NativeParameter kKeyPage{Type::kCount, "page_size",
+                                   "Maximum number of keys on a page: 50 if omitted, at most 1000."};
+constexpr NativeParameter kKeyToken{Type::kText, "page_token", "The next_page_token of the page before.",
+                                    "^(key-[1-9][0-9]{0,17})?$"};
 constexpr NativeParameter kTenantToken{Type::kText, "page_token", "The next_page_token of the page before.",
                                        "^[0-9]{0,18}$"};
 
@@ -155,6 +159,7 @@ struct NativeRest::Routes {
   static void jobs(Table& table);
   static void job_actions(Table& table);
   static void tenants(Table& table);
+  static void keys(Table& table);
   static void nodes(Table& table);
   static void reservations(Table& table);
   static void cluster(Table& table);
@@ -284,6 +289,34 @@ void NativeRest::Routes::tenants(Table& table) {
       .answers(v1::EditClusterResponse::descriptor());
 }
 
+void NativeRest::Routes::keys(Table& table) {
+  const Descriptor* const key = v1::Key::descriptor();
+  table
+      .add(kPost, "v1/keys", kCreateKey, "create_key", &NativeRest::create_key,
+           "Creates an API key; its secret is in this answer and nowhere else.")
+      .body(v1::CreateKeyRequest::descriptor())
+      .needs({"name"})
+      .answers(key, 201);
+  table
+      .add(kGet, "v1/keys", kSeeKey, "list_keys", &NativeRest::list_keys,
+           "Lists API keys in the order of their ids, without their secrets.")
+      .query({{Type::kText, "tenant_id", "Only keys of this tenant: an id or a name."},
+              {Type::kFlag, "with_ended", "Also keys that expired or were revoked in the last 90 days."},
+              kKeyPage,
+              kKeyToken})
+      .answers(v1::ListKeysResponse::descriptor());
+  table
+      .add(kDelete, "v1/keys/{key_id}", kRevokeKey, "revoke_key", &NativeRest::revoke_key,
+           "Revokes an API key, for ever.")
+      .answers(key);
+  table
+      .add(kPost, "v1/keys/{key_id}/bind", kBindRole, "bind_role", &NativeRest::bind_role,
+           "Gives a role to the holder of an API key, or takes one.")
+      .body(v1::BindRoleRequest::descriptor())
+      .needs({"role"})
+      .answers(key);
+}
+
 void NativeRest::Routes::nodes(Table& table) {
   const Descriptor* const node = v1::Node::descriptor();
   const Descriptor* const words = v1::DrainNodeRequest::descriptor();
@@ -399,6 +432,7 @@ std::span<const NativeRoute> NativeRest::routes() {
     Routes::jobs(table);
     Routes::job_actions(table);
     Routes::tenants(table);
+    Routes::keys(table);
     Routes::nodes(table);
     Routes::reservations(table);
     Routes::cluster(table);

@@ -31,6 +31,20 @@ std::string without(std::string text, std::string_view known) {
   return text;
 }
 
+/// API keys hide wherever they stand: gpu-cli gives them nothing that names them.
+std::string without_keys(std::string text) {
+  constexpr std::string_view kMark = "gsk_";
+  for (std::size_t at = text.find(kMark); at != std::string::npos; at = text.find(kMark, at + kMark.size())) {
+    const std::size_t from = at + kMark.size();
+    std::size_t end = from;
+    while (end < text.size() &&
+           (std::isalnum(static_cast<unsigned char>(text[end])) != 0 || text[end] == '.'))
+      ++end;
+    text.replace(from, end - from, kHidden);
+  }
+  return text;
+}
+
 /// Where a secret's value begins behind a word that ends at `at`; npos: what follows is no value.
 std::size_t value_after(std::string_view text, std::size_t at, bool is_option) {
   if (at < text.size() && (text[at] == '"' || text[at] == '\'')) ++at;  // The end of a quoted key.
@@ -155,7 +169,7 @@ std::string redacted_text(std::string_view text, std::string_view known) {
     copied = at = end_of_value(text, from);
   }
   out += text.substr(copied);
-  return without(std::move(out), known);
+  return without_keys(without(std::move(out), known));
 }
 
 std::string redacted_json(const Json& json, std::string_view known) {

@@ -20,6 +20,7 @@ TEST(RedactedText, HidesWhatFollowsASecretsName) {
   EXPECT_EQ(redacted_text("Authorization: Bearer abc.def\nHost: x", ""),
             "Authorization: Bearer (redacted)\nHost: x");
   EXPECT_EQ(redacted_text("{\"HF_TOKEN\":\"hf_x\"}", ""), "{\"HF_TOKEN\":(redacted)}");
+  EXPECT_EQ(redacted_text("curl gsk_abcdefgh2345.0123abcd, next", ""), "curl gsk_(redacted), next");
   EXPECT_EQ(redacted_text("seen 0123456789abcdef there", "0123456789abcdef"), "seen (redacted) there");
 }
 

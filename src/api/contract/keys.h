@@ -1,0 +1,82 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "api/contract/caller.h"
+#include "api/contract/errors.h"
+#include "base/ids.h"
+#include "base/time.h"
+#include "model/identity/access_key.h"
+
+/// API keys: who has one, and what their holders may do.
+namespace gpusched::api {
+
+/// A role that a key is given, or that is taken from it.
+struct RoleRequest {
+  Role role = Role::kViewer;
+  std::string tenant;  ///< Name or id; empty: the key's home, and for a home of the cluster all tenants.
+};
+
+struct KeyRequest {
+  std::string name;
+  /// The home, by name or id; empty: the tenant that the caller means when it names none.
+  std::string tenant;
+  bool of_cluster = false;  ///< The home is the cluster as a whole, and `tenant` is empty.
+  CallerKind kind = CallerKind::kService;
+  std::vector<RoleRequest> roles;
+  std::vector<std::string> unix_users;
+  Time expires_at;         ///< None: never,
+  Duration expires_after;  ///< or so long from now on; at most one of both.
+  std::string by;          ///< Who asks, for people.
+};
+
+/// What is shown of a key.
+struct KeyView {
+  KeyId id;
+  TenantId tenant;  ///< Its home; none: the cluster.
+  std::string name;
+  std::string holder;  ///< The caller's name, as owners of jobs and the audit have it.
+  CallerKind kind = CallerKind::kService;
+  std::string_view state;  ///< "active", "expired" or "revoked".
+  std::string prefix;
+  std::vector<Binding> bindings;
+  std::vector<std::string> unix_users;
+  std::string created_by;
+  Time created_at;
+  Time expires_at;  ///< None: never.
+  Time revoked_at;  ///< None: it is not.
+  std::string revoked_by;
+  std::string secret;  ///< The whole key, in the answer that makes it and never again.
+};
+
+struct KeyPage {
+  std::vector<KeyView> keys;
+  KeyId next;  ///< The next page begins behind this one; none: it was the last.
+};
+
+/// Which keys are listed, in the order of their ids.
+struct KeyFilter {
+  std::string tenant;  ///< Only those whose home this is; empty: all that the caller may see.
+  bool with_ended = false;
+  KeyId after;
+  int64_t limit = 50;
+};
+
+/// API keys. Everything is thread-safe and returns at once; answers come by `Done`, and no earlier than what
+/// they tell holds for the next call.
+class KeyBackend {
+ public:
+  virtual ~KeyBackend() = default;
+
+  /// Nobody gives what it could not do itself: access::may_grant, access::may_lend_user.
+  virtual void create_key(const CallerPtr& caller, KeyRequest request, Done<KeyView> done) = 0;
+  virtual void list_keys(const CallerPtr& caller, KeyFilter filter, Done<KeyPage> done) = 0;
+  virtual void revoke_key(const CallerPtr& caller, KeyId key, const std::string& by, Done<KeyView> done) = 0;
+  /// Gives a role, or takes it. What is so already stays so.
+  virtual void bind_role(const CallerPtr& caller, KeyId key, RoleRequest role, bool taken,
+                         const std::string& by, Done<KeyView> done) = 0;
+};
+
+}  // namespace gpusched::api

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+
+#include "api/contract/keys.h"
+#include "api/doors/rest_query.h"
+#include "gpusched/v1/keys.pb.h"
+
+/// Keys in the native API's messages. Pure functions over untrusted messages.
+namespace gpusched::api {
+
+/// `by`: who asks, for people.
+Answer<KeyRequest> read_key(const v1::CreateKeyRequest& message, std::string by);
+/// `fields`: how the fields' names begin in an error.
+Answer<RoleRequest> read_role(const std::string& role, const std::string& tenant, const std::string& fields);
+Answer<KeyId> read_key_id(const std::string& text);
+Answer<KeyFilter> read_key_filter(const v1::ListKeysRequest& message);
+/// What is wrong is the query's problem then.
+KeyFilter read_key_filter(RestQuery& query);
+
+void write_key(const KeyView& key, v1::Key& out);
+void write_key_page(const KeyPage& page, v1::ListKeysResponse& out);
+
+}  // namespace gpusched::api
