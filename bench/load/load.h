@@ -29,6 +29,7 @@ struct RestLoad {
   int connections = 64;
   int64_t requests = 0;
   std::string certificate = {};  ///< The server's own; empty: without TLS.
+  std::string token = {};        ///< Or a key; empty: its calls are anybody's.
 };
 LoadResult run_rest_load(const RestLoad& load);
 

@@ -106,9 +106,10 @@ std::string benchmark_job_json() {
 
 LoadResult run_rest_load(const RestLoad& load) {
   const std::string body = benchmark_job_json();
+  const std::string credential = load.token.empty() ? "" : "Authorization: Bearer " + load.token + "\r\n";
   const std::string request =
-      "POST /api/v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: " +
-      std::to_string(body.size()) + "\r\n\r\n" + body;
+      "POST /api/v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\n" + credential +
+      "Content-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
   const int epoll = ::epoll_create1(EPOLL_CLOEXEC);
   std::vector<Connection> connections(static_cast<std::size_t>(load.connections));
   std::shared_ptr<const sign::TlsTrust> trust;
