@@ -40,6 +40,7 @@ VARIES = [(re.compile(pattern), stands) for pattern, stands in (
     (r"\d+bytes", "SIZE"),
     (r"pid\d+", "PID"),
     (r"\d+(\.\d+)?%", "SHARE"),
+    (r"evaluatecompletedSPANn\d", "evaluatecompletedSPANNODE"),  # On the one that was free first.
 )]
 
 

@@ -217,8 +217,9 @@ def test_run_gives_a_terminal_and_ends_with_it(world, screen):
     shell.wait_for("31 97")
     job = world.api().job(newest(world)["id"])
     assert job["name"] == "sh" and job["script"].startswith("# gpu-cli run: sh\n")
-    # Ctrl-C is the command's.
-    shell.type("sleep 1000\r")
+    # Ctrl-C is the command's, once that is there.
+    shell.type("echo be''gun; sleep 1000\r")
+    shell.wait_for("begun")
     shell.forget()
     shell.type("\x03")
     shell.type("echo status $?\r")

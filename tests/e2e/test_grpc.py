@@ -17,7 +17,7 @@ def messages_fixture(session_folder):
     """The generated module of proto/gpusched/v1."""
     out = session_folder / "proto"
     out.mkdir()
-    names = ["gpusched/v1/types.proto", "gpusched/v1/scheduler.proto"]
+    names = ["gpusched/v1/types.proto", "gpusched/v1/keys.proto", "gpusched/v1/scheduler.proto"]
     done = subprocess.run(["protoc", f"--proto_path={ROOT / 'proto'}", f"--python_out={out}", *names],
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

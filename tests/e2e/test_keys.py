@@ -7,14 +7,14 @@ import json
 import stat
 
 import pytest
-from harness import wait_until
+from harness import IS_ROOT, wait_until
 
 
 @pytest.fixture(name="world")
 def world_fixture(new_world):
     world = new_world(AGENT_HEARTBEAT_INTERVAL_MS=300)
     world.scheduler.start()
-    world.add_agent("n1").start()
+    world.add_agent("n1", allow_root_jobs=False, arguments=["--default-user", "nobody"] if IS_ROOT else []).start()
     return world
 
 

@@ -30,9 +30,10 @@ class Site:
         self.ports = {"8080": free_port(), "9090": free_port(), "9091": free_port()}
         scheduler.ports = dict(zip(("http", "grpc", "metrics"), self.ports.values()))
 
-    def start(self):
+    def start(self, *arguments, allow_root_jobs=harness.IS_ROOT):
         self.world.scheduler.start()
-        agent = self.world.add_agent("n1", data_dir=self.root / "var/lib/gpu-agent")
+        agent = self.world.add_agent("n1", data_dir=self.root / "var/lib/gpu-agent", arguments=arguments,
+                                     allow_root_jobs=allow_root_jobs)
         agent.log = self.root / "var/log/gpu-agent.log"
         agent.start()
 
@@ -127,7 +128,8 @@ def test_audit(site):
 
 
 def test_keys(site):
-    site.start()
+    # Jobs of a key are never root's.
+    site.start(*(["--default-user", "nobody"] if harness.IS_ROOT else []), allow_root_jobs=False)
     printed = run_page(site, "keys")
     assert "600\n" in printed[0] and " ci " in printed[0] and "active" in printed[0]
     assert "job-" in printed[1] and "from-ci" in printed[1] and "drain with this key: 403" in printed[1]
