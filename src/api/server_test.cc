@@ -134,7 +134,7 @@ v1::SubmitJobsRequest jobs_with_labels(int count, std::size_t value_bytes) {
 }
 
 TEST_F(GrpcDoor, ABatchThatNoJournalRecordHoldsIsTooLargeAndEndsNothing) {
-#ifdef __SANITIZE_THREAD__
+#ifdef GPUSCHED_THREAD_SANITIZER
   GTEST_SKIP() << "gRPC's 8 MiB give the thread sanitizer suppressed reports until the call times out";
 #endif
   const auto stub = v1::Scheduler::NewStub(channel_);
