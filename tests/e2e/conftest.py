@@ -28,6 +28,18 @@ def session_folder_fixture():
 
 
 @pytest.fixture(scope="session", autouse=True)
+def default_signals():
+    """A runner behind `&` or nohup ignores signals, and so would all that it starts, Ctrl-C included."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler == signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
 def end_by_term():
     """A runner that loses its patience sends SIGTERM: fixtures shall still clean up."""
 
