@@ -20,6 +20,11 @@ uint64_t draw_store_id() {
   return (high << 32 | device()) | 1;
 }
 
+bool has_segments(const std::vector<std::string>& names) {
+  return std::any_of(names.begin(), names.end(),
+                     [](const std::string& name) { return parse_segment_name(name).has_value(); });
+}
+
 std::string without_trailing_slash(std::string dir) {
   while (dir.size() > 1 && dir.back() == '/') dir.pop_back();
   return dir;
@@ -123,6 +128,7 @@ Result<Unit> FileJournal::truncate_after(uint64_t position) {
   // From the mark on a crash leads to the same end: the next opening finishes what it finds.
   Result<Unit> done = Unit{};
   if (compacted_.position > position + 1) done = give_up_before(position + 1);
+  if (done) done = write_reached_mark({.position = position, .segment_index = 0});
   if (done) done = write_truncate_mark(position);
   if (done) done = cut_segments_after(position);
   if (done) done = write_truncate_mark(std::nullopt);
@@ -186,7 +192,7 @@ Result<Unit> FileJournal::recover() {
   if (done) done = settle_tail(*scan);
   if (done) done = adopt(*scan);
   if (done) done = start_spares(*scan);
-  if (done && segments_.empty()) done = next_segment();
+  if (done) done = segments_.empty() ? next_segment() : note_reached();
   if (!done) return done;
   spares_->wait_for_reserve();
   report_.first_position = first_position();
@@ -217,12 +223,9 @@ Result<Unit> FileJournal::prepare_folder(uint64_t store_id) {
   if (!done) return done;
   const Result<std::vector<std::string>> names = disk_.list(dir_);
   if (!names) return names.error();
-  const bool has_segments = std::any_of(names->begin(), names->end(), [](const std::string& name) {
-    return parse_segment_name(name).has_value();
-  });
   const Result<JournalVersion> version = read_version(disk_, dir_);
   if (!version && version.error().code != ErrorCode::kNotFound) return version.error();
-  if (!version && has_segments) {
+  if (!version && has_segments(*names)) {
     return Error{
         .code = ErrorCode::kCorrupt,
         .message = dir_ + " has segments but no " + kVersionName + " file: restore the folder from a backup"};
@@ -234,14 +237,21 @@ Result<Unit> FileJournal::prepare_folder(uint64_t store_id) {
     done = replace_file(disk_, dir_, kVersionName, encode_version(fresh));
   }
   if (done) done = open_mark(kTruncateName, kMarkBytes, truncate_mark_);
-  if (done) done = open_mark(kCompactName, kCompactMarks * kMarkBytes, compact_mark_);
-  // An older version made no such file; a full disk must not stop the start.
-  const bool was_there = std::binary_search(names->begin(), names->end(), kCompactName);
-  const bool full = !done && done.error().code == ErrorCode::kStorageFull && truncate_mark_ != nullptr;
-  if (full && has_segments && !was_there) done = Unit{};
+  if (done) done = open_late_mark(kCompactName, kCompactMarks * kMarkBytes, compact_mark_, *names);
+  if (done) done = open_late_mark(kReachedName, kMarkBytes, reached_mark_, *names);
   // Names that a killed process left are there, and not durable.
   if (done) done = disk_.sync_dir(dir_);
   return done;
+}
+
+/// As `open_mark`, for a mark that an older version did not make: a full disk must not stop the start of its
+/// folder, of which `names` are the files.
+Result<Unit> FileJournal::open_late_mark(const char* name, std::size_t bytes, std::unique_ptr<DiskFile>& file,
+                                         const std::vector<std::string>& names) {
+  const Result<Unit> opened = open_mark(name, bytes, file);
+  if (opened || opened.error().code != ErrorCode::kStorageFull) return opened;
+  const bool was_there = std::binary_search(names.begin(), names.end(), name);
+  return has_segments(names) && !was_there ? Result<Unit>(Unit{}) : opened;
 }
 
 /// Opens a mark for writing; makes an empty one when there is none.
@@ -287,6 +297,7 @@ Result<Unit> FileJournal::finish_truncation(JournalScan& scan) {
   }
   Result<Unit> done = disk_.sync_dir(dir_);
   if (done) done = settle_tail(scan);
+  if (done) done = write_reached_mark({.position = *scan.truncate_after, .segment_index = 0});
   if (done) done = write_truncate_mark(std::nullopt);
   return done;
 }
@@ -408,7 +419,8 @@ Result<Unit> FileJournal::next_segment() {
   if (!durable) return fail(durable.error(), ErrorCode::kIo);
   segments_.push_back({.path = std::move(spare->path), .header = header});
   current_ = std::move(spare->file);
-  return Unit{};
+  const Result<Unit> noted = note_reached();
+  return noted ? noted : fail(noted.error(), ErrorCode::kIo);
 }
 
 Result<Unit> FileJournal::zero(DiskFile& file, uint64_t offset, uint64_t end) {
@@ -428,6 +440,21 @@ Result<Unit> FileJournal::write_compact_mark(const CompactMark& mark) {
       write_all(*compact_mark_, compact_mark_offset(mark), encode_compact_mark(store_id_, mark));
   if (!written) return written;
   return compact_mark_->fdatasync();
+}
+
+Result<Unit> FileJournal::write_reached_mark(const ReachedMark& mark) {
+  if (reached_mark_ == nullptr) return Unit{};
+  const Result<Unit> written = write_all(*reached_mark_, 0, encode_reached_mark(store_id_, mark));
+  if (!written) return written;
+  return reached_mark_->fdatasync();
+}
+
+/// Says durably that the last segment is in use, and that what is in it is durable. Where a full disk has no
+/// room even for that, the older mark stays true.
+Result<Unit> FileJournal::note_reached() {
+  const Result<Unit> written =
+      write_reached_mark({.position = last_position_, .segment_index = segments_.back().header.index});
+  return !written && written.error().code == ErrorCode::kStorageFull ? Result<Unit>(Unit{}) : written;
 }
 
 /// Says durably that records before `position` are not needed.

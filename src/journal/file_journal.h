@@ -97,6 +97,8 @@ class FileJournal final : public Journal {
   Result<Unit> prepare_folder(uint64_t store_id);
   Result<Unit> make_folder();
   Result<Unit> open_mark(const char* name, std::size_t bytes, std::unique_ptr<DiskFile>& file);
+  Result<Unit> open_late_mark(const char* name, std::size_t bytes, std::unique_ptr<DiskFile>& file,
+                              const std::vector<std::string>& names);
   Result<Unit> recover();
   Result<JournalScan> scan_all();
   Result<Unit> settle_marks(const JournalScan& scan);
@@ -110,6 +112,8 @@ class FileJournal final : public Journal {
   Result<Unit> zero(DiskFile& file, uint64_t offset, uint64_t end);
   Result<Unit> write_truncate_mark(std::optional<uint64_t> position);
   Result<Unit> write_compact_mark(const CompactMark& mark);
+  Result<Unit> write_reached_mark(const ReachedMark& mark);
+  Result<Unit> note_reached();
   Result<Unit> give_up_before(uint64_t position);
   Result<Unit> cut_segments_after(uint64_t position);
   Result<Unit> read_buffered(uint64_t position, const Visitor& visit);
@@ -125,6 +129,7 @@ class FileJournal final : public Journal {
   std::unique_ptr<DiskLock> lock_;
   std::unique_ptr<DiskFile> truncate_mark_;  ///< Open since the start: no room is needed later.
   std::unique_ptr<DiskFile> compact_mark_;   ///< Null: there was no room for one.
+  std::unique_ptr<DiskFile> reached_mark_;   ///< Null: there was no room for one.
   std::unique_ptr<SpareSegments> spares_;
   std::vector<Segment> segments_;  ///< Segments in use, in order; the last one is written to.
   std::unique_ptr<DiskFile> current_;

@@ -16,6 +16,7 @@ namespace {
 constexpr uint64_t kVersionBytesMax = 4096;
 constexpr uint64_t kTruncateMagic = 0x54414E5552544A47ULL;
 constexpr uint64_t kCompactMagic = 0x4341504D4F434A47ULL;
+constexpr uint64_t kReachedMagic = 0x4448434145524A47ULL;
 constexpr uint64_t kSegmentFileBytesMax = uint64_t{1} << 32;
 
 /// A file named like a segment, its header read.
@@ -86,6 +87,9 @@ class Scanner {
     const Result<JournalVersion> version = read_version(disk_, dir_);
     if (!version) return version.error();
     scan_.store_id = version->store_id;
+    // Before all else: a scheduler that goes on meanwhile is beyond it then.
+    const Result<ReachedMark> reached = read_reached_mark(disk_, dir_, scan_.store_id);
+    if (!reached) return reached.error();
     // The headers are read before the records: a segment that has a follower by now is complete, so a
     // scheduler that goes on writing meanwhile does no harm.
     Result<std::vector<Candidate>> candidates = read_headers(disk_, dir_);
@@ -105,6 +109,8 @@ class Scanner {
       const Result<Unit> read = read_records(used[i], i + 1 == used.size());
       if (!read) return read.error();
     }
+    const Result<Unit> complete = check_reached(*reached);
+    if (!complete) return complete.error();
     if (!used.empty()) scan_.last_bytes = std::move(bytes_);
     return std::move(scan_);
   }
@@ -260,6 +266,22 @@ class Scanner {
     return Unit{};
   }
 
+  /// What is behind a last segment's end cannot say that it was more once: a mark beside the segments does.
+  Result<Unit> check_reached(const ReachedMark& mark) const {
+    if (scan_.truncate_after) return Unit{};
+    if (mark.segment_index > (scan_.segments.empty() ? 0 : scan_.segments.back().header.index)) {
+      return damage(dir_ + "/" + segment_name(mark.segment_index), 0,
+                    "the segment was in use, but it is missing or its header was overwritten");
+    }
+    if (scan_.segments.empty()) return Unit{};
+    const ScannedSegment& last = scan_.segments.back();
+    if (last.scan.last_position >= mark.position) return Unit{};
+    return damage(last.path, last.scan.end,
+                  "records up to " + std::to_string(mark.position) +
+                      " were durable, but the journal ends with record " +
+                      std::to_string(last.scan.last_position));
+  }
+
   Disk& disk_;
   const std::string dir_;
   const StoredVisitor& visit_;
@@ -364,6 +386,23 @@ Result<CompactMark> read_compact_mark(Disk& disk, const std::string& dir, uint64
     if (whole && compact_mark_offset(mark) == at && mark.generation > newest.generation) newest = mark;
   }
   return newest;
+}
+
+std::string encode_reached_mark(uint64_t store_id, const ReachedMark& mark) {
+  return encode_mark({kReachedMagic, mark.position, mark.segment_index, store_id});
+}
+
+ReachedMark parse_reached_mark(std::string_view bytes, uint64_t store_id) {
+  if (bytes.size() < kMarkBytes) return {};
+  const ReachedMark mark{.position = word_of(bytes, 1), .segment_index = word_of(bytes, 2)};
+  return encode_reached_mark(store_id, mark) == bytes ? mark : ReachedMark{};
+}
+
+Result<ReachedMark> read_reached_mark(Disk& disk, const std::string& dir, uint64_t store_id) {
+  const Result<std::string> bytes = read_file(disk, dir + "/" + kReachedName, kVersionBytesMax);
+  if (!bytes && bytes.error().code == ErrorCode::kNotFound) return ReachedMark{};
+  if (!bytes) return bytes.error();
+  return parse_reached_mark(*bytes, store_id);
 }
 
 Result<Unit> read_segment(Disk& disk, const std::string& path, std::string& bytes) {

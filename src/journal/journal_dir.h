@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "journal/disk/disk.h"
@@ -16,6 +17,7 @@ inline constexpr const char* kLockName = "LOCK";
 inline constexpr const char* kVersionName = "VERSION";
 inline constexpr const char* kTruncateName = "TRUNCATE";
 inline constexpr const char* kCompactName = "COMPACT";
+inline constexpr const char* kReachedName = "REACHED";
 inline constexpr const char* kTemporarySuffix = ".tmp";
 
 /// A segment in use and what a scan of it found.
@@ -53,6 +55,18 @@ constexpr uint64_t compact_mark_offset(const CompactMark& mark) {
 std::string encode_compact_mark(uint64_t store_id, const CompactMark& mark);
 Result<CompactMark> read_compact_mark(Disk& disk, const std::string& dir, uint64_t store_id);
 
+/// The mark of how far the journal has come: a lower bound, so that an older one is no less true. Without it
+/// nothing tells a last segment that was wiped or taken away from one that was never begun.
+struct ReachedMark {
+  uint64_t position = 0;       ///< Records up to here were durable.
+  uint64_t segment_index = 0;  ///< The header of this segment was durable; 0: of none.
+};
+std::string encode_reached_mark(uint64_t store_id, const ReachedMark& mark);
+/// One that is not whole says nothing.
+ReachedMark parse_reached_mark(std::string_view bytes, uint64_t store_id);
+/// One that is missing says nothing either.
+Result<ReachedMark> read_reached_mark(Disk& disk, const std::string& dir, uint64_t store_id);
+
 struct JournalScan {
   uint64_t store_id = 0;
   std::vector<ScannedSegment> segments;    ///< Segments in order; each continues where the one before ends.
@@ -84,7 +98,8 @@ Result<JournalVersion> read_version(Disk& disk, const std::string& dir);
 ///
 /// Segments that lie wholly before the mark of compaction are not looked at: some of them may be gone or
 /// damaged, as after a removal that failed. When what is left is damaged, those wholly before `needed_from`
-/// are not looked at either; `visit` may have seen some of their records.
+/// are not looked at either; `visit` may have seen some of their records. A journal that ends before the mark
+/// of how far it has come is damaged.
 Result<JournalScan> scan_journal(Disk& disk, const std::string& dir, const StoredVisitor& visit,
                                  uint64_t needed_from = 0);
 

@@ -7,6 +7,7 @@
 #include "journal/journal_dir.h"
 #include "journal/record_format.h"
 #include "journal/segment_scan.h"
+#include "journal/testing/proof_left.h"
 
 namespace gpusched::sim {
 namespace {
@@ -194,6 +195,11 @@ bool SimDisk::only_decayed_in(const std::string& dir) {
          std::any_of(files.begin(), files.end(), [&](const std::string& path) {
            return in_dir(path) && path.ends_with(".snap") && !decayed_.contains(path);
          });
+}
+
+LossByLies SimDisk::loss_by_lies(const std::string& journal_dir, uint64_t store_id) const {
+  if (!lied_from_) return {};
+  return {.lied_from = lied_from_, .proof_left = proof_left(memory_, journal_dir, store_id)};
 }
 
 void SimDisk::repair() {

@@ -21,6 +21,17 @@ struct DiskCounts {
   uint64_t decays = 0;
 };
 
+/// What lies of a disk may have taken without a trace.
+struct LossByLies {
+  std::optional<uint64_t> lied_from;  ///< Records from here on: what was done with them was a lie.
+  uint64_t proof_left =
+      UINT64_MAX;  ///< Records behind this one: nothing that can be read says that they were.
+
+  bool explains_an_end_at(uint64_t position) const {
+    return lied_from && (*lied_from <= position + 1 || proof_left <= position);
+  }
+};
+
 /// The disk of the scheduler's machine, with all that goes wrong with it. What it draws comes from a
 /// generator of its own. It keeps account of what it did, so that a start that is refused, or records that
 /// are gone, can be told from a broken promise.
@@ -77,6 +88,8 @@ class SimDisk {
   void repair();
   /// Records from here on may be gone after a power loss although the device said that they are durable.
   std::optional<uint64_t> lied_from() const { return lied_from_; }
+  /// What its lies may have taken from a start that begins now.
+  LossByLies loss_by_lies(const std::string& journal_dir, uint64_t store_id) const;
 
  private:
   struct Plan {

@@ -132,10 +132,11 @@ void SimHost::start() {
   life->number = ++starts_;
   disk_.begin_process();
   if (context_.on(Fault::kHostKill) && disk_.prng().chance(150)) disk_.arm_death();
+  const LossByLies loss = disk_.loss_by_lies(kJournalDir, kStoreId);
   Result<Recovered> recovered = open_folder(*life);
   if (recovered && !disk_.process_is_dead()) {
     const bool less = recovered->position < context_.auditor.position();
-    if (less && disk_.lied_from().value_or(UINT64_MAX) <= recovered->position + 1) return give_up();
+    if (less && loss.explains_an_end_at(recovered->position)) return give_up();
     const Result<Unit> fed = feed_auditor(*life->journal);
     if (!fed) recovered = fed.error();
   }
