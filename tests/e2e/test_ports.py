@@ -15,6 +15,7 @@ import pytest
 SETTINGS = {"api.http_port": "GPU_SCHEDULER_API_HTTP_PORT", "api.grpc_port": "GPU_SCHEDULER_API_GRPC_PORT",
             "metrics.port": "GPU_SCHEDULER_METRICS_PORT"}
 ROUNDS = int(os.environ.get("GPUSCHED_PORT_ROUNDS", "5"))
+DEV_ROUNDS = int(os.environ.get("GPUSCHED_PORT_ROUNDS", "1"))
 
 
 @contextlib.contextmanager
@@ -55,22 +56,29 @@ def default_ports_fixture():
 
 
 def test_dev_takes_free_ports_instead_of_taken_ones_and_says_which(tmp_path, default_ports):
-    log = open(tmp_path / "out", "w+b")
+    for number in range(DEV_ROUNDS):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        dev_beside_taken_ports(folder)
+
+
+def dev_beside_taken_ports(folder):
+    log = open(folder / "out", "w+b")
     # No setting names a port: `dev` may choose.
     env = {name: value for name, value in os.environ.items() if not name.startswith("GPU_SCHEDULER_")}
-    dev = subprocess.Popen([harness.program("gpu-scheduler"), "dev", "--data-dir", str(tmp_path / "dev")],
-                           env={**env, harness.MARK: str(tmp_path)}, stdout=log, stderr=log)
+    dev = subprocess.Popen([harness.program("gpu-scheduler"), "dev", "--data-dir", str(folder / "dev")],
+                           env={**env, harness.MARK: str(folder)}, stdout=log, stderr=log)
     try:
-        said = harness.wait_until("dev is up", lambda: "Ctrl-C ends it" in (text := read(tmp_path / "out")) and text)
+        said = harness.wait_until("dev is up", lambda: "Ctrl-C ends it" in (text := read(folder / "out")) and text)
         for port, setting in ((8080, "api.http_port"), (9090, "api.grpc_port"), (9091, "metrics.port")):
             assert re.search(rf"port {port} \({setting}\) is in use by .+; using a free port instead", said), said
-        ports = json.loads((tmp_path / "dev/scheduler/ports.json").read_text())
+        ports = json.loads((folder / "dev/scheduler/ports.json").read_text())
         assert f"127.0.0.1:{ports['http']}" in said
         assert len({ports["http"], ports["grpc"], ports["metrics"], 8080, 9090, 9091}) == 6
     finally:
         dev.send_signal(signal.SIGTERM)
         assert dev.wait(harness.PATIENCE_S) == 0
-        harness.kill_processes_of(str(tmp_path))
+        harness.kill_processes_of(str(folder))
 
 
 def read(path):
