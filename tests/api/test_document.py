@@ -112,3 +112,15 @@ def test_edits_that_are_made_together_take_no_key(scheduler):
         assert allows(document, {"$ref": "#/components/schemas/EditClusterRequest"}, body) == taken, tenant
         answer = scheduler.call("POST", "/v1/cluster:edit", body, scheduler.credential())
         assert answer.status == (200 if taken else 400), (tenant, answer.raw)
+
+
+def test_a_role_of_a_key_is_always_named(scheduler):
+    document = scheduler.call("GET", "/v1/openapi.json").json
+    create = document["paths"]["/v1/keys"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    for number, (role, taken) in enumerate(
+            [({"role": "viewer"}, True), ({"role": "viewer", "tenant_id": None}, True), ({}, False), ({"role": None}, False),
+             ({"role": ""}, False), ({"role": "node"}, False), ({"tenant_id": "default"}, False)]):
+        body = {"name": f"role-{number}", "tenant_id": "default", "roles": [role]}
+        assert allows(document, create, body) == taken, ("the document", role)
+        answer = scheduler.call("POST", "/v1/keys", body, scheduler.credential())
+        assert answer.status == (201 if taken else 400), (role, answer.raw)

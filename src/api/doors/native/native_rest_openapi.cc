@@ -351,9 +351,11 @@ class Document {
   void schema(const pb::Descriptor& type) {
     static constexpr std::string_view kJobs[] = {"jobs"};
     static constexpr std::string_view kPaths[] = {"source", "target"};
+    static constexpr std::string_view kRoles[] = {"role"};
     std::span<const std::string_view> needed;
     if (&type == v1::SubmitJobsRequest::descriptor()) needed = kJobs;
     if (&type == v1::Mount::descriptor()) needed = kPaths;
+    if (&type == v1::KeyRole::descriptor()) needed = kRoles;
     schema(schema_name(type), {&type}, {}, needed);
   }
 
