@@ -210,6 +210,7 @@ struct Server::Impl {
     // The first request comes when every port is bound: a start that fails has nobody to answer.
     auto http_started = HttpServer::start({}, std::move(listeners), [this](HttpServer& server) {
       doors.attach(server);
+      end_expired_later(server);
       waiting->set(&server, grpc.get());
       const Result<Unit> listening = grpc->start();
       if (!listening) waiting->set(nullptr, nullptr);
@@ -218,6 +219,14 @@ struct Server::Impl {
     if (!http_started) return http_started.error();
     http = std::move(*http_started);
     return Unit{};
+  }
+
+  /// What is open under a key ends with it.
+  void end_expired_later(HttpServer& server) {
+    server.run_after(seconds(1), [this, &server] {
+      backend.keys().end_expired();
+      end_expired_later(server);
+    });
   }
 
   static HttpHandler through(RestGate& gate) {

@@ -4,10 +4,11 @@ import contextlib
 import hashlib
 import http.client
 import json
+import os
 import stat
 
 import pytest
-from harness import IS_ROOT, wait_until
+from harness import IS_ROOT, PATIENCE_S, processes, read_bytes, wait_until
 
 
 @pytest.fixture(name="world")
@@ -177,3 +178,41 @@ def test_a_key_for_metrics_reads_nothing_else(world):
     connection.close()
     assert status_of(world, secret, "POST", "/v1/jobs", {"spec": {"command": ["true"]}})[0] in (403, 404)
     assert status_of(world, secret, path="/v1/nodes")[0] == 403
+
+
+def runs(command):
+    return any(read_bytes(f"/proc/{pid}/cmdline").replace(b"\0", b" ").strip() == command.encode() for pid in processes())
+
+
+@pytest.mark.parametrize("how", ["revoked", "expired", "lost"])
+def test_what_a_key_has_open_ends_with_it(world, how):
+    make_tenant(world, "vision")
+    make_key(world, "owner", "--tenant", "vision")
+    owned = ("--token-file", str(world.folder / "owner.key"))
+    job = world.cli("submit", *owned, "--", "sh", "-c", "echo begun; sleep 1000", expected=0).stdout.strip()
+    world.api().wait_for(job, "running")
+    lifetime = ["--expires", "8s"] if how == "expired" else []
+    key_id, _ = make_key(world, "boss", "--tenant", "vision", "--role", "tenant_admin", *lifetime)
+    with_key = ("--token-file", str(world.folder / "boss.key"))
+    beside = f"sleep {1000 + int(key_id.removeprefix('key-'))}.{os.getpid()}"
+    with world.cli_start("logs", *with_key, "--follow", job) as logs, \
+            world.cli_start("exec", *with_key, job, "--", "sh", "-c", f"echo entered; exec {beside}") as entered, \
+            world.cli_start("wait", *with_key, job) as waiting:
+        assert logs.stdout.readline() == b"begun\n"
+        assert entered.stdout.readline() == b"entered\n"
+        wait_until("the session's command runs", lambda: runs(beside))
+        if how == "revoked":
+            world.cli("key", "revoke", "boss", expected=0)
+        elif how == "lost":
+            world.cli("key", "bind", "boss", "--role", "tenant_admin", "--take", expected=0)
+        said = {}
+        for name, client in (("logs", logs), ("exec", entered), ("wait", waiting)):
+            said[name] = client.communicate(timeout=PATIENCE_S)[1].decode()
+            assert client.returncode != 0, (name, said)
+    why = {"revoked": f"{key_id} was revoked", "expired": f"{key_id} has expired",
+           "lost": f"was taken from the API key {key_id}"}[how]
+    assert why in said["exec"], said
+    if how != "lost":  # Who asks again without its role is told of no job.
+        assert why in said["logs"] and why in said["wait"], said
+    wait_until("the session's command has ended", lambda: not runs(beside))
+    assert world.api().job(job)["state"] == "running"

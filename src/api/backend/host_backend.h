@@ -109,7 +109,7 @@ class HostBackend final : public Backend {
   void bind_role(const CallerPtr& caller, KeyId key, RoleRequest role, bool taken, const std::string& by,
                  Done<KeyView> done) override;
   /// Who holds which key. It lives as long as this.
-  const KeyHolders& keys() const { return *keys_; }
+  const KeyRing& keys() const { return *keys_; }
   HealthView health() const override;
   bool containers_possible() const override { return containers_->load(std::memory_order_acquire); }
 

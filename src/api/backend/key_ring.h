@@ -8,6 +8,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "api/backend/keys/open_under_keys.h"
 #include "api/contract/caller.h"
 #include "base/time.h"
 #include "host/core/interfaces.h"
@@ -35,6 +36,10 @@ class KeyRing final : public KeyHolders {
   void observe(const State& state, const Changes& changes);
 
   Answer<CallerPtr> holder_of(const sign::ApiKeyParts& key) const override;
+  Answer<std::shared_ptr<void>> while_valid(const CallerPtr& caller, std::optional<access::Action> action,
+                                            std::function<void(const ApiError&)> end) const override;
+  /// Ends what is open under keys that have expired. To be called about once a second, by any thread.
+  void end_expired() const;
 
  private:
   struct Entry {
@@ -54,7 +59,12 @@ class KeyRing final : public KeyHolders {
     std::unordered_map<std::string, EntryPtr, Hash, std::equal_to<>> entries;  ///< By prefix.
   };
 
-  void set(const AccessKey& key);
+  /// The key's entry by its id; null: there is none any more.
+  EntryPtr entry_of(KeyId id) const;
+  std::optional<ApiError> ended(const Entry& entry) const;
+  /// The wall clock, or the newest time of the journal where that is later.
+  Time now() const;
+  void set(const State& state, const AccessKey& key);
   void look_at(const State& state, KeyId id);
   Shard& shard_of(std::string_view prefix) { return shards_[Hash()(prefix) % shards_.size()]; }
   const Shard& shard_of(std::string_view prefix) const { return shards_[Hash()(prefix) % shards_.size()]; }
@@ -62,7 +72,9 @@ class KeyRing final : public KeyHolders {
   const std::function<Time()> now_;
   std::atomic<int64_t> newest_ns_{0};  ///< Time of the last change: a wall clock set back revives no key.
   std::array<Shard, 64> shards_;
-  std::unordered_map<uint64_t, std::string> prefixes_;  ///< By id; of the observer's thread.
+  mutable std::mutex prefixes_mutex_;
+  std::unordered_map<uint64_t, std::string> prefixes_;  ///< By id.
+  const std::shared_ptr<OpenUnderKeys> open_ = std::make_shared<OpenUnderKeys>();
 };
 
 }  // namespace gpusched::api

@@ -42,6 +42,32 @@ class KeyRingTest : public testing::Test {
     return holder ? (*holder)->name : holder.error().message;
   }
 
+  CallerPtr holder(const std::string& text) const {
+    const Answer<CallerPtr> holder = ring_.holder_of(*sign::parse_api_key(text));
+    CHECK(holder.ok());
+    return *holder;
+  }
+  /// Something that stays open under a key until it is told why it ends.
+  struct Opened {
+    std::string told;
+    std::shared_ptr<void> token;
+    std::string refused;
+  };
+  void open(const CallerPtr& caller, Opened& opened, std::optional<access::Action> action = std::nullopt) {
+    Answer<std::shared_ptr<void>> token =
+        ring_.while_valid(caller, action, [&opened](const ApiError& error) { opened.told += error.message; });
+    if (token) opened.token = std::move(*token);
+    if (!token) opened.refused = token.error().message;
+  }
+  void bind(KeyId key, const Binding& binding, bool taken) {
+    state_.keys.bind(key, binding, taken);
+    tell(RoleBound{.key = key, .tenant = binding.tenant, .role = binding.role, .taken = taken, .by = "x"});
+  }
+  void revoke(KeyId key) {
+    state_.keys.revoke(key, Time{5}, "x");
+    tell(KeyRevoked{.key = key, .at = Time{5}, .by = "x"});
+  }
+
   State state_;
   Time now_{seconds(100).ns};
   Time newest_{1};
@@ -121,6 +147,107 @@ TEST_F(KeyRingTest, FollowsWhatHappensToKeys) {
   state_.keys.remove(KeyId{1});
   tell(KeyForgotten{.key = KeyId{1}});
   EXPECT_EQ(told(text), unknown_credential().message);
+}
+
+TEST_F(KeyRingTest, WhatIsOpenEndsWithItsKey) {
+  const std::string one = add(KeyId{1}, TenantId{3}, "ci"), two = add(KeyId{2}, TenantId{3}, "cd");
+  ring_.fill(state_);
+  Opened first, second;
+  open(holder(one), first);
+  open(holder(two), second);
+  ring_.end_expired();
+  revoke(KeyId{1});
+  EXPECT_EQ(first.told, "the API key key-1 was revoked; send another one");
+  EXPECT_EQ(second.told, "");
+  state_.keys.revoke_all_of(TenantId{3}, Time{5}, "x");
+  tell(TenantDeleted{.tenant = TenantId{3}, .at = Time{5}, .by = "x"});
+  EXPECT_EQ(second.told, "the API key key-2 was revoked; send another one");
+}
+
+TEST_F(KeyRingTest, WhatIsOpenEndsWhenItsKeyExpires) {
+  const std::string text = add(KeyId{1}, TenantId{3}, "ci", Time{seconds(101).ns});
+  ring_.fill(state_);
+  Opened opened;
+  open(holder(text), opened);
+  ring_.end_expired();
+  EXPECT_EQ(opened.told, "");
+  now_ = Time{seconds(101).ns};
+  ring_.end_expired();
+  EXPECT_EQ(opened.told, "the API key key-1 has expired; send another one");
+}
+
+TEST_F(KeyRingTest, NothingIsOpenedUnderAKeyThatHasJustEnded) {
+  const std::string one = add(KeyId{1}, TenantId{3}, "a"), two = add(KeyId{2}, TenantId{3}, "b"),
+                    three = add(KeyId{3}, TenantId{3}, "c", Time{seconds(101).ns}),
+                    four = add(KeyId{4}, TenantId{3}, "d");
+  ring_.fill(state_);
+  // Let in a moment ago.
+  const CallerPtr callers[] = {holder(one), holder(two), holder(three), holder(four)};
+  revoke(KeyId{1});
+  bind(KeyId{2}, {.tenant = TenantId{3}, .role = Role::kUser}, true);
+  now_ = Time{seconds(101).ns};
+  state_.keys.remove(KeyId{4});
+  tell(KeyForgotten{.key = KeyId{4}});
+  Opened opened[4];
+  for (int i = 0; i < 4; ++i) open(callers[i], opened[i]);
+  EXPECT_EQ(opened[0].refused, "the API key key-1 was revoked; send another one");
+  EXPECT_NE(opened[1].refused.find("a role that this needs was taken from the API key key-2"),
+            std::string::npos);
+  EXPECT_EQ(opened[2].refused, "the API key key-3 has expired; send another one");
+  EXPECT_EQ(opened[3].refused, "the API key key-4 was revoked; send another one");
+}
+
+TEST_F(KeyRingTest, WhatALostRoleAllowedEnds) {
+  const Binding viewer{.tenant = TenantId{3}, .role = Role::kViewer}, user{TenantId{3}, Role::kUser};
+  const std::string text = add(KeyId{1}, TenantId{3}, "ci");
+  ring_.fill(state_);
+  bind(KeyId{1}, viewer, false);
+  Opened watch, log, unknown;
+  open(holder(text), watch, access::Action::kSeeJob);
+  open(holder(text), log, access::Action::kReadJobOutput);
+  bind(KeyId{1}, {.tenant = TenantId{3}, .role = Role::kTenantAdmin}, false);
+  EXPECT_EQ(watch.told + log.told, "");  // More is not less.
+  bind(KeyId{1}, {.tenant = TenantId{3}, .role = Role::kTenantAdmin}, true);
+  EXPECT_EQ(watch.told + log.told, "");  // They began without it.
+  bind(KeyId{1}, viewer, true);
+  EXPECT_EQ(watch.told + log.told, "");  // A user sees all that a viewer does.
+  bind(KeyId{1}, viewer, false);
+  open(holder(text), unknown);
+  bind(KeyId{1}, user, true);
+  EXPECT_NE(log.told, "");
+  EXPECT_NE(watch.told, "");  // It shows the scripts of the holder's own jobs.
+  EXPECT_NE(unknown.told, "");
+  Opened seen;
+  open(holder(text), seen, access::Action::kSeeJob);
+  EXPECT_EQ(seen.refused, "");
+  bind(KeyId{1}, viewer, true);
+  EXPECT_NE(seen.told, "");
+}
+
+TEST_F(KeyRingTest, NothingStaysOpenThatIsOpenedWhileItsKeyEnds) {
+  std::atomic<int> missed{0};
+  for (uint64_t i = 1; i <= 300; ++i) {
+    const std::string text = add(KeyId{i}, TenantId{3}, "k" + std::to_string(i));
+    tell(KeyCreated{.key = *state_.keys.find(KeyId{i})});
+    const CallerPtr caller = holder(text);
+    std::atomic<bool> go{false};
+    std::atomic<int> told{0};
+    std::shared_ptr<void> token;
+    bool refused = false;
+    std::thread opener([&] {
+      go = true;
+      Answer<std::shared_ptr<void>> answer =
+          ring_.while_valid(caller, std::nullopt, [&](const ApiError&) { told += 1; });
+      refused = !answer.ok();
+      if (answer) token = std::move(*answer);
+    });
+    while (!go) std::this_thread::yield();
+    revoke(KeyId{i});
+    opener.join();
+    missed += !refused && told == 0;
+    EXPECT_LE(told, 1);
+  }
+  EXPECT_EQ(missed, 0);
 }
 
 TEST_F(KeyRingTest, IsAskedWhileItChanges) {

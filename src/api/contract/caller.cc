@@ -1,5 +1,7 @@
 #include "api/contract/caller.h"
 
+#include <utility>
+
 #include "api/contract/token.h"
 #include "base/text.h"
 
@@ -29,6 +31,13 @@ Answer<CallerPtr> Doorkeeper::caller_of(std::string_view authorization) const {
   }
   if (authorization.empty() && !token_required) return anonymous_caller();
   return unknown_credential();
+}
+
+Answer<std::shared_ptr<void>> Doorkeeper::while_valid(const CallerPtr& caller,
+                                                      std::optional<access::Action> action,
+                                                      std::function<void(const ApiError&)> end) const {
+  if (keys == nullptr || caller->key_id.empty()) return std::shared_ptr<void>();
+  return keys->while_valid(caller, action, std::move(end));
 }
 
 std::string shown_requester(std::string_view told, std::string_view peer) {

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "access/actions.h"
 #include "access/caller.h"
 #include "api/contract/errors.h"
 #include "sign/api_key.h"
@@ -27,6 +30,12 @@ class KeyHolders {
   /// kUnauthenticated: there is no such key, or its secret is another; and of a key that has ended, which is
   /// told to those alone who have its secret.
   virtual Answer<CallerPtr> holder_of(const sign::ApiKeyParts& key) const = 0;
+  /// Calls `end`, once, with what its client is told, when the key of the caller ends, or loses a role that
+  /// it needs for `action` (none: for anything). Until the token is dropped, and maybe a moment longer; on
+  /// any thread, also before this returns. `end` must not block. An error: that is so already.
+  virtual Answer<std::shared_ptr<void>> while_valid(const CallerPtr& caller,
+                                                    std::optional<access::Action> action,
+                                                    std::function<void(const ApiError&)> end) const = 0;
 };
 
 /// How callers are told apart.
@@ -39,6 +48,9 @@ struct Doorkeeper {
   /// `authorization`: the header or metadata of that name; empty: none. kUnauthenticated: it carries neither
   /// the token nor a key that is in use, or there is none where one is needed.
   Answer<CallerPtr> caller_of(std::string_view authorization) const;
+  /// For what stays open: as KeyHolders has it. A caller whose credential is no key is valid for ever.
+  Answer<std::shared_ptr<void>> while_valid(const CallerPtr& caller, std::optional<access::Action> action,
+                                            std::function<void(const ApiError&)> end) const;
 };
 
 /// One sentence for all of these, so that it tells nobody which keys there are.

@@ -20,6 +20,7 @@
 
 #include "api/contract/errors.h"
 #include "api/grpc/call_metadata.h"
+#include "api/grpc/grpc_bidi.h"
 #include "api/grpc/grpc_thread.h"
 #include "base/check.h"
 #include "base/limits.h"
@@ -103,8 +104,17 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
   explicit GrpcWriter(GrpcThread& thread) : thread_(thread) {}
 
   const grpc::ServerContext& context() const { return context_; }
+  /// The stream ends when the caller's key ends, or loses the role that it needs. In the handler.
   Answer<CallerPtr> caller_of(const Doorkeeper& doorkeeper) {
-    return api::caller_of(doorkeeper, context_, note_);
+    Answer<CallerPtr> caller = api::caller_of(doorkeeper, context_, note_);
+    if (!caller) return caller;
+    Answer<std::shared_ptr<void>> token = doorkeeper.while_valid(
+        *caller, note_.line.action, [weak = this->weak_from_this()](const ApiError& error) {
+          if (const auto self = weak.lock()) self->cut(error);
+        });
+    if (!token) return token.error();
+    let_in_ = std::move(*token);
+    return caller;
   }
   /// `gone` is called once, on the thread, when the client has cancelled or the stream is over. In the
   /// handler.
@@ -159,6 +169,25 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
   template <typename Service, typename Request, typename Out>
   friend class GrpcStreamMethod;
 
+  /// Ends it with an error at once: what is queued is dropped, and whoever makes messages is told.
+  void cut(const ApiError& error) {
+    std::deque<Entry> dropped;
+    {
+      const std::lock_guard lock(mutex_);
+      if (ended_) return;
+      tell(&error);
+      ended_ = true;
+      status_ = to_status(context_, error);
+      dropped.swap(queue_);
+    }
+    for (Entry& entry : dropped) {
+      if (entry.written != nullptr) entry.written(false);
+    }
+    thread_.run([self = this->shared_from_this()] {
+      if (const auto gone = std::exchange(self->gone_, nullptr); gone != nullptr) gone();
+      self->pump_here();
+    });
+  }
   void tell(const ApiError* error) { tell_call(note_, context_, error, request_.get(), nullptr); }
   void pump() {
     thread_.run([self = this->shared_from_this()] { self->pump_here(); });
@@ -215,6 +244,7 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
       if (entry.written != nullptr) entry.written(false);
     }
     if (const auto gone = std::exchange(gone_, nullptr); gone != nullptr) gone();
+    let_in_.reset();
     pump_here();
     let_go();
   }
@@ -238,6 +268,7 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
   GrpcOp<GrpcWriter> written_op_{*this, &GrpcWriter::on_written};
   GrpcOp<GrpcWriter> finished_op_{*this, &GrpcWriter::on_finished};
   std::function<void()> gone_;
+  std::shared_ptr<void> let_in_;  ///< Of the thread: drops what waits for the end of the caller's key.
   CallNote note_;
   std::unique_ptr<google::protobuf::Message> request_;      ///< What was asked for, once that is known.
   std::shared_ptr<GrpcWriter> self_;                        ///< Until gRPC is done with it.
@@ -247,81 +278,6 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
   Entry current_;
   grpc::Status status_;
   bool writing_ = false, ended_ = false, finishing_ = false;
-};
-
-/// A bidirectional stream: derive from it and begin what is to be done. The On... functions run on the
-/// thread; so must the Start... ones and Finish.
-template <typename In, typename Out>
-class GrpcBidi {
- public:
-  /// What gRPC needs before there is anybody to serve the stream.
-  struct Call {
-    explicit Call(GrpcThread& its_thread) : thread(its_thread) {}
-    GrpcThread& thread;
-    grpc::ServerContext context;
-    grpc::ServerAsyncReaderWriter<Out, In> stream{&context};
-    GrpcBidi* owner = nullptr;
-    GrpcOp<Call> over_op{*this, &Call::over};
-    void over(bool ok) { owner->on_over(ok); }
-  };
-
-  explicit GrpcBidi(std::unique_ptr<Call> call) : call_(std::move(call)) { call_->owner = this; }
-  virtual ~GrpcBidi() = default;
-  GrpcBidi(const GrpcBidi&) = delete;
-  GrpcBidi& operator=(const GrpcBidi&) = delete;
-
-  void StartRead(In* message) {
-    reading_ = call_->thread.begin([&] { call_->stream.Read(message, read_op_.tag()); });
-  }
-  /// One at a time; the message must live until OnWriteDone.
-  void StartWrite(const Out* message, grpc::WriteOptions options = {}) {
-    writing_ = call_->thread.begin([&] { call_->stream.Write(*message, options, write_op_.tag()); });
-  }
-  /// Once, while no write is under way.
-  void Finish(const grpc::Status& status) {
-    call_->thread.begin([&] { call_->stream.Finish(status, finish_op_.tag()); });
-  }
-
- protected:
-  GrpcThread& thread() { return call_->thread; }
-  grpc::ServerContext& context() { return call_->context; }
-
-  virtual void OnReadDone(bool ok) = 0;
-  virtual void OnWriteDone(bool ok) = 0;
-  /// The client went away, or the server is shutting down: Finish is still to be called.
-  virtual void OnCancel() {}
-  /// gRPC knows it no more. It may delete itself.
-  virtual void OnDone() = 0;
-
- private:
-  void on_read(bool ok) {
-    reading_ = false;
-    OnReadDone(ok);
-    maybe_done();
-  }
-  void on_write(bool ok) {
-    writing_ = false;
-    OnWriteDone(ok);
-    maybe_done();
-  }
-  void on_over(bool) {
-    over_ = true;
-    if (!finished_ && call_->context.IsCancelled()) OnCancel();
-    maybe_done();
-  }
-  void on_finish(bool) {
-    finished_ = true;
-    maybe_done();
-  }
-  void maybe_done() {
-    if (over_ && finished_ && !reading_ && !writing_) OnDone();
-  }
-
-  std::unique_ptr<Call> call_;
-  GrpcOp<GrpcBidi> read_op_{*this, &GrpcBidi::on_read};
-  GrpcOp<GrpcBidi> write_op_{*this, &GrpcBidi::on_write};
-  GrpcOp<GrpcBidi> finish_op_{*this, &GrpcBidi::on_finish};
-  bool reading_ = false, writing_ = false, over_ = false, finished_ = false;
 };
 
 // --- What a service's constructor calls, with the name of one of its methods. ---
@@ -551,47 +507,6 @@ template <typename Service, typename Request, typename Out>
 void serve_stream(GrpcThread& thread, Service& service, const char* name,
                   void (Service::*handler)(const std::shared_ptr<GrpcWriter<Out>>&, const Request&)) {
   thread.add(std::make_unique<GrpcStreamMethod<Service, Request, Out>>(thread, service, name, handler));
-}
-
-/// Calls of one method with streams both ways. The handler makes what serves the stream.
-template <typename Service, typename In, typename Out>
-class GrpcBidiMethod final : public GrpcMethod {
- public:
-  using Call = typename GrpcBidi<In, Out>::Call;
-  using Handler = void (Service::*)(std::unique_ptr<Call>);
-
-  GrpcBidiMethod(GrpcThread& thread, Service& service, int number, Handler handler)
-      : thread_(thread), service_(service), number_(number), handler_(handler) {}
-  void begin() override { ask_for_one(); }
-
- private:
-  void ask_for_one() {
-    waiting_ = std::make_unique<Call>(thread_);
-    thread_.ask([this](grpc::ServerCompletionQueue* queue) {
-      waiting_->context.AsyncNotifyWhenDone(waiting_->over_op.tag());
-      service_.ask(number_, &waiting_->context, &waiting_->stream, queue, came_op_.tag());
-    });
-  }
-  void came(bool ok) {
-    std::unique_ptr<Call> call = std::move(waiting_);
-    if (!ok) return;
-    ask_for_one();
-    (service_.*handler_)(std::move(call));
-  }
-
-  GrpcThread& thread_;
-  Service& service_;
-  const int number_;
-  const Handler handler_;
-  GrpcOp<GrpcBidiMethod> came_op_{*this, &GrpcBidiMethod::came};
-  std::unique_ptr<Call> waiting_;
-};
-
-template <typename In, typename Out, typename Service>
-void serve_bidi(GrpcThread& thread, Service& service, const char* name,
-                void (Service::*handler)(std::unique_ptr<typename GrpcBidi<In, Out>::Call>)) {
-  thread.add(
-      std::make_unique<GrpcBidiMethod<Service, In, Out>>(thread, service, service.method_of(name), handler));
 }
 
 }  // namespace gpusched::api

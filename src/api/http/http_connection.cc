@@ -307,7 +307,8 @@ void Connection::append_head(const HttpResponse& response, std::optional<std::si
 }
 
 void Connection::respond(uint64_t request, HttpResponse response) {
-  if (!current(request) || streaming_) return;
+  // Of a request that was ended from outside the answer may be on its way.
+  if (!current(request) || streaming_ || phase_ != Phase::kHandling) return;
   gone_ = nullptr;
   if (body_streamed_ && !body_done_) keep_alive_ = false;  // Nobody will read the rest of it.
   append_head(response, response.body.size());
@@ -317,7 +318,7 @@ void Connection::respond(uint64_t request, HttpResponse response) {
 }
 
 void Connection::stream_begin(uint64_t request, HttpResponse head) {
-  if (!current(request) || streaming_) return;
+  if (!current(request) || streaming_ || phase_ != Phase::kHandling) return;
   streaming_ = true;
   stream_ended_ = false;
   if (old_version_) keep_alive_ = false;  // The end of the connection is the end of the body.
@@ -326,19 +327,22 @@ void Connection::stream_begin(uint64_t request, HttpResponse head) {
   write_out();
 }
 
+void Connection::append_piece(std::string_view data) {
+  if (data.empty() || head_only_) return;
+  if (pieces_) {
+    char buffer[24];
+    out_.append(buffer, std::to_chars(buffer, buffer + sizeof buffer, data.size(), 16).ptr).append("\r\n");
+  }
+  out_.append(data);
+  if (pieces_) out_.append("\r\n");
+}
+
 void Connection::stream_write(uint64_t request, std::string_view data, std::function<void(bool)> written) {
   if (!current(request) || !streaming_ || stream_ended_) {
     if (written != nullptr) written(false);
     return;
   }
-  if (!data.empty() && !head_only_) {
-    if (pieces_) {
-      char buffer[24];
-      out_.append(buffer, std::to_chars(buffer, buffer + sizeof buffer, data.size(), 16).ptr).append("\r\n");
-    }
-    out_.append(data);
-    if (pieces_) out_.append("\r\n");
-  }
+  append_piece(data);
   written_ = std::move(written);
   set_phase(Phase::kHandling, core_->options.write_timeout);
   if (!write_waiting_) write_out();
@@ -354,6 +358,27 @@ void Connection::stream_end(uint64_t request, bool well) {
   if (pieces_ && !head_only_) out_.append("0\r\n\r\n");
   set_phase(Phase::kWriting, core_->options.write_timeout);
   if (!write_waiting_) write_out();
+}
+
+void Connection::keep(uint64_t request, std::shared_ptr<void> token) {
+  if (current(request)) kept_.swap(token);
+}
+
+void Connection::end_open(uint64_t request, HttpEnding ending) {
+  if (!current(request) || stream_ended_) return;
+  const std::shared_ptr<Connection> self = shared_from_this();
+  if (phase_ == Phase::kSocket) return end_socket(ending);
+  if (phase_ != Phase::kHandling) return;  // The answer is complete.
+  if (streaming_ && ending.last_piece.empty()) return close();
+  // Told after the end, so that nothing which they do to the request has an effect any more.
+  const auto tell = take_workers();
+  if (streaming_) {
+    append_piece(ending.last_piece);
+    stream_end(request, true);
+  } else {
+    respond(request, std::move(ending.answer));
+  }
+  tell();
 }
 
 void Connection::set_gone(uint64_t request, std::function<void()> gone) {
@@ -409,6 +434,7 @@ void Connection::end_request() {
   release_budget();
   streaming_ = stream_ended_ = false;
   gone_ = nullptr;
+  kept_.reset();
   if (body_streamed_ && !body_done_) keep_alive_ = false;
   body_streamed_ = false;
   body_piece_.clear();
@@ -441,12 +467,13 @@ void Connection::release_budget() {
   budget_ = 0;
 }
 
-void Connection::tell_gone() {
-  if (const auto gone = std::exchange(gone_, nullptr); gone != nullptr) gone();
-  if (const auto written = std::exchange(written_, nullptr); written != nullptr) written(false);
-  if (const auto next = std::exchange(body_next_, nullptr); next != nullptr) {
-    next({}, HttpBody::State::kBroken);
-  }
+std::function<void()> Connection::take_workers() {
+  return [gone = std::exchange(gone_, nullptr), written = std::exchange(written_, nullptr),
+          next = std::exchange(body_next_, nullptr)] {
+    if (gone != nullptr) gone();
+    if (written != nullptr) written(false);
+    if (next != nullptr) next({}, HttpBody::State::kBroken);
+  };
 }
 
 void Connection::on_deadline() {
@@ -458,6 +485,7 @@ void Connection::on_deadline() {
                                               : "the body did not arrive in time; send it faster"});
       return;
     case Phase::kSocket:
+      if (websocket_->closing) return close();  // The client does not read our goodbye.
       // Keeps what stands between us from forgetting a silent connection.
       send_frame(websocket::Opcode::kPing, {});
       deadline_ns_ = now_ns() + kPingEvery.ns;
@@ -490,8 +518,9 @@ void Connection::close() {
   socket_.close(error);
   release_budget();
   core_->remove(*this);
+  kept_.reset();
   socket_gone();
-  tell_gone();
+  take_workers()();
 }
 
 }  // namespace gpusched::api::http_internal

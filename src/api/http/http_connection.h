@@ -55,6 +55,11 @@ class Connection final : public std::enable_shared_from_this<Connection> {
                WebSocket::Handlers handlers);
   void socket_send(uint64_t request, bool is_text, std::string_view data, std::function<void(bool)> written);
   void socket_close(uint64_t request, uint16_t code, std::string_view reason);
+  /// Keeps what says that the request is open.
+  void keep(uint64_t request, std::shared_ptr<void> token);
+  /// Ends the request as if the client had gone, but that it is told why.
+  void end_open(uint64_t request, HttpEnding ending);
+  bool current(uint64_t request) const { return request == request_ && phase_ != Phase::kClosed; }
   void on_deadline();
   void begin_shutdown();
   void close();
@@ -68,7 +73,6 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   std::size_t index = 0;  // Its place in the core's list.
 
  private:
-  bool current(uint64_t request) const { return request == request_ && phase_ != Phase::kClosed; }
   void set_phase(Phase phase, Duration limit);
   void handshake();
   void end_handshake(Phase next, Duration limit);
@@ -95,7 +99,10 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void on_frame();
   void send_frame(websocket::Opcode opcode, std::string_view data);
   void release_budget();
-  void tell_gone();
+  void append_piece(std::string_view data);
+  /// What tells those who work for the request that its client is gone.
+  std::function<void()> take_workers();
+  void end_socket(const HttpEnding& ending);
 
   std::shared_ptr<Core> core_;  // First: the socket needs its io_context until the end.
   Tcp::socket socket_;
@@ -120,6 +127,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   std::function<void()> gone_;
   BodyNext body_next_;      // Who waits for the next piece of a streamed body.
   std::string body_piece_;  // What arrived with the header.
+  std::shared_ptr<void> kept_;
   uint64_t request_ = 0;
   uint64_t budget_ = 0;  // Bytes of bodies that it was granted.
   int64_t deadline_ns_ = 0, active_at_ns_ = 0;

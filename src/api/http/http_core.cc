@@ -180,6 +180,8 @@ void Core::flush() {
   asio::post(io_, [this] { drain(); });
 }
 
+void Core::later(std::function<void()> call) { asio::post(io_, std::move(call)); }
+
 void Core::drain() {
   {
     const std::lock_guard lock(mutex_);

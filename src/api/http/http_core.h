@@ -47,6 +47,8 @@ class Core final : public std::enable_shared_from_this<Core> {
   /// Runs the task at once on the server's thread, else queues it.
   void submit(Task task, bool wake);
   void flush();
+  /// Runs it on the server's thread, after all that was submitted before and after what runs now.
+  void later(std::function<void()> call);
   bool on_own_thread() const { return std::this_thread::get_id() == thread_id_; }
 
   void add(std::shared_ptr<Connection> connection);

@@ -126,6 +126,38 @@ void HttpReply::on_gone(std::function<void()> gone) {
   connection_->set_gone(request_, std::move(gone));
 }
 
+OpenRequest HttpReply::open_request() const {
+  CHECK(connection_ != nullptr);  // Not answered yet.
+  return {connection_, request_};
+}
+
+void OpenRequest::keep(std::shared_ptr<void> token) const {
+  const auto connection = connection_.lock();
+  if (connection == nullptr) return;
+  connection->core().submit(
+      {.kind = Core::Task::Kind::kCall,
+       .call = [connection, request = request_,
+                token = std::move(token)]() mutable { connection->keep(request, std::move(token)); }},
+      true);
+}
+
+void OpenRequest::end(HttpEnding ending) const {
+  const auto connection = connection_.lock();
+  if (connection == nullptr) return;
+  connection->core().later([weak = connection_, request = request_, ending = std::move(ending)]() mutable {
+    if (const auto open = weak.lock()) open->end_open(request, std::move(ending));
+  });
+}
+
+void OpenRequest::call(std::function<void()> then) const {
+  const auto connection = connection_.lock();
+  if (connection == nullptr) return;
+  connection->core().later([weak = connection_, request = request_, then = std::move(then)] {
+    const auto open = weak.lock();
+    if (open != nullptr && open->current(request)) then();
+  });
+}
+
 HttpServer::HttpServer(std::shared_ptr<Core> core) : core_(std::move(core)) {}
 
 Result<std::unique_ptr<HttpServer>> HttpServer::start(

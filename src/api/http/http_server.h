@@ -93,6 +93,33 @@ class WebSocket {
   uint64_t request_ = 0;
 };
 
+/// What a client is told whose request is ended from outside: what of it depends on how far the request is.
+struct HttpEnding {
+  HttpResponse answer = {};       ///< It was not answered yet.
+  std::string last_piece = {};    ///< Of a stream; empty: its format has none, and the answer breaks off.
+  std::string last_message = {};  ///< Of a WebSocket, before its goodbye; empty: none.
+  std::string reason = {};        ///< Of a WebSocket's goodbye, whose code is kPolicyViolation.
+};
+
+/// A request that may stay open for long, as those see it who neither have it nor keep it open. Thread-safe;
+/// copies mean the same request. Everything after its end is ignored.
+class OpenRequest {
+ public:
+  /// Keeps `token` until the request is over, in place of what was kept before.
+  void keep(std::shared_ptr<void> token) const;
+  /// Ends it, later: its client is told why, and whoever works for it that the client is gone.
+  void end(HttpEnding ending) const;
+  /// Calls `then` on the server's thread, later.
+  void call(std::function<void()> then) const;
+
+ private:
+  friend class HttpReply;
+  OpenRequest(std::weak_ptr<http_internal::Connection> connection, uint64_t request)
+      : connection_(std::move(connection)), request_(request) {}
+  std::weak_ptr<http_internal::Connection> connection_;
+  uint64_t request_ = 0;
+};
+
 /// The right, and the duty, to answer one request once. Movable. Dropped without an answer it answers 500.
 class HttpReply {
  public:
@@ -116,6 +143,8 @@ class HttpReply {
   /// Calls `gone` on the server's thread, once, when the client goes away, or the server shuts down, before
   /// the answer is complete. Only the handler itself may call it.
   void on_gone(std::function<void()> gone);
+  /// Before the answer begins.
+  OpenRequest open_request() const;
 
  private:
   std::shared_ptr<http_internal::Connection> connection_;

@@ -56,7 +56,16 @@ void Connection::socket_close(uint64_t request, uint16_t code, std::string_view 
   send_frame(Opcode::kClose, websocket::close_payload(code, reason));
   if (phase_ != Phase::kSocket) return;
   websocket_->closing = true;
+  deadline_ns_ = now_ns() + core_->options.write_timeout.ns;
   if (out_.empty()) socket_written();
+}
+
+/// Whoever works for it is told at once: a client that does not read must not keep anything alive.
+void Connection::end_socket(const HttpEnding& ending) {
+  if (!ending.last_message.empty()) send_frame(Opcode::kText, ending.last_message);
+  socket_close(request_, websocket::kPolicyViolation, ending.reason);
+  if (websocket_ == nullptr) return;
+  if (const auto gone = std::exchange(websocket_->handlers.on_gone, nullptr); gone != nullptr) gone();
 }
 
 void Connection::send_frame(Opcode opcode, std::string_view data) {
@@ -76,6 +85,7 @@ void Connection::socket_written() {
 
 void Connection::socket_gone() {
   if (websocket_ == nullptr) return;
+  kept_.reset();
   const std::unique_ptr<Socket> ended = std::move(websocket_);
   for (const auto& written : ended->written) written(false);
   if (ended->handlers.on_gone != nullptr) ended->handlers.on_gone();

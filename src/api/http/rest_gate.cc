@@ -9,6 +9,7 @@ namespace gpusched::api {
 namespace {
 
 constexpr std::string_view kMethods = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+constexpr std::string_view kEvents = "text/event-stream";
 constexpr std::string_view kHeaders = "Authorization, Content-Type, Idempotency-Key";
 
 /// "host" of "host:port" or "[::1]:port".
@@ -34,13 +35,16 @@ HttpResponse RestCall::decorated(HttpResponse response) {
   const bool failed = response.status >= 400;  // Without an error: of a method, or of health.
   if (!failed) note_.tell(nullptr);
   note_.drop();
-  response.headers.emplace_back("X-Request-Id", to_string(request_));
-  if (!allow_origin_.empty()) {
-    response.headers.emplace_back("Access-Control-Allow-Origin", allow_origin_);
-    response.headers.emplace_back("Access-Control-Expose-Headers", "Retry-After, X-Request-Id");
-    if (allow_origin_ != "*") response.headers.emplace_back("Vary", "Origin");
-  }
+  add_headers(response);
   return response;
+}
+
+void RestCall::add_headers(HttpResponse& response) const {
+  response.headers.emplace_back("X-Request-Id", to_string(request_));
+  if (allow_origin_.empty()) return;
+  response.headers.emplace_back("Access-Control-Allow-Origin", allow_origin_);
+  response.headers.emplace_back("Access-Control-Expose-Headers", "Retry-After, X-Request-Id");
+  if (allow_origin_ != "*") response.headers.emplace_back("Vary", "Origin");
 }
 
 void RestCall::send(HttpResponse response) { reply_.send(decorated(std::move(response))); }
@@ -56,7 +60,50 @@ void RestCall::fail_at_flush(const ApiError& error) {
   note_.tell(&error);
   reply_.send_at_flush(decorated(error_response(error)));
 }
-HttpStream RestCall::stream(HttpResponse head) { return reply_.stream(decorated(std::move(head))); }
+
+void RestCall::stay_open(const OpenRequest& open, std::optional<access::Action> action,
+                         std::function<void(const ApiError&)> end) const {
+  Answer<std::shared_ptr<void>> token = doorkeeper_->while_valid(caller_, action, end);
+  if (!token) return end(token.error());
+  open.keep(std::move(*token));
+}
+
+HttpStream RestCall::stream(HttpResponse head, std::function<void(const ApiError&)> end) {
+  const OpenRequest open = reply_.open_request();
+  const std::optional<access::Action> action = note_.line.action;
+  const bool has_events = head.content_type == kEvents;
+  HttpStream stream = reply_.stream(decorated(std::move(head)));
+  if (!can_end()) return stream;
+  stay_open(open, action, [open, has_events, end = std::move(end)](const ApiError& error) {
+    if (end != nullptr) return open.call([end, error] { end(error); });
+    open.end({.last_piece = has_events ? "event: error\ndata: " + error_json(error) + "\n\n" : ""});
+  });
+  return stream;
+}
+
+WebSocket RestCall::upgrade(const std::string& websocket_key, std::size_t message_bytes_max,
+                            WebSocket::Handlers handlers, std::string (*last_message)(const ApiError&)) {
+  const OpenRequest open = reply_.open_request();
+  WebSocket socket = reply_.upgrade(websocket_key, message_bytes_max, std::move(handlers));
+  if (!can_end()) return socket;
+  stay_open(open, note_.line.action, [open, last_message](const ApiError& error) {
+    open.end({.last_message = last_message == nullptr ? "" : last_message(error), .reason = error.message});
+  });
+  return socket;
+}
+
+void RestCall::on_gone(std::function<void()> gone) {
+  reply_.on_gone(std::move(gone));
+  if (!can_end()) return;
+  const OpenRequest open = reply_.open_request();
+  HttpResponse head;
+  add_headers(head);
+  stay_open(open, note_.line.action, [open, head = std::move(head)](const ApiError& error) {
+    HttpResponse answer = error_response(error);
+    answer.headers.insert(answer.headers.end(), head.headers.begin(), head.headers.end());
+    open.end({.answer = std::move(answer)});
+  });
+}
 
 void RestGate::handle(HttpRequest&& request, HttpReply reply) {
   std::string allow_origin;
@@ -86,7 +133,7 @@ void RestGate::handle(HttpRequest&& request, HttpReply reply) {
   }
   Answer<CallerPtr> caller = options_.doorkeeper.caller_of(request.authorization);
   if (!caller) return refuse(request, call, caller.error());
-  call->set_caller(std::move(*caller));
+  call->set_caller(std::move(*caller), options_.doorkeeper);
   // Whoever has a credential is no page of a stranger's.
   if (request.authorization.empty()) {
     if (const auto refused = check_page(request)) return refuse(request, call, *refused);

@@ -50,10 +50,12 @@ class RestCall {
         note_(std::move(note)) {}
 
   const CallerPtr& caller() const { return caller_; }
-  /// By the gate, before anybody else has the call.
-  void set_caller(CallerPtr caller) {
+  /// By the gate, before anybody else has the call. The doorkeeper let the caller in; it must outlive the
+  /// server's shutdown.
+  void set_caller(CallerPtr caller, const Doorkeeper& doorkeeper) {
     note_.line.caller = caller;
     caller_ = std::move(caller);
+    doorkeeper_ = &doorkeeper;
   }
   /// The answer tells it. Whoever answers may say more in it before, and who goes on after the answer takes
   /// it.
@@ -65,24 +67,34 @@ class RestCall {
   void send_at_flush(int status, std::string body);
   void fail_at_flush(const ApiError& error);
   void send(HttpResponse response);
-  HttpStream stream(HttpResponse head);
+  // What stays open ends when the caller's key ends, or loses the role that it needs: it looks as if the
+  // client had gone, which is told why.
+
+  /// `end` is called instead, on the server's thread, and ends the stream; none: events get a last one, named
+  /// `error`, and all else breaks off.
+  HttpStream stream(HttpResponse head, std::function<void(const ApiError&)> end = nullptr);
   HttpBody body() const { return reply_.body(); }
+  /// `last_message`: what is said before the goodbye; null: nothing.
   WebSocket upgrade(const std::string& websocket_key, std::size_t message_bytes_max,
-                    WebSocket::Handlers handlers) {
-    return reply_.upgrade(websocket_key, message_bytes_max, std::move(handlers));
-  }
-  void on_gone(std::function<void()> gone) { reply_.on_gone(std::move(gone)); }
+                    WebSocket::Handlers handlers, std::string (*last_message)(const ApiError&) = nullptr);
+  void on_gone(std::function<void()> gone);
   HttpMethod method() const { return method_; }
 
  private:
   /// The response with the headers that every one has; it is counted, and told to the audit.
   HttpResponse decorated(HttpResponse response);
+  void add_headers(HttpResponse& response) const;
+  /// Has `end` called when the caller may no longer do this.
+  void stay_open(const OpenRequest& open, std::optional<access::Action> action,
+                 std::function<void(const ApiError&)> end) const;
+  bool can_end() const { return doorkeeper_ != nullptr && !caller_->key_id.empty(); }
   HttpReply reply_;
   std::string allow_origin_;  ///< Empty: no CORS headers.
   RequestMeter* meter_;
   RequestMeter::Clock::time_point began_ = RequestMeter::Clock::now();
   HttpMethod method_;
   CallerPtr caller_;
+  const Doorkeeper* doorkeeper_ = nullptr;
   audit::RequestId request_;
   CallNote note_;
 };

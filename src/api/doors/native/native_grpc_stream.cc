@@ -45,17 +45,40 @@ class SubmitStream final : public GrpcBidi<Request, Response>,
 
   void begin(const Doorkeeper& doorkeeper) {
     self_ = shared_from_this();
-    Answer<CallerPtr> caller = caller_of(doorkeeper, context(), note_);
-    if (caller) {
-      caller_ = std::move(*caller);
-      return StartRead(&request_);
+    if (const std::optional<ApiError> refused = let_in(doorkeeper)) {
+      {
+        const std::lock_guard lock(mutex_);
+        finished_ = true;
+      }
+      tell_call(note_, context(), &*refused, nullptr, nullptr);
+      return Finish(to_status(context(), *refused));
     }
-    finished_ = true;
-    tell_call(note_, context(), &caller.error(), nullptr, nullptr);
-    Finish(to_status(context(), caller.error()));
+    StartRead(&request_);
   }
 
  private:
+  std::optional<ApiError> let_in(const Doorkeeper& doorkeeper) {
+    Answer<CallerPtr> caller = caller_of(doorkeeper, context(), note_);
+    if (!caller) return caller.error();
+    caller_ = std::move(*caller);
+    Answer<std::shared_ptr<void>> token =
+        doorkeeper.while_valid(caller_, note_.line.action, [weak = weak_from_this()](const ApiError& error) {
+          if (const auto self = weak.lock()) self->cut(error);
+        });
+    if (!token) return token.error();
+    let_in_ = std::move(*token);
+    return std::nullopt;
+  }
+
+  /// Nothing more is taken. What is under way is answered first. Any thread.
+  void cut(const ApiError& error) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!cut_) cut_ = error;
+    }
+    pump();
+  }
+
   // gRPC's calls.
 
   void OnReadDone(bool ok) override {
@@ -65,6 +88,10 @@ class SubmitStream final : public GrpcBidi<Request, Response>,
         read_all_ = true;
       }
       return pump();
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      if (cut_) return;
     }
     const uint64_t place = answers_.reserve();
     const std::size_t size = request_.ByteSizeLong();
@@ -99,7 +126,7 @@ class SubmitStream final : public GrpcBidi<Request, Response>,
       const std::lock_guard lock(mutex_);
       writing_ = false;
       if (!ok) broken_ = true;
-      read_on = paused_ && answers_.size() < kUnderWayMax / 2;
+      read_on = paused_ && !cut_ && answers_.size() < kUnderWayMax / 2;
       if (read_on) paused_ = false;
     }
     if (read_on) StartRead(&request_);
@@ -107,6 +134,7 @@ class SubmitStream final : public GrpcBidi<Request, Response>,
   }
 
   void OnDone() override {
+    let_in_.reset();
     std::shared_ptr<SubmitStream> last;
     last.swap(self_);  // Answers that are still under way hold it a little longer.
   }
@@ -128,6 +156,7 @@ class SubmitStream final : public GrpcBidi<Request, Response>,
 
   void pump_here() {
     bool finish = false;
+    std::optional<ApiError> why;
     {
       const std::lock_guard lock(mutex_);
       if (writing_ || finished_) return;
@@ -135,13 +164,14 @@ class SubmitStream final : public GrpcBidi<Request, Response>,
       if (!ready.empty()) {
         writing_ = true;
         response_ = std::move(ready.front());
-      } else if (broken_ || (read_all_ && answers_.size() == 0)) {
+      } else if (broken_ || ((read_all_ || cut_) && answers_.size() == 0)) {
         finished_ = finish = true;
+        why = cut_;
       } else {
         return;
       }
     }
-    if (finish) return Finish(grpc::Status::OK);
+    if (finish) return Finish(why ? to_status(context(), *why) : grpc::Status::OK);
     grpc::WriteOptions options;
     // More is ready: the transport may wait for it before it writes.
     if (answers_.ready()) options.set_buffer_hint();
@@ -151,13 +181,15 @@ class SubmitStream final : public GrpcBidi<Request, Response>,
   Backend& backend_;
   CallNote note_;
   CallerPtr caller_;
+  std::shared_ptr<void> let_in_;        // Drops what waits for the end of the caller's key.
   std::shared_ptr<SubmitStream> self_;  // Until gRPC is done with it.
   OrderedAnswers<Response> answers_;
   Request request_;
   Response response_;
   std::atomic<std::size_t> bytes_{0};
   std::atomic<bool> pumping_{false};
-  std::mutex mutex_;  // Guards the rest.
+  std::mutex mutex_;             // Guards the rest.
+  std::optional<ApiError> cut_;  // It ends with this.
   bool writing_ = false, paused_ = false, read_all_ = false, broken_ = false, finished_ = false;
 };
 

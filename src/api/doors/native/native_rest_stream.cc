@@ -27,9 +27,14 @@ class LineStream : public std::enable_shared_from_this<LineStream> {
 
   void begin(const RestCallPtr& call) {
     body_ = call->body();
-    note_ = std::move(call->note());  // Each submission is told by itself.
     call->on_gone([self = shared_from_this()] { self->gone_ = true; });
-    out_ = call->stream({.content_type = "application/x-ndjson"});
+    note_ = std::move(call->note());  // Each submission is told by itself.
+    // Lines that are under way are answered first: a client takes each answer for that of its next line.
+    out_ = call->stream({.content_type = "application/x-ndjson"},
+                        [weak = weak_from_this()](const ApiError& error) {
+                          const auto self = weak.lock();
+                          if (self != nullptr && !self->ended_) self->end_with(error);
+                        });
     watch_silence();
     read();
   }

@@ -45,6 +45,14 @@ uint32_t bounded(const std::optional<int64_t>& value, int64_t most) {
   return static_cast<uint32_t>(std::clamp<int64_t>(value.value_or(0), 0, most));
 }
 
+std::string ended_json(const ApiError& error) {
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object().field("type", "ended").field("error", error.message);
+  json.field("code", row_of(error.kind).code).end_object();
+  return out;
+}
+
 /// One WebSocket and the session behind it. The client's words come on the server's thread, the session's on
 /// the host's.
 class SessionLink final : public SessionPeer, public std::enable_shared_from_this<SessionLink> {
@@ -54,12 +62,13 @@ class SessionLink final : public SessionPeer, public std::enable_shared_from_thi
 
   void begin(const std::string& key, const RestCallPtr& call) {
     caller_ = call->caller();
-    note_ = std::move(call->note());
     const auto self = shared_from_this();
     socket_ = call->upgrade(
         key, kMessageBytesMax,
         {.on_message = [self](bool is_text, std::string data) { self->on_message(is_text, std::move(data)); },
-         .on_gone = [self] { self->on_gone(); }});
+         .on_gone = [self] { self->on_gone(); }},
+        ended_json);
+    note_ = std::move(call->note());
     open_timer_ = server_.run_after(kOpenWithin, [self] {
       if (self->session_ == nullptr && !self->gone_)
         self->socket_.close(websocket::kPolicyViolation, "no session was opened within 10 s");
@@ -94,15 +103,15 @@ class SessionLink final : public SessionPeer, public std::enable_shared_from_thi
   void on_end(End end) override {
     note_.tell(end.error ? &*end.error : nullptr);
     std::string out;
-    JsonWriter json(out);
-    json.begin_object().field("type", "ended");
     if (end.error) {
-      json.field("error", end.error->message).field("code", row_of(end.error->kind).code);
+      out = ended_json(*end.error);
     } else {
+      JsonWriter json(out);
+      json.begin_object().field("type", "ended");
       json.field("exit_code", end.exit_code).field("signal", end.signal);
       if (!end.message.empty()) json.field("message", end.message);
+      json.end_object();
     }
-    json.end_object();
     socket_.send(true, std::move(out));
     socket_.close(websocket::kNormal, "the session has ended");
   }

@@ -305,7 +305,9 @@ Action define_key_list(Grammar& grammar) {
 Action define_key_revoke(Grammar& grammar) {
   const auto key = std::make_shared<KeyOptions>();
   grammar.argument("KEY", &key->name, "Id or name of the key");
-  grammar.details("From then on the scheduler refuses it, for ever. Jobs that it submitted continue.");
+  grammar.details(
+      "From then on the scheduler refuses it, for ever, and ends what it has open: watches, followed output, "
+      "sessions. Jobs that it submitted continue.");
   return [key](Session& session) { return revoke_key(session, *key); };
 }
 
