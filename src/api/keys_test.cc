@@ -2,6 +2,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -217,6 +218,32 @@ TEST_F(Keys, ADeletedTenantsKeysEnd) {
   const Reply reply = as(key.secret, "GET", "/v1/jobs");
   expect_refused(reply, 401, "unauthenticated");
   EXPECT_NE(reply.body.find("was revoked"), std::string::npos);
+}
+
+TEST_F(Keys, ItIsShownWhenTheyWereLastUsed) {
+  const std::string vision = tenant("vision");
+  const Made used = make(body_of("used", vision, "tenant_admin"));
+  EXPECT_EQ(as_admin("GET", "/v1/keys").body.find("last_used_at"), std::string::npos);
+  const auto minute = [] {
+    return std::chrono::floor<std::chrono::minutes>(std::chrono::system_clock::now().time_since_epoch());
+  };
+  const auto before = minute();
+  EXPECT_EQ(as(used.secret, "GET", "/v1/jobs").status, 200);
+  const auto after = minute();
+  make(body_of("unused", vision, "user"));
+  v1::ListKeysResponse listed;
+  grpc::ClientContext context;
+  context.AddMetadata("authorization", "Bearer " + std::string(kToken));
+  ASSERT_TRUE(v1::Scheduler::NewStub(channel_)->ListKeys(&context, {}, &listed).ok());
+  ASSERT_EQ(listed.keys_size(), 2);
+  EXPECT_FALSE(listed.keys(1).has_last_used_at());
+  const std::chrono::seconds at(listed.keys(0).last_used_at().seconds());
+  EXPECT_TRUE(before <= at && at <= after) << at.count();
+  // Who may not list the key learns nothing of it.
+  const Made other = make(body_of("other", tenant("other"), "tenant_admin"));
+  EXPECT_EQ(as(other.secret, "GET", "/v1/keys").body.find("\"used\""), std::string::npos);
+  const std::string own = as(used.secret, "GET", "/v1/keys").body;
+  EXPECT_NE(own.find("\"last_used_at\":\"20"), std::string::npos) << own;
 }
 
 TEST_F(Keys, PagesOfThemFollowEachOther) {

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "api/backend/host_backend.h"
+#include "api/backend/keys/key_uses.h"
 #include "api/contract/token.h"
 #include "api/doors/jobs/jobs_rest.h"
 #include "api/doors/native/native_rest.h"
@@ -16,6 +17,7 @@
 #include "api/http/rest_gate.h"
 #include "api/metrics/metrics_text.h"
 #include "api/metrics/process_metrics.h"
+#include "log/log.h"
 
 namespace gpusched::api {
 
@@ -64,6 +66,17 @@ struct RestDoors {
   SessionRest sessions;
 };
 
+constexpr Duration kKeyUsesEvery = minutes(1);
+
+/// A file that is none costs a warning, and no start.
+KeyUses known_uses(const std::string& file) {
+  if (file.empty()) return {};
+  Result<KeyUses> uses = read_key_uses(file);
+  if (uses.ok()) return std::move(*uses);
+  log_event(LogLevel::kWarning, "scheduler", "key_uses_not_read", {}, {{"error", uses.error().message}});
+  return {};
+}
+
 /// For those who reach the API's port alone, and with a credential.
 constexpr std::string_view kMetricsOfApi = "/api/v1/metrics";
 
@@ -78,7 +91,8 @@ struct Server::Impl {
                  .preempt_grace_max = options.preempt_grace_max,
                  .preempt_webhook_hosts = options.preempt_webhook_hosts,
                  .anonymous = {.priority_max = std::max(options.default_priority, options.anonymous_tier_max),
-                               .priority_tier_max = options.anonymous_tier_max}}),
+                               .priority_tier_max = options.anonymous_tier_max},
+                 .key_uses = known_uses(options.key_uses_file)}),
         doorkeeper{.token = options.token,
                    .token_required =
                        options.token_required || options.old_agent_handshake || !is_loopback(options.address),
@@ -218,6 +232,10 @@ struct Server::Impl {
     });
     if (!http_started) return http_started.error();
     http = std::move(*http_started);
+    if (!options.key_uses_file.empty()) {
+      key_uses = std::make_unique<KeyUseKeeper>(options.key_uses_file, kKeyUsesEvery,
+                                                [this] { return backend.keys().uses(); });
+    }
     return Unit{};
   }
 
@@ -248,6 +266,7 @@ struct Server::Impl {
   std::shared_ptr<Waiting> waiting = std::make_shared<Waiting>();
   std::unique_ptr<GrpcServer> grpc;
   std::unique_ptr<HttpServer> http;
+  std::unique_ptr<KeyUseKeeper> key_uses;  ///< Null: nowhere.
 };
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -292,6 +311,7 @@ void Server::shutdown() {
   });
   if (impl_->http != nullptr) impl_->http->shutdown();
   grpc_down.join();
+  if (impl_->key_uses != nullptr) impl_->key_uses->stop();
   impl_->waiting->set(nullptr, nullptr);
 }
 

@@ -39,6 +39,8 @@ struct ServerOptions {
   bool token_required = false;          ///< Also on loopback: there are no anonymous callers.
   std::vector<std::string> host_names;  ///< See RestOptions.
   CallerPtr everybody = nullptr;        ///< For tests of doors: who all callers are.
+  /// Where it is kept when keys were last used, over restarts. Empty: nowhere.
+  std::string key_uses_file = {};
   std::shared_ptr<const sign::TlsServer> tls = nullptr;  ///< Of HTTP and metrics; none: plain.
   std::string version;
   audit::AuditLog* audit = nullptr;  ///< Null: none is kept. It must outlive the server.

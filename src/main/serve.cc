@@ -153,6 +153,7 @@ class ServiceImpl final : public Service {
   /// Before the doors.
   Result<Unit> open_audit(const Config& config);
   Result<Unit> open_doors(const Config& config);
+  void tell_ports() const;
   const BoundPorts& ports() const override { return ports_; }
   int64_t active_jobs() override;
   Result<Unit> reconfigure(const Config& config) override;
@@ -291,6 +292,7 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   options.default_priority = static_cast<int32_t>(config.scheduler.default_priority);
   options.token = std::move(*token);
   options.token_file = std::filesystem::absolute(data_dir_).lexically_normal().string() + "/token";
+  options.key_uses_file = data_dir_ + "/key-uses";
   options.old_agent_handshake = config.agent.accept_old_handshake;
   options.token_required = config.api.token_required;
   options.host_names = config.api.host_names;
@@ -304,13 +306,17 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
             .grpc = server_->grpc_port(),
             .metrics = server_->metrics_port(),
             .https = tls_ != nullptr};
-  // Without it the service is as good: a full disk must not keep it from serving.
+  tell_ports();
+  return Unit{};
+}
+
+/// Without the file the service is as good: a full disk must not keep it from serving.
+void ServiceImpl::tell_ports() const {
   const Result<Unit> written = write_ports_file(data_dir_, ports_);
   if (!written.ok()) {
     log_event(LogLevel::kWarning, "scheduler", "ports_file_not_written", {},
               {{"error", written.error().message}});
   }
-  return Unit{};
 }
 
 int64_t ServiceImpl::active_jobs() {

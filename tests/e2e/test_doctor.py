@@ -195,3 +195,27 @@ def test_text_for_people(world):
     assert done.stdout.startswith("ok    config ")
     assert " ok, " in done.stdout.splitlines()[-1]
     assert os.path.basename(str(world.scheduler.data_dir)) in done.stdout
+
+
+def test_keys_that_never_expire(world):
+    def keys():
+        return doctor(world, "gpu-scheduler", *scheduler_words(world))[1].get("keys", [])
+
+    assert keys() == []
+    world.cli("key", "create", "careful", "--expires", "30d", expected=0)
+    assert [finding["verdict"] for finding in keys()] == ["ok"]
+    world.cli("key", "create", "careless", expected=0)
+    (finding,) = keys()
+    assert finding["verdict"] == "warn"
+    made = next(key for key in world.cli_json("key", "list")["keys"] if key["name"] == "careless")
+    assert f"1 API key never expires: {made['key_id']} default/careless (gsk_{made['prefix']})" in finding["detail"]
+    assert f"gpu-cli key revoke {made['key_id']}" in finding["mend"]
+    # Who may not ask the scheduler for its keys is told nothing of them.
+    token = world.scheduler.data_dir / "token"
+    was = token.read_text()
+    token.write_text("0123456789abcdef" * 4)
+    assert keys() == []
+    token.write_text(was)
+    for key in world.cli_json("key", "list")["keys"]:
+        world.cli("key", "revoke", key["key_id"], expected=0)
+    assert keys() == []

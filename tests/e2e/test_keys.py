@@ -191,7 +191,7 @@ def test_what_a_key_has_open_ends_with_it(world, how):
     owned = ("--token-file", str(world.folder / "owner.key"))
     job = world.cli("submit", *owned, "--", "sh", "-c", "echo begun; sleep 1000", expected=0).stdout.strip()
     world.api().wait_for(job, "running")
-    lifetime = ["--expires", "8s"] if how == "expired" else []
+    lifetime = ["--expires", "12s"] if how == "expired" else []
     key_id, _ = make_key(world, "boss", "--tenant", "vision", "--role", "tenant_admin", *lifetime)
     with_key = ("--token-file", str(world.folder / "boss.key"))
     beside = f"sleep {1000 + int(key_id.removeprefix('key-'))}.{os.getpid()}"
@@ -216,3 +216,30 @@ def test_what_a_key_has_open_ends_with_it(world, how):
         assert why in said["logs"] and why in said["wait"], said
     wait_until("the session's command has ended", lambda: not runs(beside))
     assert world.api().job(job)["state"] == "running"
+
+
+def test_the_last_use_of_a_key_is_shown_and_survives_a_restart(world):
+    _, secret = make_key(world, "used")
+    make_key(world, "unused")
+
+    def uses():
+        return {key["name"]: key.get("last_used_at") for key in world.cli_json("key", "list")["keys"]}
+
+    assert uses() == {"used": None, "unused": None}
+    assert status_of(world, secret)[0] == 200
+    used = uses()
+    assert used["used"].startswith("20") and used["used"].endswith(":00Z") and used["unused"] is None
+    assert "LAST USED" in world.cli("key", "list", expected=0).stdout
+    world.scheduler.stop()
+    world.scheduler.start()
+    assert uses() == used
+    path = world.scheduler.data_dir / "key-uses"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    # What is no such list costs what it knew, and nothing else.
+    world.scheduler.stop()
+    path.write_text("nonsense")
+    world.scheduler.start()
+    assert "key_uses_not_read" in world.scheduler.log_since_start()
+    assert uses()["unused"] is None
+    assert status_of(world, secret)[0] == 200
+    assert uses()["used"] is not None

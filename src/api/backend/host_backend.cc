@@ -70,6 +70,7 @@ HostBackend::HostBackend(Host& host, HostBackendOptions options)
     filled->set_value();
   });
   known.wait();
+  keys_->restore(options_.key_uses);
 }
 
 void HostBackend::propose(Command command, Decision decision) {

@@ -29,6 +29,7 @@ struct HostBackendOptions {
   Duration preempt_grace_max = minutes(5);         ///< That a job may ask for.
   std::vector<std::string> preempt_webhook_hosts;  ///< That jobs may name URLs of.
   AnonymousLimits anonymous;
+  KeyUses key_uses = {};  ///< What is known of them from before.
 };
 
 /// The doors' backend over a host: commands go to its thread, reads to its observer's. Here every call is

@@ -31,7 +31,7 @@ bool may_grant(const State& state, const Caller& giver, const Binding& binding) 
   return access::may_grant(giver, binding.role, position_of(state, binding.tenant).resource().tenant_path);
 }
 
-KeyView view_of(const State& state, const AccessKey& key) {
+KeyView view_of(const State& state, const AccessKey& key, const KeyRing& keys) {
   const bool alive = key.is_alive(std::max(state.last.at, wall_now()));
   return {.id = key.id,
           .tenant = key.tenant,
@@ -49,6 +49,7 @@ KeyView view_of(const State& state, const AccessKey& key) {
           .expires_at = key.expires_at,
           .revoked_at = key.revoked_at,
           .revoked_by = key.revoked_by,
+          .last_used_at = keys.last_use(key.id),
           .secret = {}};
 }
 
@@ -158,10 +159,10 @@ void HostBackend::propose_for_key(Command command, KeyId key, std::string made, 
     if (auto refused = refusal(decided)) return done(std::move(*refused));
     const KeyId id = key.valid() ? key : KeyId{decided->applied.first_id};
     // By then the doors know it, too.
-    host_.observer().read(decided->sequence, [id, made, done](const Observer::View& view) {
+    host_.observer().read(decided->sequence, [id, made, done, keys = keys_](const Observer::View& view) {
       const AccessKey* const found = view.state.keys.find(id);
       if (found == nullptr) return done(no_such_key(id));
-      KeyView shown = view_of(view.state, *found);
+      KeyView shown = view_of(view.state, *found, *keys);
       shown.secret = made;
       done(std::move(shown));
     });
@@ -182,32 +183,33 @@ void HostBackend::create_key(const CallerPtr& caller, KeyRequest request, Done<K
 
 void HostBackend::list_keys(const CallerPtr& caller, KeyFilter filter, Done<KeyPage> done) {
   if (sheds_scan(done)) return;
-  scan_once([caller, filter = std::move(filter), done = std::move(done)](const Observer::View& view) {
-    const State& state = view.state;
-    TenantId home;
-    if (!filter.tenant.empty()) {
-      const Answer<const Tenant*> tenant = find_tenant(state, *caller, filter.tenant);
-      if (!tenant) return done(tenant.error());
-      home = (*tenant)->id;
-    }
-    std::map<TenantId, bool> seen;  // Many keys, few homes.
-    KeyPage page;
-    for (auto at = state.keys.behind(filter.after); at != state.keys.end(); ++at) {
-      const AccessKey& key = at->second;
-      if (home.valid() && key.tenant != home) continue;
-      const auto [found, is_new] = seen.try_emplace(key.tenant);
-      if (is_new) found->second = may(state, *caller, Action::kSeeKey, key.tenant);
-      if (!found->second) continue;
-      KeyView shown = view_of(state, key);
-      if (shown.state != "active" && !filter.with_ended) continue;
-      if (std::cmp_equal(page.keys.size(), filter.limit)) {
-        page.next = page.keys.back().id;
-        break;
-      }
-      page.keys.push_back(std::move(shown));
-    }
-    done(std::move(page));
-  });
+  scan_once(
+      [caller, filter = std::move(filter), done = std::move(done), keys = keys_](const Observer::View& view) {
+        const State& state = view.state;
+        TenantId home;
+        if (!filter.tenant.empty()) {
+          const Answer<const Tenant*> tenant = find_tenant(state, *caller, filter.tenant);
+          if (!tenant) return done(tenant.error());
+          home = (*tenant)->id;
+        }
+        std::map<TenantId, bool> seen;  // Many keys, few homes.
+        KeyPage page;
+        for (auto at = state.keys.behind(filter.after); at != state.keys.end(); ++at) {
+          const AccessKey& key = at->second;
+          if (home.valid() && key.tenant != home) continue;
+          const auto [found, is_new] = seen.try_emplace(key.tenant);
+          if (is_new) found->second = may(state, *caller, Action::kSeeKey, key.tenant);
+          if (!found->second) continue;
+          KeyView shown = view_of(state, key, *keys);
+          if (shown.state != "active" && !filter.with_ended) continue;
+          if (std::cmp_equal(page.keys.size(), filter.limit)) {
+            page.next = page.keys.back().id;
+            break;
+          }
+          page.keys.push_back(std::move(shown));
+        }
+        done(std::move(page));
+      });
 }
 
 void HostBackend::revoke_key(const CallerPtr& caller, KeyId key, const std::string& by, Done<KeyView> done) {

@@ -114,15 +114,20 @@ Answer<CallerPtr> KeyRing::holder_of(const sign::ApiKeyParts& key) const {
   static const std::string kNobodys(limits::kKeyHashBytes, '\0');
   if (!sign::is_api_secret(key.secret, found == nullptr ? kNobodys : found->hash) || found == nullptr)
     return unknown_credential();
-  if (auto why = ended(*found)) return std::move(*why);
+  const Time at = now();
+  if (auto why = ended(*found, at)) return std::move(*why);
+  // Most calls only look: many threads share the word of a key.
+  const int64_t minute = at.ns / minutes(1).ns;
+  if (found->used_min->load(std::memory_order_relaxed) != minute)
+    found->used_min->store(minute, std::memory_order_relaxed);
   return found->holder;
 }
 
 Time KeyRing::now() const { return std::max(now_(), Time{newest_ns_.load(std::memory_order_relaxed)}); }
 
-std::optional<ApiError> KeyRing::ended(const Entry& entry) const {
+std::optional<ApiError> KeyRing::ended(const Entry& entry, Time now) {
   if (entry.revoked) return was_revoked(entry.id);
-  if (entry.expires_at.valid() && entry.expires_at <= now()) return has_expired(entry.id);
+  if (entry.expires_at.valid() && entry.expires_at <= now) return has_expired(entry.id);
   return std::nullopt;
 }
 
@@ -152,10 +157,39 @@ Answer<std::shared_ptr<void>> KeyRing::while_valid(const CallerPtr& caller,
       *id, {.caller = caller, .action = action, .expires_at = before->expires_at, .end = std::move(end)});
   const EntryPtr after = entry_of(*id);
   if (after == nullptr) return was_revoked(*id);
-  if (auto why = ended(*after)) return std::move(*why);
+  if (auto why = ended(*after, now())) return std::move(*why);
   // Without the state at hand any role that is gone counts: the client asks again.
   if (after->holder != caller && !has_all_roles_of(*after->holder, *caller)) return lost_role(*id);
   return token;
+}
+
+Time KeyRing::last_use(KeyId id) const {
+  const EntryPtr entry = entry_of(id);
+  return entry == nullptr ? Time{} : Time{entry->used_min->load(std::memory_order_relaxed) * minutes(1).ns};
+}
+
+KeyUses KeyRing::uses() const {
+  KeyUses uses;
+  for (const Shard& shard : shards_) {
+    const std::lock_guard lock(shard.mutex);
+    for (const auto& [prefix, entry] : shard.entries) {
+      const int64_t minute = entry->used_min->load(std::memory_order_relaxed);
+      if (minute != 0) uses.push_back({.key = entry->id, .at = Time{minute * minutes(1).ns}});
+    }
+  }
+  std::ranges::sort(uses, {}, &KeyUse::key);
+  return uses;
+}
+
+void KeyRing::restore(const KeyUses& uses) const {
+  for (const KeyUse& use : uses) {
+    const EntryPtr entry = entry_of(use.key);
+    if (entry == nullptr) continue;
+    const int64_t minute = use.at.ns / minutes(1).ns;
+    int64_t known = entry->used_min->load(std::memory_order_relaxed);
+    while (known < minute && !entry->used_min->compare_exchange_weak(known, minute)) {
+    }
+  }
 }
 
 void KeyRing::end_expired() const { open_->expire(now(), has_expired); }
@@ -166,11 +200,14 @@ void KeyRing::set(const State& state, const AccessKey& key) {
                                                                       .key_id = key_name(key.id),
                                                                       .bindings = key.bindings,
                                                                       .unix_users = key.unix_users});
+  const EntryPtr before = entry_of(key.id);
+  auto used_min = before == nullptr ? std::make_shared<std::atomic<int64_t>>(0) : before->used_min;
   auto entry = std::make_shared<const Entry>(Entry{.id = key.id,
                                                    .hash = std::string(key.hash.view()),
                                                    .expires_at = key.expires_at,
                                                    .revoked = key.revoked_at.valid(),
-                                                   .holder = holder});
+                                                   .holder = holder,
+                                                   .used_min = std::move(used_min)});
   {
     const std::lock_guard lock(prefixes_mutex_);
     prefixes_[key.id.value] = key.prefix;

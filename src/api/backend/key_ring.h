@@ -8,6 +8,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "api/backend/keys/key_uses.h"
 #include "api/backend/keys/open_under_keys.h"
 #include "api/contract/caller.h"
 #include "base/time.h"
@@ -38,6 +39,12 @@ class KeyRing final : public KeyHolders {
   Answer<CallerPtr> holder_of(const sign::ApiKeyParts& key) const override;
   Answer<std::shared_ptr<void>> while_valid(const CallerPtr& caller, std::optional<access::Action> action,
                                             std::function<void(const ApiError&)> end) const override;
+  /// When a key last let somebody in, to the minute; none: never, as far as is known.
+  Time last_use(KeyId id) const;
+  /// The same of all keys of which it is known, in the order of their ids.
+  KeyUses uses() const;
+  /// What was known of the keys before. Newer uses stay.
+  void restore(const KeyUses& uses) const;
   /// Ends what is open under keys that have expired. To be called about once a second, by any thread.
   void end_expired() const;
 
@@ -48,6 +55,8 @@ class KeyRing final : public KeyHolders {
     Time expires_at;  ///< None: never.
     bool revoked = false;
     CallerPtr holder;
+    /// Minutes since 1970; 0: never. Shared by all entries of one key, so that none is lost at a change.
+    std::shared_ptr<std::atomic<int64_t>> used_min;
   };
   using EntryPtr = std::shared_ptr<const Entry>;
   struct Hash {
@@ -61,7 +70,7 @@ class KeyRing final : public KeyHolders {
 
   /// The key's entry by its id; null: there is none any more.
   EntryPtr entry_of(KeyId id) const;
-  std::optional<ApiError> ended(const Entry& entry) const;
+  static std::optional<ApiError> ended(const Entry& entry, Time now);
   /// The wall clock, or the newest time of the journal where that is later.
   Time now() const;
   void set(const State& state, const AccessKey& key);

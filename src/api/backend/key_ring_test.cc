@@ -250,6 +250,39 @@ TEST_F(KeyRingTest, NothingStaysOpenThatIsOpenedWhileItsKeyEnds) {
   EXPECT_EQ(missed, 0);
 }
 
+TEST_F(KeyRingTest, KnowsWhenAKeyLastLetSomebodyIn) {
+  const Time minute{minutes(1).ns}, hour{hours(1).ns};
+  const std::string one = add(KeyId{1}, TenantId{3}, "a"), two = add(KeyId{2}, TenantId{3}, "b");
+  add(KeyId{3}, TenantId{3}, "c");
+  ring_.fill(state_);
+  EXPECT_TRUE(ring_.uses().empty());
+  told(one);
+  EXPECT_EQ(ring_.last_use(KeyId{1}), minute);  // It is 100 s.
+  now_ = hour + seconds(59);
+  told(two);
+  std::string wrong = one;
+  wrong.back() = wrong.back() == '0' ? '1' : '0';
+  told(wrong);
+  EXPECT_EQ(ring_.uses(), (KeyUses{{KeyId{1}, minute}, {KeyId{2}, hour}}));
+  // A change of the key keeps it, and what a key that ended is asked for is no use of it.
+  bind(KeyId{1}, {.tenant = TenantId{3}, .role = Role::kViewer}, false);
+  EXPECT_EQ(ring_.last_use(KeyId{1}), minute);
+  revoke(KeyId{1});
+  told(one);
+  EXPECT_EQ(ring_.last_use(KeyId{1}), minute);
+}
+
+TEST_F(KeyRingTest, TakesUpWhatWasKnownOfKeys) {
+  const std::string one = add(KeyId{1}, TenantId{3}, "a");
+  add(KeyId{2}, TenantId{3}, "b");
+  ring_.fill(state_);
+  now_ = Time{hours(2).ns};
+  told(one);
+  const Time before{hours(1).ns};
+  ring_.restore({{KeyId{1}, before}, {KeyId{2}, before}, {KeyId{9}, before}});
+  EXPECT_EQ(ring_.uses(), (KeyUses{{KeyId{1}, now_}, {KeyId{2}, before}}));
+}
+
 TEST_F(KeyRingTest, IsAskedWhileItChanges) {
   const std::string text = add(KeyId{1}, TenantId{3}, "ci");
   ring_.fill(state_);

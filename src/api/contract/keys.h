@@ -48,6 +48,7 @@ struct KeyView {
   Time expires_at;  ///< None: never.
   Time revoked_at;  ///< None: it is not.
   std::string revoked_by;
+  Time last_used_at;   ///< To the minute; none: never, as far as is known.
   std::string secret;  ///< The whole key, in the answer that makes it and never again.
 };
 

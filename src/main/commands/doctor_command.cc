@@ -20,6 +20,7 @@
 #include "client/http_client.h"
 #include "client/json.h"
 #include "client/local_token.h"
+#include "main/commands/check_keys.h"
 #include "main/serve.h"
 #include "ops/checks.h"
 #include "ops/machine.h"
@@ -29,6 +30,7 @@ namespace {
 
 constexpr const char* kConfigDefault = "/etc/gpu-scheduler/scheduler.yaml";
 constexpr const char* kDataDirDefault = "/var/lib/gpu-scheduler";
+constexpr int kKeyPagesMax = 200;
 
 /// The process that holds a lock of flock(2) on `path`, out of /proc/locks; 0: nobody, or not to be seen.
 int64_t lock_holder(const std::string& path) {
@@ -87,24 +89,33 @@ Finding check_owner(const std::string& data_dir, const Running& running) {
       .mend = holder == 0 ? "fuser -v " + ops::shell_quoted(lock) : "ps -fp " + std::to_string(holder)};
 }
 
+/// How the scheduler is reached.
+struct Door {
+  std::string url, token_file, certificate;
+};
+Door door_of(const Config& config, const Running& running, const std::string& data_dir) {
+  const std::string host = config.api.address == "0.0.0.0" ? "127.0.0.1" : config.api.address;
+  const std::string bracketed = host.find(':') == std::string::npos ? host : "[" + host + "]";
+  return {
+      .url = (running.https ? "https://" : "http://") + bracketed + ":" + std::to_string(running.http_port),
+      .token_file = data_dir + "/token",
+      .certificate = config.api.tls_cert_path};
+}
+
 /// Asks with the folder's token, where this user may read it and the process that listens may have it.
-Result<HttpAnswer> ask_health(const std::string& url, const std::string& token_file,
-                              const std::string& certificate) {
-  const bool sent = check_token_receiver(url, token_file).ok();
+Result<HttpAnswer> ask(const Door& door, const std::string& target) {
+  const bool sent = check_token_receiver(door.url, door.token_file).ok();
   Result<HttpClient> client =
-      HttpClient::create({.url = url,
-                          .token = sent ? ops::read_line(token_file).value_or("") : std::string(),
-                          .server_certificate = certificate});
+      HttpClient::create({.url = door.url,
+                          .token = sent ? ops::read_line(door.token_file).value_or("") : std::string(),
+                          .server_certificate = door.certificate});
   if (!client) return client.error();
-  return client->request({.method = "GET", .target = "/health", .timeout = seconds(5), .repeatable = true});
+  return client->request({.method = "GET", .target = target, .timeout = seconds(5), .repeatable = true});
 }
 
 Finding check_health(const Config& config, const Running& running, const std::string& data_dir) {
-  const std::string host = config.api.address == "0.0.0.0" ? "127.0.0.1" : config.api.address;
-  const std::string bracketed = host.find(':') == std::string::npos ? host : "[" + host + "]";
-  const std::string url =
-      (running.https ? "https://" : "http://") + bracketed + ":" + std::to_string(running.http_port);
-  const std::string token_file = data_dir + "/token";
+  const Door door = door_of(config, running, data_dir);
+  const std::string &url = door.url, &token_file = door.token_file;
   if (running.https && config.api.tls_cert_path.empty()) {
     return {
         .check = "health",
@@ -112,7 +123,7 @@ Finding check_health(const Config& config, const Running& running, const std::st
         .detail = "it speaks TLS at " + url + ", and this configuration names no certificate to know it by",
         .mend = "gpu-scheduler doctor --config /etc/gpu-scheduler/scheduler.yaml    # the scheduler's own"};
   }
-  const Result<HttpAnswer> answer = ask_health(url, token_file, config.api.tls_cert_path);
+  const Result<HttpAnswer> answer = ask(door, "/health");
   Finding finding{.check = "health", .verdict = Verdict::kFail};
   if (!answer.ok()) {
     finding.detail = "process " + std::to_string(running.pid) + " does not answer at " + url + ": " +
@@ -140,6 +151,44 @@ Finding check_health(const Config& config, const Running& running, const std::st
   finding.detail = "it accepts no new jobs: " + (body.ok() ? (*body)["error"].text() : answer->body);
   finding.mend = "df -h; journalctl -u gpu-scheduler -n 50";
   return finding;
+}
+
+/// As the API writes times, to the second; none: it is no time.
+Time instant(const std::string& text) {
+  std::tm parts{};
+  if (::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &parts) == nullptr) return {};
+  return Time{int64_t{::timegm(&parts)} * 1'000'000'000};
+}
+
+/// All keys in use, when the scheduler tells: else nobody knows of any.
+std::optional<std::vector<KeyFacts>> ask_keys(const Door& door) {
+  std::vector<KeyFacts> keys;
+  std::string token;
+  for (int page = 0; page < kKeyPagesMax; ++page) {
+    const Result<HttpAnswer> answer =
+        ask(door, "/v1/keys?page_size=1000" + (token.empty() ? "" : "&page_token=" + token));
+    if (!answer.ok() || answer->status != 200) return std::nullopt;
+    const Result<Json> body = Json::parse(answer->body);
+    if (!body.ok()) return std::nullopt;
+    for (const Json& key : (*body)["keys"].items()) {
+      keys.push_back({.id = key["key_id"].text(),
+                      .holder = key["holder"].text(),
+                      .prefix = key["prefix"].text(),
+                      .created_at = instant(key["created_at"].text()),
+                      .expires_at = instant(key["expires_at"].text()),
+                      .last_used_at = instant(key["last_used_at"].text())});
+    }
+    token = (*body)["next_page_token"].text();
+    if (token.empty()) break;
+  }
+  return keys;
+}
+
+std::vector<Finding> check_keys_of(const Config& config, const Running& running,
+                                   const std::string& data_dir) {
+  const auto keys = ask_keys(door_of(config, running, data_dir));
+  if (!keys) return {};
+  return check_keys(*keys, Time{int64_t{std::time(nullptr)} * 1'000'000'000});
 }
 
 Finding check_address(const Config& config) {
@@ -207,7 +256,11 @@ Diagnosis examine_scheduler(const Config& config, const std::string& data_dir) {
   port("api.http_port", config.api.http_port);
   port("api.grpc_port", config.api.grpc_port);
   if (config.metrics.enabled) port("metrics.port", config.metrics.port);
-  if (running.pid != 0) diagnosis.add(check_health(config, running, data_dir));
+  if (running.pid != 0) {
+    const Finding health = check_health(config, running, data_dir);
+    diagnosis.add(health);
+    if (health.verdict != Verdict::kFail) diagnosis.add_all(check_keys_of(config, running, data_dir));
+  }
   diagnosis.add(ops::check_clock_synchronised());
   diagnosis.add(ops::check_unit(patient));
   return diagnosis;

@@ -183,8 +183,8 @@ std::string joined_users(const Json& users) {
   return out;
 }
 
-std::string expiry_text(const Json& key) {
-  const Time time = parse_rfc3339(key["expires_at"].text());
+std::string time_text(const Json& key, std::string_view field) {
+  const Time time = parse_rfc3339(key[field].text());
   return time.valid() ? format_local(time) : "never";
 }
 
@@ -202,13 +202,14 @@ int list_keys(Session& session, const KeyOptions& options) {
                {.title = "USERS", .may_shrink = true, .drop_order = 2},
                {.title = "STATE"},
                {.title = "EXPIRES"},
+               {.title = "LAST USED"},
                {.title = "CREATED BY", .may_shrink = true, .drop_order = 1}});
   for (const Json& key : with_tenant_names(session, reply.json["keys"].items())) {
     std::string home = key["tenant_name"].text();
     if (home.empty()) home = key["tenant_id"].text();
     table.add({key["key_id"].text(), key["name"].text(), home.empty() ? "(cluster)" : home, roles_text(key),
-               joined_users(key["unix_users"]), key["state"].text(), expiry_text(key),
-               key["created_by"].text()});
+               joined_users(key["unix_users"]), key["state"].text(), time_text(key, "expires_at"),
+               time_text(key, "last_used_at"), key["created_by"].text()});
   }
   session.io().out(table.render(session.io().width));
   return kExitOk;
@@ -298,7 +299,10 @@ Action define_key_create(Grammar& grammar) {
 Action define_key_list(Grammar& grammar) {
   const auto key = std::make_shared<KeyOptions>();
   grammar.flag("--all", key->with_ended, "Also those that expired or were revoked in the last 90 days");
-  grammar.details("With --tenant-id, only the keys of that tenant.");
+  grammar.details(
+      "With --tenant-id, only the keys of that tenant. When a key was last used is known to the minute; "
+      "never: "
+      "not since it was made, as far as the scheduler knows.");
   return [key](Session& session) { return list_keys(session, *key); };
 }
 

@@ -90,13 +90,16 @@ TEST(Keys, AreListedPageByPage) {
       [](const Request& request) {
         if (request.target.find("page_token=key-7") == std::string::npos)
           return Reply{.body = R"({"keys":[)" + std::string(kMade) + R"(],"next_page_token":"key-7"})"};
-        return Reply{.body = R"({"keys":[{"key_id":"key-9","name":"boss","roles":[{"role":"admin"}],)"
-                             R"("state":"active"}],"next_page_token":""})"};
+        return Reply{.body =
+                         R"({"keys":[{"key_id":"key-9","name":"boss","roles":[{"role":"admin"}],)"
+                         R"("state":"active","last_used_at":"2031-05-15T12:00:00Z"}],"next_page_token":""})"};
       },
       {"key", "list"});
   EXPECT_NE(ran.out.find("key-7"), std::string::npos) << ran.out;
   EXPECT_NE(ran.out.find("key-9"), std::string::npos) << ran.out;
   EXPECT_NE(ran.out.find("(cluster)"), std::string::npos) << ran.out;
+  EXPECT_NE(ran.out.find("LAST USED"), std::string::npos) << ran.out;
+  EXPECT_NE(ran.out.find("2031-05-15"), std::string::npos) << ran.out;
 }
 
 TEST(Keys, AreRevokedByIdOrName) {

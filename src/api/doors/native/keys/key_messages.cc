@@ -159,6 +159,7 @@ void write_key(const KeyView& key, v1::Key& out) {
   if (key.expires_at.valid()) write_instant(key.expires_at, *out.mutable_expires_at());
   if (key.revoked_at.valid()) write_instant(key.revoked_at, *out.mutable_revoked_at());
   out.set_revoked_by(key.revoked_by);
+  if (key.last_used_at.valid()) write_instant(key.last_used_at, *out.mutable_last_used_at());
   if (!key.secret.empty()) out.set_secret(key.secret);
 }
 
