@@ -9,8 +9,9 @@ namespace {
 
 bool owns(const Caller& caller, Subject subject, const Resource& resource) {
   if (subject == Subject::kNode) return !caller.node.empty() && caller.node == resource.node;
+  if (resource.owner.kind == CallerKind::kAnonymous)
+    return caller.kind == CallerKind::kAnonymous || caller.owns_anonymous;
   if (caller.kind != resource.owner.kind) return false;
-  if (caller.kind == CallerKind::kAnonymous) return true;
   return !caller.name.empty() && caller.name == resource.owner.name;
 }
 
@@ -40,6 +41,9 @@ bool is_allowed(const Caller& caller, const ActionRow& row, const Resource& reso
     case CallerKind::kPerson:
     case CallerKind::kService:
     case CallerKind::kOperator:
+      if (caller.uses_open_tenants && (resource.is_open || !has_walls(row.subject)) &&
+          reaches(row, Role::kUser, caller, resource))
+        return true;
       return std::ranges::any_of(caller.bindings, [&](const Binding& binding) {
         const bool is_there = !has_walls(row.subject) || !binding.tenant.valid() ||
                               is_inside(resource.tenant_path, binding.tenant);

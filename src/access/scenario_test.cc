@@ -123,9 +123,15 @@ class Scenario {
     tenants_[line.word(1)] = made;
     return "";
   }
+  static Caller made_caller(const std::string& kind, const std::string& name) {
+    if (kind == "shared-token") return shared_token_caller();
+    if (kind == "unix-person") return unix_person(name, true);
+    if (kind == "unix-person-alone") return unix_person(name, false);
+    if (kind == "unix-admin") return unix_admin(name);
+    return {.kind = kind_of(kind)};
+  }
   std::string caller(const Line& line) {
-    Caller made =
-        line.word(2) == "shared-token" ? shared_token_caller() : Caller{.kind = kind_of(line.word(2))};
+    Caller made = made_caller(line.word(2), line.word(1));
     if (made.name.empty() && made.kind != CallerKind::kAnonymous) made.name = line.word(1);
     for (const std::string& bound : split(line.option("roles"), ',')) {  // "lab:user", "*:admin"
       const std::vector<std::string> parts = split(bound, ':');
