@@ -6,6 +6,7 @@
 #include <openssl/ssl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -68,6 +69,27 @@ int connect_any(const addrinfo* found, Connection::Clock::time_point deadline, i
   return -1;
 }
 
+/// A connected, non-blocking Unix socket; else -1 with the reason.
+int connect_locally(const std::string& path, Connection::Clock::time_point deadline, int& error) {
+  constexpr int kPauseMs = 5;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  CHECK(path.size() < sizeof address.sun_path);  // As parse_http_url makes sure.
+  std::memcpy(address.sun_path, path.data(), path.size());
+  const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  error = socket < 0 ? errno : 0;
+  while (socket >= 0) {
+    if (::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return socket;
+    error = errno;
+    // Its queue is full, which no poll tells the end of.
+    if (error != EAGAIN || Connection::Clock::now() >= deadline) break;
+    ::poll(nullptr, 0, kPauseMs);
+  }
+  if (socket >= 0) ::close(socket);
+  if (error == EAGAIN) error = ETIMEDOUT;
+  return -1;
+}
+
 Result<std::shared_ptr<const sign::TlsTrust>> trust_of(const HttpClientOptions& options) {
   if (!options.server_certificate.empty()) return sign::TlsTrust::of_server(options.server_certificate);
   if (!options.ca_file.empty()) return sign::TlsTrust::of_file(options.ca_file);
@@ -78,13 +100,18 @@ Result<std::shared_ptr<const sign::TlsTrust>> trust_of(const HttpClientOptions& 
 
 Result<std::unique_ptr<Connection>> Connection::open(const HttpEndpoint& endpoint,
                                                      const HttpClientOptions& options) {
+  const auto deadline = Clock::now() + std::chrono::nanoseconds(options.connect_timeout.ns);
+  int error = 0;
+  if (!endpoint.unix_socket.empty()) {
+    const int local = connect_locally(endpoint.unix_socket, deadline, error);
+    if (local < 0) return unavailable(reason_of(error));
+    return std::unique_ptr<Connection>(new Connection(local));
+  }
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   if (::getaddrinfo(endpoint.host.c_str(), endpoint.port.c_str(), &hints, &found) != 0)
     return unavailable("the host name could not be resolved");
-  const auto deadline = Clock::now() + std::chrono::nanoseconds(options.connect_timeout.ns);
-  int error = 0;
   const int socket = connect_any(found, deadline, error);
   ::freeaddrinfo(found);
   if (socket < 0) return unavailable(reason_of(error));

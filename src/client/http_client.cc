@@ -192,7 +192,8 @@ Result<HttpClient> HttpClient::create(HttpClientOptions options) {
   impl->endpoint = *endpoint;
   const bool ipv6 = endpoint->host.find(':') != std::string::npos;
   impl->host_header = (ipv6 ? "[" + endpoint->host + "]" : endpoint->host) + ":" + endpoint->port;
-  options.url = (endpoint->tls ? "https://" : "http://") + impl->host_header + endpoint->prefix;
+  if (endpoint->unix_socket.empty())
+    options.url = (endpoint->tls ? "https://" : "http://") + impl->host_header + endpoint->prefix;
   impl->options = std::move(options);
   return HttpClient(std::move(impl));
 }

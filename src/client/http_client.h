@@ -14,8 +14,8 @@
 namespace gpusched {
 
 struct HttpClientOptions {
-  /// "http://host[:port][/prefix]" or "https://..."; without a scheme http is meant, without a port 80 or
-  /// 443.
+  /// "http://host[:port][/prefix]", "https://..." or "unix:///path"; without a scheme http is meant, without
+  /// a port 80 or 443.
   std::string url;
   std::string token = {};    ///< Sent as `Authorization: Bearer`; empty: no such header.
   std::string ca_file = {};  ///< PEM: whom https trusts; empty: the machine's authorities.
@@ -83,12 +83,16 @@ std::string url_encoded(std::string_view text);
 
 /// Address of a URL of HttpClientOptions.
 struct HttpEndpoint {
-  std::string host;  ///< Host without the brackets of an IPv6 address.
+  std::string unix_socket = {};  ///< Path of the Unix socket of a unix:// URL; then host and port are names.
+  std::string host;              ///< Host without the brackets of an IPv6 address.
   std::string port;
-  bool tls = false;    ///< https.
-  std::string prefix;  ///< Empty, or begins with '/' and does not end with one.
+  bool tls = false;         ///< https.
+  std::string prefix = {};  ///< Empty, or begins with '/' and does not end with one.
 };
 Result<HttpEndpoint> parse_http_url(std::string_view url);
+
+/// How the URL of a Unix socket begins; its absolute path follows.
+inline constexpr std::string_view kUnixScheme = "unix://";
 
 /// kInvalidArgument when `ca_file` is given and holds no certificate.
 Result<Unit> check_ca_file(const HttpClientOptions& options);

@@ -45,6 +45,18 @@ TEST(HttpUrls, WithHttpsSaySo) {
   EXPECT_EQ(secure->host + ":" + secure->port + secure->prefix, "node1:443/gpus");
 }
 
+TEST(HttpUrls, OfUnixSocketsHaveAPath) {
+  const Result<HttpEndpoint> local = parse_http_url("unix:///run/gpu-scheduler/api.sock");
+  ASSERT_TRUE(local.ok());
+  EXPECT_EQ(local->unix_socket, "/run/gpu-scheduler/api.sock");
+  EXPECT_EQ(local->host, "localhost");  // Of loopback: what the Host header says.
+  EXPECT_TRUE(parse_http_url("unix:///" + std::string(106, 'x')).ok());
+  EXPECT_FALSE(parse_http_url("unix:///" + std::string(107, 'x')).ok());
+  for (const char* url : {"unix://", "unix://api.sock", "unix:///a\nb"})
+    EXPECT_FALSE(parse_http_url(url).ok()) << url;
+  EXPECT_EQ(HttpClient::create({.url = "unix:///a/b"})->url(), "unix:///a/b");
+}
+
 TEST(HttpUrls, ThatLeadNowhereAreRefused) {
   for (const char* url :
        {"", "http://", "https://", "https://http://a", "ftp://a", "http://a:0", "http://a:99999",

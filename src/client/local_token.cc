@@ -4,10 +4,14 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <optional>
+#include <vector>
 
 #include "client/http_client.h"
 #include "client/json.h"
+#include "ops/api_socket.h"
 #include "ops/local_peer.h"
+#include "sign/peer_credential.h"
 
 namespace gpusched {
 namespace {
@@ -22,9 +26,18 @@ uint16_t port_of(const HttpEndpoint& endpoint) {
 
 }  // namespace
 
+bool is_named_over_sockets() { return !sign::is_overflow_uid(geteuid()); }
+
+std::string find_local_socket(const std::string& runtime_dir) {
+  if (!is_named_over_sockets()) return {};
+  const std::string path = ops::find_api_socket({ops::kSystemSocket, ops::personal_socket(runtime_dir)});
+  return path.empty() ? path : std::string(kUnixScheme) + path;
+}
+
 std::string find_local_token(const std::string& url, const std::string& ca_file) {
   const Result<HttpEndpoint> endpoint = parse_http_url(url);
-  if (!endpoint || !ops::is_loopback(endpoint->host)) return {};
+  // Over a Unix socket nobody needs one: the scheduler knows who calls.
+  if (!endpoint || !endpoint->unix_socket.empty() || !ops::is_loopback(endpoint->host)) return {};
   Result<HttpClient> client =
       HttpClient::create({.url = url, .ca_file = ca_file, .connect_timeout = kPatience});
   if (!client) return {};
@@ -43,15 +56,23 @@ std::string find_local_token(const std::string& url, const std::string& ca_file)
 Result<Unit> check_token_receiver(const std::string& url, const std::string& token_file) {
   const Result<HttpEndpoint> endpoint = parse_http_url(url);
   if (!endpoint || !ops::is_loopback(endpoint->host)) return Unit{};
+  const std::string& path = endpoint->unix_socket;
+  if (!path.empty() && ops::find_api_socket({path}) == path) return Unit{};
+  std::vector<uid_t> users;
+  if (path.empty()) {
+    users = ops::listening_users(endpoint->host, port_of(*endpoint));
+  } else if (const std::optional<uid_t> user = ops::socket_listener(path)) {
+    users.push_back(*user);
+  }
   struct stat facts{};
   const bool owned = stat(token_file.c_str(), &facts) == 0;
   const uint32_t floor = ops::read_id_floor().uid;
-  for (const uid_t user : ops::listening_users(endpoint->host, port_of(*endpoint))) {
+  for (const uid_t user : users) {
     // Below the floor are the system's users, such as the scheduler's own.
     if (user == geteuid() || user < floor || (owned && user == facts.st_uid)) continue;
     return Error{.code = ErrorCode::kPermissionDenied,
-                 .message = "port " + endpoint->port + " of this machine belongs to user " +
-                            std::to_string(user) +
+                 .message = (path.empty() ? "port " + endpoint->port + " of this machine" : path) +
+                            " belongs to user " + std::to_string(user) +
                             ", to whom the token would be disclosed. If that is your scheduler, run gpu-cli "
                             "as that user, or with a token file owned by that user"};
   }

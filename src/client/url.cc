@@ -1,6 +1,7 @@
 #include <charconv>
 
 #include "client/http_client.h"
+#include "ops/socket_file.h"
 
 namespace gpusched {
 namespace {
@@ -32,7 +33,27 @@ std::string url_encoded(std::string_view text) {
   return out;
 }
 
+namespace {
+
+Result<HttpEndpoint> parse_unix_url(std::string_view url) {
+  HttpEndpoint out{
+      .unix_socket = std::string(url.substr(kUnixScheme.size())), .host = "localhost", .port = "80"};
+  if (!out.unix_socket.starts_with('/')) return bad_url(url, "expected unix:///path/of/the/socket");
+  if (out.unix_socket.size() > ops::kSocketPathMax) {
+    return bad_url(url,
+                   "the path of a Unix socket has at most " + std::to_string(ops::kSocketPathMax) + " bytes");
+  }
+  for (const char c : out.unix_socket) {
+    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f')
+      return bad_url(url, "the path has control characters");
+  }
+  return out;
+}
+
+}  // namespace
+
 Result<HttpEndpoint> parse_http_url(std::string_view url) {
+  if (url.starts_with(kUnixScheme)) return parse_unix_url(url);
   std::string_view rest = url;
   HttpEndpoint out;
   out.tls = rest.starts_with(kTlsScheme);
@@ -42,7 +63,7 @@ Result<HttpEndpoint> parse_http_url(std::string_view url) {
     rest.remove_prefix(kScheme.size());
   }
   if (rest.find("://") != std::string_view::npos)
-    return bad_url(url, "expected http://host:port or https://host:port");
+    return bad_url(url, "expected http://host:port, https://host:port or unix:///path");
   for (const char c : rest) {
     if (static_cast<unsigned char>(c) <= ' ' || c == '\x7f' || c == '?' || c == '#' || c == '@') {
       return bad_url(url, "expected http://host:port");

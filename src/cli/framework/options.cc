@@ -143,7 +143,9 @@ Result<Unit> apply_context(Options& options, const CliIo& io) {
 void define_global_options(Grammar& grammar, Options& options) {
   grammar.option(
       "--api-url", "URL", &options.api_url,
-      std::string("URL of the scheduler's REST API (default: GPU_SCHEDULER_URL, then the context's, then ") +
+      std::string("URL of the scheduler's REST API, or unix:///PATH of its Unix socket (default: "
+                  "GPU_SCHEDULER_URL, then the context's, then this machine's socket if a scheduler answers "
+                  "there, then ") +
           kDefaultUrl + ")");
   grammar.option("--tenant-id", "ID", &options.tenant_id, "Tenant to act for, by id or name")
       .alias("--tenant")
@@ -229,6 +231,9 @@ Result<Unit> complete_options(Options& options, const CliIo& io, bool offline) {
   if (options.api_url.empty() || !options.context.empty()) {
     if (const Result<Unit> applied = apply_context(options, io); !applied) return applied;
   }
+  // Whoever gives a credential means a call with that, where calls with it always went.
+  const bool names_nothing = options.api_url.empty() && options.token_file.empty() && !wants_tls;
+  if (names_nothing && io.find_socket) options.api_url = io.find_socket();
   if (options.api_url.empty()) options.api_url = kDefaultUrl;
   // Whoever names a certificate expects that nothing is sent in the clear.
   if (wants_tls && !options.api_url.starts_with("https://"))

@@ -175,6 +175,10 @@ CliIo process_io() {
     const passwd* const entry = ::getpwuid(::geteuid());
     return std::string(entry == nullptr ? "" : entry->pw_name);
   };
+  io.find_socket = [] {
+    const char* const folder = std::getenv("XDG_RUNTIME_DIR");
+    return find_local_socket(folder == nullptr ? "" : folder);
+  };
   io.find_token = find_local_token;
   io.check_receiver = check_token_receiver;
   io.out_is_terminal = ::isatty(STDOUT_FILENO) == 1;

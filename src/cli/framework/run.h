@@ -43,6 +43,8 @@ struct CliIo {
   std::function<std::vector<std::string>()> environment_all;  ///< Each as "NAME=value".
   std::function<std::string()> working_directory;             ///< Absolute; empty: it is gone.
   std::function<std::string()> login_name = {};               ///< Login name of the caller; empty: unknown.
+  /// URL of the Unix socket of this machine's scheduler; empty: none answers.
+  std::function<std::string()> find_socket = {};
   /// The token of the scheduler at a URL, when this user may have it by itself; empty: none.
   std::function<std::string(const std::string& url, const std::string& ca_file)> find_token = {};
   /// Whether a token that was read from a file may be sent to a URL.

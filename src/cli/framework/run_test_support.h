@@ -39,6 +39,7 @@ struct World {
   bool err_is_terminal = false;
   int height = 24;
   std::optional<std::string> answer = std::nullopt;  ///< What somebody types when asked.
+  std::string socket = {};  ///< URL of the socket of this machine's scheduler; empty: none answers.
 };
 
 inline Ran run(const std::vector<std::string>& arguments, const World& world = {}) {
@@ -79,6 +80,7 @@ inline Ran run(const std::vector<std::string>& arguments, const World& world = {
   io.out_is_terminal = world.out_is_terminal;
   io.err_is_terminal = world.err_is_terminal;
   io.read_answer = [&] { return world.answer; };
+  io.find_socket = [&] { return world.socket; };
   ran.exit_code = run_cli(static_cast<int>(raw.size()), raw.data(), io);
   return ran;
 }

@@ -14,6 +14,7 @@
 #include "cli/framework/tenant_names.h"
 #include "cli/terminal/text.h"
 #include "cli/terminal/units.h"
+#include "client/local_token.h"
 
 namespace gpusched::cli {
 namespace {
@@ -163,8 +164,12 @@ Result<Session> Session::open(const Options& options, const CliIo& io, bool need
   return Session(options, io, std::move(client_options), std::move(*client));
 }
 
+bool Session::is_local() const {
+  return client_options_.url.starts_with(kUnixScheme) && is_named_over_sockets();
+}
+
 bool Session::may_find_token() const {
-  return !has_token() && options_->token_file.empty() && io_->find_token != nullptr;
+  return !is_known() && options_->token_file.empty() && io_->find_token != nullptr;
 }
 
 void Session::find_token_again() {

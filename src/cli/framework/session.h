@@ -67,12 +67,12 @@ class Session {
   /// Opens a WebSocket at `path`.
   SocketReply open_socket(const std::string& path);
 
-  /// Whether the scheduler's own token may still be found: none is known, and no file was given.
+  /// Whether the scheduler's own token may still be found: none is known or needed, and no file was given.
   bool may_find_token() const;
   /// Looks for it again: a scheduler that was away could not name it.
   void find_token_again();
-  /// Whether calls carry a token: without one, the scheduler knows nothing of who calls.
-  bool has_token() const { return !client_options_.token.empty(); }
+  /// Whether the scheduler knows who calls: by a token, or over its Unix socket.
+  bool is_known() const { return has_token() || is_local(); }
   const Options& options() const { return *options_; }
   const CliIo& io() const { return *io_; }
 
@@ -82,6 +82,8 @@ class Session {
   int fail(int exit_code, const std::string& sentence, const std::string& code) const;
 
  private:
+  bool has_token() const { return !client_options_.token.empty(); }
+  bool is_local() const;
   Session(const Options& options, const CliIo& io, HttpClientOptions client_options, HttpClient client);
   Reply perform(HttpRequest request, const HttpOnData* on_data, const HttpOnHead* on_head = nullptr);
 

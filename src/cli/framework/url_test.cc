@@ -33,5 +33,42 @@ TEST(CaFile, IsReadBeforeAnythingIsAsked) {
   EXPECT_EQ(refusal({"list"}, world), why);
 }
 
+Reply no_jobs(const Request&) { return {.body = R"({"jobs":[],"total":0})"}; }
+
+TEST(Socket, OfThisMachinesSchedulerIsForThoseWhoNameNothing) {
+  TestServer local(no_jobs);
+  EXPECT_EQ(run({"list"}, {.socket = local.url()}).exit_code, kExitOk);
+  ASSERT_FALSE(local.requests().empty());
+  EXPECT_FALSE(local.requests().front().headers.contains("authorization"));
+}
+
+TEST(Socket, IsNotForThoseWhoNameASchedulerOrACredential) {
+  TestServer local(no_jobs), other(no_jobs);
+  EXPECT_EQ(run({"--api-url", other.url(), "list"}, {.socket = local.url()}).exit_code, kExitOk);
+  const std::size_t asked = other.requests().size();
+  EXPECT_GT(asked, 0U);
+  const World by_environment{.environment = {{"GPU_SCHEDULER_URL", other.url()}}, .socket = local.url()};
+  EXPECT_EQ(run({"list"}, by_environment).exit_code, kExitOk);
+  EXPECT_GT(other.requests().size(), asked);
+  // A token goes where it always went.
+  EXPECT_NE(refusal({"--token-file", "/nowhere", "list"}, {.socket = local.url()}).find("/nowhere"),
+            std::string::npos);
+  EXPECT_TRUE(local.requests().empty());
+}
+
+TEST(Socket, WhoNamesACertificateMeansHttps) {
+  TestServer local(no_jobs);
+  EXPECT_EQ(
+      refusal({"--ca-file", "a.pem", "list"}, {.socket = local.url()}),
+      "gpu-cli: --ca-file needs a URL that begins with https://, and not http://127.0.0.1:8080 (usage)\n");
+}
+
+TEST(Socket, ThatIsNamedAndNotThereIsNamedInTheError) {
+  const Ran ran = run({"--api-url", "unix:///nowhere/api.sock", "list"});
+  EXPECT_EQ(ran.exit_code, kExitUnreachable);
+  EXPECT_NE(ran.err.find("no scheduler answers at unix:///nowhere/api.sock"), std::string::npos) << ran.err;
+  EXPECT_NE(refusal({"--api-url", "unix://nowhere", "list"}).find("unix:///path"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace gpusched::cli

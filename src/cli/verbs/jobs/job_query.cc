@@ -228,7 +228,7 @@ Result<std::string> user_filter(const Session& session, const std::string& user,
   };
   if (!user.empty()) return bad("cannot be combined with --user");
   // Without a credential nobody has a name there.
-  if (!session.has_token()) {
+  if (!session.is_known()) {
     return bad(
         "the scheduler cannot identify callers without a token; give one with --token-file, or select jobs "
         "with --name or --label");

@@ -117,7 +117,7 @@ Result<std::string> submission_body(const Session& session, SubmitOptions& submi
   // Whoever the scheduler does not know cannot say whom a job runs as; and nobody means to run jobs as root
   // by being it.
   const CliIo& io = session.io();
-  const bool known = session.has_token() && io.login_name && io.login_name() != kRootName;
+  const bool known = session.is_known() && io.login_name && io.login_name() != kRootName;
   if (submit.user.empty() && !known) submit.user = "-";
   return job_body(session.options(), submit, script, io);
 }
