@@ -22,6 +22,7 @@ struct Bound {
   const char* name;
   std::optional<Role> role;
   bool in_tenant = false;
+  bool is_unix = false;  ///< A user whom the kernel names, of a `lab` that everybody may use.
 };
 void PrintTo(const Bound& bound, std::ostream* out) { *out << bound.name; }
 
@@ -32,8 +33,10 @@ class Matrix : public TenantsTest, public ::testing::WithParamInterface<Bound> {
   Matrix() {
     TenantRequest tenant;
     tenant.name = "lab";
+    tenant.anonymous = GetParam().is_unix;
     lab_ = make_tenant(tenant);
     tenant.name = "other";
+    tenant.anonymous = false;
     other_ = make_tenant(tenant);
     bob_->bindings = {{.tenant = lab_, .role = Role::kUser}, {.tenant = other_, .role = Role::kUser}};
     // Only to submit, before anybody calls.
@@ -44,6 +47,7 @@ class Matrix : public TenantsTest, public ::testing::WithParamInterface<Bound> {
     ana_->bindings.clear();
     if (GetParam().role)
       ana_->bindings = {{.tenant = GetParam().in_tenant ? lab_ : TenantId{}, .role = *GetParam().role}};
+    if (GetParam().is_unix) *ana_ = access::unix_person("ana", false);
     for (Target& target : targets_) {
       target.about.submit_to = target.about.tenant;
       target.about.key = key_of(target.about.tenant);
@@ -72,9 +76,10 @@ class Matrix : public TenantsTest, public ::testing::WithParamInterface<Bound> {
   Verdict expected(Action action, const Target& target) const {
     const std::array<TenantId, 1> path{target.tenant};
     if (action == Action::kSeeHealth) return Verdict::kAllowed;  // Asked without a credential, too.
-    return decide_access(
-        *ana_, action,
-        {.tenant_path = path, .owner = {.kind = access::CallerKind::kPerson, .name = target.owner}});
+    return decide_access(*ana_, action,
+                         {.tenant_path = path,
+                          .owner = {.kind = access::CallerKind::kPerson, .name = target.owner},
+                          .is_open = GetParam().is_unix && target.tenant == lab_});
   }
 
   /// What the answer's code says; nothing of a body without one.
@@ -112,7 +117,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Bound{"nothing", std::nullopt}, Bound{"viewer", Role::kViewer, true},
                       Bound{"user", Role::kUser, true}, Bound{"tenant_admin", Role::kTenantAdmin, true},
                       Bound{"all_viewer", Role::kViewer}, Bound{"operator", Role::kOperator},
-                      Bound{"admin", Role::kAdmin}, Bound{"metrics", Role::kMetrics}),
+                      Bound{"admin", Role::kAdmin}, Bound{"metrics", Role::kMetrics},
+                      Bound{"unix_person", std::nullopt, false, true}),
     [](const auto& one) { return std::string(one.param.name); });
 
 TEST_P(Matrix, OverRest) {

@@ -15,6 +15,7 @@
 #include "api/grpc_server.h"
 #include "api/http/http_server.h"
 #include "api/http/rest_gate.h"
+#include "api/http/unix_callers.h"
 #include "api/metrics/metrics_text.h"
 #include "api/metrics/process_metrics.h"
 #include "log/log.h"
@@ -206,6 +207,17 @@ struct Server::Impl {
                            .setting = "metrics.port",
                            .tls = options.tls});
     }
+    if (options.unix_socket != nullptr) {
+      unix_callers =
+          std::make_unique<UnixCallers>(UnixCallersOptions{.admin_group = options.admin_group,
+                                                           .has_persons = !options.token_required,
+                                                           .has_anonymous = !doorkeeper.token_required});
+      listeners.push_back({.handler = through(gate),
+                           .streams_body = NativeRest::streams_body,
+                           .setting = "api.unix_socket",
+                           .unix_socket = options.unix_socket,
+                           .unix_callers = unix_callers.get()});
+    }
     grpc = std::make_unique<GrpcServer>(GrpcServerOptions{.address = options.address,
                                                           .port = options.grpc_port,
                                                           .doorkeeper = doorkeeper,
@@ -264,6 +276,7 @@ struct Server::Impl {
   RestGate gate;
   RestGate metrics_gate;
   std::shared_ptr<Waiting> waiting = std::make_shared<Waiting>();
+  std::unique_ptr<UnixCallers> unix_callers;  ///< Before the server that asks it: it must outlive that.
   std::unique_ptr<GrpcServer> grpc;
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<KeyUseKeeper> key_uses;  ///< Null: nowhere.

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "base/session_limits.h"
 #include "host/host.h"
+#include "ops/socket_file.h"
 #include "sign/tls_context.h"
 
 namespace gpusched::api {
@@ -42,6 +43,9 @@ struct ServerOptions {
   /// Where it is kept when keys were last used, over restarts. Empty: nowhere.
   std::string key_uses_file = {};
   std::shared_ptr<const sign::TlsServer> tls = nullptr;  ///< Of HTTP and metrics; none: plain.
+  /// HTTP is served there, too, without TLS; none: nowhere else.
+  std::shared_ptr<ops::SocketFile> unix_socket = nullptr;
+  std::string admin_group;  ///< Whose members are administrators over that socket; empty: nobody's.
   std::string version;
   audit::AuditLog* audit = nullptr;  ///< Null: none is kept. It must outlive the server.
 };

@@ -105,6 +105,8 @@ struct Config {
     bool token_required = false;
     std::string anonymous_priority_tier = "high";
     std::vector<std::string> host_names;
+    std::string unix_socket = "auto";
+    std::string admin_group = "gpu-admin";
     int64_t copy_bytes_max = limits::kFileBytesDefault;
     double rate_limit_rps = 0;
   } api;

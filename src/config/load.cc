@@ -117,7 +117,7 @@ class Loader {
   LoadedConfig take() { return std::move(out_); }
 
  private:
-  void check_tls(const Config::Api& api);
+  void check_api(const Config::Api& api);
   void load_section(const std::string& path, const std::string& section, const YAML::Node& keys);
   void load_value(const ConfigKey& key, const YAML::Node& value, const std::string& where);
   void set(const ConfigKey& key, const RawValue& raw, const std::string& from, const std::string& where);
@@ -313,7 +313,14 @@ void Loader::load_override(const ConfigOverride& override) {
   set(*key, {.items = {override.value}}, override.from, override.from);
 }
 
-void Loader::check_tls(const Config::Api& api) {
+void Loader::check_api(const Config::Api& api) {
+  if (api.address.empty()) {
+    problem("api.address", "api.address is empty; expected an address such as 127.0.0.1 or 0.0.0.0");
+  }
+  if (const std::string& path = api.unix_socket; !path.empty() && path != "auto" && !path.starts_with('/')) {
+    problem("api.unix_socket",
+            "api.unix_socket is \"" + path + "\"; expected auto, a path that starts with /, or nothing");
+  }
   if (!api.enable_tls || (!api.tls_cert_path.empty() && !api.tls_key_path.empty())) return;
   const std::string missing = api.tls_cert_path.empty() ? "api.tls_cert_path" : "api.tls_key_path";
   problem(missing, "api.enable_tls is true and " + missing +
@@ -329,10 +336,7 @@ void Loader::check_whole() {
                 "]; expected at most " + std::to_string(limits::kAttainedLevelsMax) +
                 " GPU-seconds, each a positive integer greater than the one before");
   }
-  if (config.api.address.empty()) {
-    problem("api.address", "api.address is empty; expected an address such as 127.0.0.1 or 0.0.0.0");
-  }
-  check_tls(config.api);
+  check_api(config.api);
   if (!config.metrics.path.starts_with('/')) {
     problem("metrics.path",
             "metrics.path is \"" + config.metrics.path + "\"; expected a path that starts with /");

@@ -89,8 +89,9 @@ constexpr ConfigKey kKeys[] = {
     {.section = "api",
      .name = "token_required",
      .slot = [](Config& c) -> ConfigSlot { return &c.api.token_required; },
-     .meaning = "Whether calls need the token on loopback, too. If not, callers without a token have the "
-                "rights of [anonymous callers](rest.md#who-calls)."},
+     .meaning = "Whether calls need the token on loopback, too, and over the Unix socket those of all but "
+                "administrators. If not, callers without a token have the rights of [anonymous "
+                "callers](rest.md#who-calls)."},
     {.section = "api",
      .name = "anonymous_priority_tier",
      .slot = [](Config& c) -> ConfigSlot { return &c.api.anonymous_priority_tier; },
@@ -103,6 +104,20 @@ constexpr ConfigKey kKeys[] = {
      .meaning =
          "Additional names in the Host header for which callers without the token are answered, besides "
          "those of loopback. Requests for other names may come from a foreign web page in a browser."},
+    {.section = "api",
+     .name = "unix_socket",
+     .slot = [](Config& c) -> ConfigSlot { return &c.api.unix_socket; },
+     .meaning =
+         "Path of the Unix socket on which the REST API is served as well, to callers whom the kernel "
+         "[names](rest.md#over-the-unix-socket). `auto`: where `gpu-cli` looks for it, if this is the "
+         "machine's usual scheduler: `RUNTIME_DIRECTORY/api.sock` under a service manager that gives one; "
+         "else, with `http_port` 8080, `/run/gpu-scheduler/api.sock` of root's scheduler and "
+         "`XDG_RUNTIME_DIR/gpu-scheduler/api.sock` of another user's. Empty: none."},
+    {.section = "api",
+     .name = "admin_group",
+     .slot = [](Config& c) -> ConfigSlot { return &c.api.admin_group; },
+     .meaning = "Unix group whose members may do over the Unix socket what the holder of the token may, like "
+                "root and the scheduler's own user. Empty: none."},
     {.section = "api",
      .name = "copy_bytes_max",
      .slot = [](Config& c) -> ConfigSlot { return &c.api.copy_bytes_max; },

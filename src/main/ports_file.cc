@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "log/line.h"
+
 namespace gpusched {
 namespace {
 
@@ -44,10 +46,16 @@ bool overwrite(const std::string& path, std::string text) {
 }  // namespace
 
 Result<Unit> write_ports_file(const std::string& data_dir, const BoundPorts& ports) {
-  char text[128];
-  std::snprintf(text, sizeof text, "{\"http\":%u,\"grpc\":%u,\"metrics\":%u,\"pid\":%d%s}\n", ports.http,
+  char head[128];
+  std::snprintf(head, sizeof head, "{\"http\":%u,\"grpc\":%u,\"metrics\":%u,\"pid\":%d%s", ports.http,
                 ports.grpc, ports.metrics, static_cast<int>(::getpid()),
                 ports.https ? ",\"https\":true" : "");
+  std::string text = head;
+  if (!ports.unix_socket.empty()) {
+    text += ",\"unix_socket\":";
+    append_whole_json_string(text, ports.unix_socket);
+  }
+  text += "}\n";
   const std::string path = path_in(data_dir);
   const std::string fresh = path + ".new";
   Result<Unit> done = write_file(fresh, text);

@@ -8,7 +8,7 @@
 namespace gpusched {
 
 /// Writes `data_dir/ports.json` whole or not at all: {"http":N,"grpc":N,"metrics":N,"pid":N},
-/// and "https":true behind that when HTTP and the metrics speak TLS.
+/// behind that "https":true when HTTP and the metrics speak TLS, and "unix_socket":PATH when there is one.
 Result<Unit> write_ports_file(const std::string& data_dir, const BoundPorts& ports);
 /// After a clean end nobody should find ports that are not served.
 void remove_ports_file(const std::string& data_dir);

@@ -14,6 +14,7 @@
 #include "main/ports_file.h"
 #include "main/preempt_webhooks.h"
 #include "main/supervise.h"
+#include "main/unix_socket.h"
 #include "ops/port_holder.h"
 
 namespace gpusched {
@@ -165,6 +166,9 @@ class ServiceImpl final : public Service {
   void stop() override;
 
  private:
+  /// They are bound: says which, also to those who look into the folder.
+  void publish_ports(std::string unix_socket);
+
   const std::string data_dir_;
   std::unique_ptr<Host> host_;
   const std::shared_ptr<sign::TlsServer> tls_;  ///< None: plain.
@@ -298,16 +302,25 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   options.host_names = config.api.host_names;
   options.version = GPUSCHED_VERSION;
   options.tls = tls_;
+  options.admin_group = config.api.admin_group;
+  Result<std::shared_ptr<ops::SocketFile>> unix_socket = bind_api_socket(config.api);
+  if (!unix_socket.ok()) return unix_socket.error();
+  options.unix_socket = std::move(*unix_socket);
   options.audit = audit_.get();
   Result<std::unique_ptr<api::Server>> server = api::Server::start(options, *host_);
   if (!server.ok()) return port_taken(server.error(), config);
   server_ = std::move(*server);
+  publish_ports(options.unix_socket == nullptr ? "" : options.unix_socket->path());
+  return Unit{};
+}
+
+void ServiceImpl::publish_ports(std::string unix_socket) {
   ports_ = {.http = server_->http_port(),
             .grpc = server_->grpc_port(),
             .metrics = server_->metrics_port(),
-            .https = tls_ != nullptr};
+            .https = tls_ != nullptr,
+            .unix_socket = std::move(unix_socket)};
   tell_ports();
-  return Unit{};
 }
 
 /// Without the file the service is as good: a full disk must not keep it from serving.
@@ -397,6 +410,7 @@ Result<std::unique_ptr<Service>> Service::start(const Config& config, const std:
              {"http_port", service->ports().http},
              {"grpc_port", service->ports().grpc},
              {"metrics_port", service->ports().metrics},
+             {"unix_socket", service->ports().unix_socket},
              {"sequence", recovery.last_sequence},
              {"snapshot_sequence", recovery.snapshot_sequence},
              {"replayed_commands", recovery.replayed_commands},

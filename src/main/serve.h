@@ -22,8 +22,9 @@ Result<std::shared_ptr<const sign::TlsIdentity>> load_identity(const Config& con
 struct BoundPorts {
   uint16_t http = 0;
   uint16_t grpc = 0;
-  uint16_t metrics = 0;  ///< 0: metrics are off.
-  bool https = false;    ///< HTTP and metrics speak TLS.
+  uint16_t metrics = 0;          ///< 0: metrics are off.
+  bool https = false;            ///< HTTP and metrics speak TLS.
+  std::string unix_socket = {};  ///< Path of the Unix socket; empty: there is none.
 };
 
 /// A scheduler with all its doors, serving in threads of its own.

@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -152,6 +153,8 @@ class Unit:
         found = {**self.machine.facts["environment"], "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin",
                  "LANG": "C.UTF-8", "MACHINE": self.machine.name, "NOTIFY_SOCKET": str(self.socket_path()),
                  "WATCHDOG_USEC": str(int(self.settings["WatchdogSec"]) * 1_000_000)}
+        if self.runtime_folder() is not None:
+            found["RUNTIME_DIRECTORY"] = str(self.runtime_folder())
         with contextlib.suppress(FileNotFoundError):
             file = self.machine.path_of(self.settings["EnvironmentFile"].removeprefix("-"))
             for line in file.read_text().splitlines():
@@ -172,6 +175,16 @@ class Unit:
             folder.chmod(int(self.settings["StateDirectoryMode"], 8))
             if self.user_id() is not None:
                 os.chown(folder, self.user_id(), self.user_id())
+        if (folder := self.runtime_folder()) is not None:
+            folder.mkdir(exist_ok=True)
+            folder.chmod(int(self.settings["RuntimeDirectoryMode"], 8))
+            if self.user_id() is not None:
+                os.chown(folder, self.user_id(), self.user_id())
+
+    def runtime_folder(self):
+        if "RuntimeDirectory" not in self.settings:
+            return None
+        return self.machine.path_of(f"/run/{self.settings['RuntimeDirectory']}")
 
     def become(self):
         """In the new process, before the program."""
@@ -267,6 +280,8 @@ class Unit:
             if not stopping:
                 self.note(state="activating")
                 time.sleep(RESTART_S)
+        if self.runtime_folder() is not None:
+            shutil.rmtree(self.runtime_folder(), ignore_errors=True)
         self.note(state="inactive" if status == 0 else "failed", manager=0, main_pid=0, status="")
 
     def hear(self, words):

@@ -12,16 +12,36 @@ using access::Caller;
 
 bool has_none(const Caller& caller) { return caller.kind == access::CallerKind::kAnonymous; }
 
-ApiError beyond(std::string field, const std::string& what, const std::string& most) {
+/// Whether nobody gave it the role that it has.
+bool is_ungranted(const Caller& caller) { return has_none(caller) || caller.uses_open_tenants; }
+
+std::string who(const Caller& caller) {
+  return has_none(caller) ? "callers without a credential" : "Unix users without a role";
+}
+
+ApiError beyond(const Caller& caller, std::string field, const std::string& what, const std::string& most) {
   return {ErrorKind::kPermissionDenied,
-          "callers without a credential cannot give " + what + " above " + most +
+          who(caller) + " cannot give " + what + " above " + most +
               "; remove or lower it, or send the shared token",
           std::move(field)};
 }
 
-std::optional<ApiError> check_priority(std::optional<int32_t> priority, const AnonymousLimits& limits) {
+std::optional<ApiError> check_priority(const Caller& caller, std::optional<int32_t> priority,
+                                       const AnonymousLimits& limits) {
   if (priority.value_or(0) <= limits.priority_max) return std::nullopt;
-  return beyond("priority", "a job a priority", std::to_string(limits.priority_max));
+  return beyond(caller, "priority", "a job a priority", std::to_string(limits.priority_max));
+}
+
+/// Users of a tenant may use its credentials; who uses it because it is open may not.
+ApiError no_registry_credential(const Caller& caller) {
+  ApiError error = not_allowed(caller, Action::kSubmitJob, "use a tenant's registry credential");
+  if (!has_none(caller)) {
+    error.message = who(caller) +
+                    " may not use a tenant's registry credential; remove registry_credential, or send an API "
+                    "key with a role in that tenant";
+  }
+  error.field = "registry_credential";
+  return error;
 }
 
 bool has_guarantee(const TenantSettings& given) {
@@ -33,10 +53,10 @@ bool has_guarantee(const TenantSettings& given) {
 
 std::optional<ApiError> limit_jobs(const Caller& caller, const AnonymousLimits& limits,
                                    SubmitRequest& request) {
-  if (!has_none(caller)) return std::nullopt;
+  if (!is_ungranted(caller)) return std::nullopt;
   for (JobRequest& job : request.jobs) {
-    if (auto refused = check_priority(job.priority, limits)) return refused;
-    if (!access::may_run_as(caller, peek_spec(job.spec).user)) {
+    if (auto refused = check_priority(caller, job.priority, limits)) return refused;
+    if (has_none(caller) && !access::may_run_as(caller, peek_spec(job.spec).user)) {
       return ApiError{
           ErrorKind::kPermissionDenied,
           "callers without a credential cannot set the user of a job; remove user, and the job runs as "
@@ -44,19 +64,15 @@ std::optional<ApiError> limit_jobs(const Caller& caller, const AnonymousLimits& 
               std::string(kHowToHaveOne),
           "user"};
     }
-    if (spec_names_credential(job.spec)) {
-      ApiError error = not_allowed(caller, Action::kSubmitJob, "use a tenant's registry credential");
-      error.field = "registry_credential";
-      return error;
-    }
+    if (spec_names_credential(job.spec)) return no_registry_credential(caller);
   }
   request.by = shown_by(caller, request.by);
   return std::nullopt;
 }
 
 std::optional<ApiError> limit_update(const Caller& caller, const AnonymousLimits& limits, JobUpdate& update) {
-  if (!has_none(caller)) return std::nullopt;
-  if (auto refused = check_priority(update.priority, limits)) return refused;
+  if (!is_ungranted(caller)) return std::nullopt;
+  if (auto refused = check_priority(caller, update.priority, limits)) return refused;
   update.by = shown_by(caller, update.by);
   return std::nullopt;
 }
@@ -65,9 +81,11 @@ std::optional<ApiError> limit_tenant(const Caller& caller, const AnonymousLimits
                                      TenantRequest& request) {
   if (!has_none(caller)) return std::nullopt;
   if (request.priority_tier.value_or(0) > limits.priority_tier_max)
-    return beyond("priority_tier", "a tenant a priority tier", std::to_string(limits.priority_tier_max));
+    return beyond(caller, "priority_tier", "a tenant a priority tier",
+                  std::to_string(limits.priority_tier_max));
   if (request.weight_milli.value_or(0) > limits.weight_milli_max)
-    return beyond("fair_share_weight", "a tenant a weight", std::to_string(limits.weight_milli_max / 1'000));
+    return beyond(caller, "fair_share_weight", "a tenant a weight",
+                  std::to_string(limits.weight_milli_max / 1'000));
   if (has_guarantee(request))
     return not_allowed(caller, Action::kUpdateTenant, "guarantee a tenant anything");
   if (request.anonymous == false)

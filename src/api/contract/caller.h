@@ -11,8 +11,9 @@
 #include "api/contract/errors.h"
 #include "sign/api_key.h"
 
-/// Who calls, by what a call carries and never by where its connection comes from: every user of a machine
-/// reaches its loopback, and so do pages in their browsers.
+/// Who calls, by what a call carries, or else by the kernel's word on the process that calls over a Unix
+/// socket; never by an address: every user of a machine reaches its loopback, and so do pages in their
+/// browsers.
 namespace gpusched::api {
 
 /// One for each credential, shared by all its calls. Never null.
@@ -46,8 +47,9 @@ struct Doorkeeper {
   const KeyHolders* keys = nullptr;  ///< Null: there are none. It must outlive this.
 
   /// `authorization`: the header or metadata of that name; empty: none. kUnauthenticated: it carries neither
-  /// the token nor a key that is in use, or there is none where one is needed.
-  Answer<CallerPtr> caller_of(std::string_view authorization) const;
+  /// the token nor a key that is in use, or there is none where one is needed. `peer`: whose process calls,
+  /// by the kernel's word, which counts where the call itself says nothing; null: nobody known.
+  Answer<CallerPtr> caller_of(std::string_view authorization, const CallerPtr& peer = nullptr) const;
   /// For what stays open: as KeyHolders has it. A caller whose credential is no key is valid for ever.
   Answer<std::shared_ptr<void>> while_valid(const CallerPtr& caller, std::optional<access::Action> action,
                                             std::function<void(const ApiError&)> end) const;

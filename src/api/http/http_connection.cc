@@ -30,14 +30,20 @@ int64_t now_ns() {
       .count();
 }
 
-Connection::Connection(std::shared_ptr<Core> core, Tcp::socket socket, const HttpListener& listener)
+Connection::Connection(std::shared_ptr<Core> core, StreamSocket socket, const HttpListener& listener,
+                       std::string peer)
     : core_(std::move(core)),
       socket_(std::move(socket)),
       listener_(listener),
-      parser_(core_->options.header_bytes_max, core_->options.body_bytes_max, &listener.streams_body) {
-  error_code error;
-  const auto endpoint = socket_.remote_endpoint(error);
-  if (!error) peer_ = endpoint.address().to_string();
+      peer_(std::move(peer)),
+      parser_(core_->options.header_bytes_max, core_->options.body_bytes_max, &listener.streams_body) {}
+
+void Connection::begin_naming() { set_phase(Phase::kNaming, core_->options.handshake_timeout); }
+
+void Connection::begin_as(std::shared_ptr<const access::Caller> caller) {
+  if (phase_ != Phase::kNaming) return;  // It was closed meanwhile.
+  peer_caller_ = std::move(caller);
+  begin();
 }
 
 void Connection::begin() {
@@ -219,6 +225,7 @@ void Connection::dispatch(bool complete) {
   old_version_ = parser_.version_1_0();
   head_only_ = request.method == HttpMethod::kHead;
   request.peer = peer_;
+  request.peer_caller = peer_caller_;
   ++request_;
   core_->requests.fetch_add(1, std::memory_order_relaxed);
   set_phase(Phase::kHandling, {});
@@ -395,7 +402,7 @@ void Connection::write_out() {
     const std::size_t sent = send_some(out_.data() + out_begin_, out_.size() - out_begin_, error);
     if (error == asio::error::would_block || error == asio::error::try_again) {
       write_waiting_ = true;
-      socket_.async_wait(Tcp::socket::wait_write, [self = shared_from_this()](const error_code& failed) {
+      socket_.async_wait(StreamSocket::wait_write, [self = shared_from_this()](const error_code& failed) {
         self->write_waiting_ = false;
         if (self->phase_ == Phase::kClosed) return;
         if (failed) {
@@ -456,7 +463,7 @@ void Connection::begin_linger() {
     return;
   }
   error_code error;
-  socket_.shutdown(Tcp::socket::shutdown_send, error);
+  socket_.shutdown(StreamSocket::shutdown_send, error);
   set_phase(Phase::kLinger, kLinger);
   in_begin_ = in_end_ = 0;
   read();
@@ -490,6 +497,7 @@ void Connection::on_deadline() {
       send_frame(websocket::Opcode::kPing, {});
       deadline_ns_ = now_ns() + kPingEvery.ns;
       return;
+    case Phase::kNaming:
     case Phase::kHandshake:
     case Phase::kIdle:
     case Phase::kHandling:

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/system/error_code.hpp>
 #include <cstdint>
@@ -21,11 +22,14 @@ namespace gpusched::api::http_internal {
 
 using boost::system::error_code;
 using Tcp = boost::asio::ip::tcp;
+/// Of TCP, or a Unix one.
+using StreamSocket = boost::asio::generic::stream_protocol::socket;
 
 /// The monotonic clock.
 int64_t now_ns();
 
 enum class Phase {
+  kNaming,     // Whose process has the other end of the Unix socket is not known yet.
   kHandshake,  // TLS is not agreed on yet.
   kIdle,       // Waits for a request's first byte.
   kHeader,     // Receives a header.
@@ -42,9 +46,12 @@ using BodyNext = std::function<void(std::string, HttpBody::State)>;
 /// One connection. Everything runs on the server's thread.
 class Connection final : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(std::shared_ptr<Core> core, Tcp::socket socket, const HttpListener& listener);
+  Connection(std::shared_ptr<Core> core, StreamSocket socket, const HttpListener& listener, std::string peer);
 
   void begin();
+  /// The same of a Unix socket, once it is known who its client is.
+  void begin_naming();
+  void begin_as(std::shared_ptr<const access::Caller> caller);
   void respond(uint64_t request, HttpResponse response);
   void stream_begin(uint64_t request, HttpResponse head);
   void stream_write(uint64_t request, std::string_view data, std::function<void(bool)> written);
@@ -65,7 +72,9 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void close();
 
   bool handshaking() const { return phase_ == Phase::kHandshake; }
-  bool idle() const { return handshaking() || phase_ == Phase::kIdle || phase_ == Phase::kHeader; }
+  bool idle() const {
+    return handshaking() || phase_ == Phase::kNaming || phase_ == Phase::kIdle || phase_ == Phase::kHeader;
+  }
   bool receiving() const { return phase_ == Phase::kBody; }
   int64_t deadline_ns() const { return deadline_ns_; }
   int64_t active_at_ns() const { return active_at_ns_; }
@@ -105,10 +114,11 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void end_socket(const HttpEnding& ending);
 
   std::shared_ptr<Core> core_;  // First: the socket needs its io_context until the end.
-  Tcp::socket socket_;
+  StreamSocket socket_;
   std::unique_ptr<sign::TlsChannel> tls_;  // None: plain.
   const HttpListener& listener_;
-  std::string peer_;
+  const std::string peer_;
+  std::shared_ptr<const access::Caller> peer_caller_;
   HttpParser parser_;
   std::vector<char> in_;
   std::size_t in_begin_ = 0, in_end_ = 0;

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <chrono>
+#include <cstring>
 
+#include "api/http/unix_callers.h"
 #include "base/check.h"
 
 namespace gpusched::api::http_internal {
@@ -15,9 +17,38 @@ namespace {
 constexpr Duration kSweepEvery = milliseconds(500);
 constexpr rlim_t kFilesKeptFree = 256;  // For everything that is no HTTP connection.
 
+/// The other end's, without its port; empty: it is gone.
+std::string address_of(const StreamSocket& socket) {
+  error_code error;
+  const auto endpoint = socket.remote_endpoint(error);
+  if (error) return {};
+  Tcp::endpoint address;
+  if (endpoint.size() > address.capacity()) return {};
+  std::memcpy(address.data(), endpoint.data(), endpoint.size());
+  return address.address().to_string();
+}
+
 }  // namespace
 
+Result<Unit> Core::listen_locally(HttpListener listener) {
+  auto listening = std::make_unique<Listening>(io_, std::move(listener));
+  const std::shared_ptr<ops::SocketFile> file = listening->listener.unix_socket;
+  error_code error;
+  listening->local.assign(asio::local::stream_protocol(), file->take_descriptor(), error);
+  if (!error) listening->local.listen(4'096, error);
+  if (error) {
+    return Error{ErrorCode::kIo, "cannot listen on the Unix socket " + file->path() + ": " + error.message(),
+                 listening->listener.setting};
+  }
+  listening_.push_back(std::move(listening));
+  return Unit{};
+}
+
 Result<Unit> Core::listen(HttpListener listener, std::vector<uint16_t>& ports) {
+  if (listener.unix_socket != nullptr) {
+    ports.push_back(0);
+    return listen_locally(std::move(listener));
+  }
   const std::string where = listener.address + ":" + std::to_string(listener.port);
   error_code error;
   const auto address =
@@ -70,12 +101,14 @@ void Core::run() {
 }
 
 void Core::accept(Listening& listening) {
-  listening.acceptor.async_accept([this, &listening](const error_code& error, Tcp::socket socket) {
-    accepted_one(listening, error, std::move(socket));
-  });
+  const auto take = [this, &listening](const error_code& error, auto socket) {
+    accepted_one(listening, error, StreamSocket(std::move(socket)));
+  };
+  if (listening.local.is_open()) return listening.local.async_accept(take);
+  listening.acceptor.async_accept(take);
 }
 
-void Core::accepted_one(Listening& listening, const error_code& error, Tcp::socket socket) {
+void Core::accepted_one(Listening& listening, const error_code& error, StreamSocket socket) {
   if (stopping_ || error == asio::error::operation_aborted) return;
   if (error) {
     // Out of files or memory: the waiting client stays in the kernel's queue until there is room.
@@ -88,15 +121,35 @@ void Core::accepted_one(Listening& listening, const error_code& error, Tcp::sock
   }
   if (connections_.size() >= connection_max_) make_room();
   if (connections_.size() < connection_max_) {  // Else it is closed: every other one is at work.
-    error_code ignored;
-    socket.non_blocking(true, ignored);
-    socket.set_option(Tcp::no_delay(true), ignored);
-    accepted.fetch_add(1, std::memory_order_relaxed);
-    auto connection = std::make_shared<Connection>(shared_from_this(), std::move(socket), listening.listener);
-    add(connection);
-    connection->begin();
+    begin(listening, std::move(socket));
   }
   accept(listening);
+}
+
+void Core::begin(Listening& listening, StreamSocket socket) {
+  error_code ignored;
+  socket.non_blocking(true, ignored);
+  accepted.fetch_add(1, std::memory_order_relaxed);
+  const HttpListener& listener = listening.listener;
+  const auto make = [&](std::string peer) {
+    auto connection =
+        std::make_shared<Connection>(shared_from_this(), std::move(socket), listener, std::move(peer));
+    add(connection);
+    return connection;
+  };
+  if (listener.unix_socket == nullptr) {
+    socket.set_option(Tcp::no_delay(true), ignored);
+    return make(address_of(socket))->begin();
+  }
+  const std::optional<sign::PeerCredential> peer = sign::read_peer_credential(socket.native_handle());
+  const auto connection = make("unix:" + (peer ? std::to_string(peer->uid) : std::string()));
+  connection->begin_naming();
+  if (!peer || listener.unix_callers == nullptr) return connection->begin_as(nullptr);
+  listener.unix_callers->caller_of(*peer, [this, connection](CallerPtr caller) {
+    submit({.kind = Task::Kind::kCall,
+            .call = [connection, caller = std::move(caller)] { connection->begin_as(caller); }},
+           true);
+  });
 }
 
 /// Closes the connection that has been waiting for a request the longest; without one, that which has been
@@ -297,7 +350,10 @@ void Core::begin_stop() {
   stopping_ = true;
   error_code ignored;
   for (const auto& listening : listening_) {
+    // First: the next scheduler may have the place as soon as nobody answers there.
+    if (listening->listener.unix_socket != nullptr) listening->listener.unix_socket->remove();
     listening->acceptor.close(ignored);
+    listening->local.close(ignored);
     listening->retry.cancel();
   }
   const std::vector<std::shared_ptr<Connection>> all = connections_;

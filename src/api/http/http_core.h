@@ -3,6 +3,7 @@
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <ctime>
 #include <map>
@@ -69,13 +70,17 @@ class Core final : public std::enable_shared_from_this<Core> {
 
  private:
   struct Listening {
-    Listening(asio::io_context& io, HttpListener l) : acceptor(io), retry(io), listener(std::move(l)) {}
+    Listening(asio::io_context& io, HttpListener l)
+        : acceptor(io), local(io), retry(io), listener(std::move(l)) {}
     Tcp::acceptor acceptor;
+    asio::local::stream_protocol::acceptor local;  // Open instead of the other: of a Unix socket.
     asio::steady_timer retry;
     HttpListener listener;
   };
   void accept(Listening& listening);
-  void accepted_one(Listening& listening, const error_code& error, Tcp::socket socket);
+  void accepted_one(Listening& listening, const error_code& error, StreamSocket socket);
+  void begin(Listening& listening, StreamSocket socket);
+  Result<Unit> listen_locally(HttpListener listener);
   void make_room();
   void limit_connections();
   void apply(Task& task);

@@ -2,11 +2,16 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+namespace gpusched::access {
+struct Caller;
+}
 
 namespace gpusched::api {
 
@@ -20,7 +25,9 @@ struct HttpRequest {
   std::string path;   ///< Still percent-encoded; starts with '/' unless it is "*".
   std::string query;  ///< What follows the '?', still encoded.
   std::string body;
-  std::string peer;          ///< The client's address, without port.
+  std::string peer;  ///< The client's address, without port; over a Unix socket "unix:" and its uid.
+  /// Over a Unix socket: whose process the client is, by the kernel's word. Null: nobody known.
+  std::shared_ptr<const access::Caller> peer_caller;
   std::string requested_by;  ///< X-Requested-By: whom the client calls itself.
   std::string host, authorization, idempotency_key, origin, accept, content_type;
   int host_count = 0;            ///< Of Host headers; `host` is the first.

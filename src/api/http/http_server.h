@@ -10,6 +10,7 @@
 #include "api/http/http_message.h"
 #include "base/result.h"
 #include "base/time.h"
+#include "ops/socket_file.h"
 #include "sign/tls_context.h"
 
 /// An HTTP/1.1 server on one thread of its own. Handlers run on that thread and must not block; they answer
@@ -20,6 +21,8 @@ namespace http_internal {
 class Core;
 class Connection;
 }  // namespace http_internal
+
+class UnixCallers;
 
 /// The body of an answer whose length is not known beforehand (chunked). Thread-safe; copies mean the same
 /// stream. Everything after the client went away is ignored.
@@ -161,6 +164,11 @@ struct HttpListener {
   HttpStreams streams_body = nullptr;  ///< None: bodies are complete when the handler gets them.
   std::string setting = {};            ///< Of its port, for errors.
   std::shared_ptr<const sign::TlsServer> tls = nullptr;  ///< None: plain HTTP.
+  /// Listened on instead of an address and a port, which mean nothing then. Its file goes when the server
+  /// stops.
+  std::shared_ptr<ops::SocketFile> unix_socket = nullptr;
+  UnixCallers* unix_callers =
+      nullptr;  ///< Who its clients are; null: nobody known. It must outlive the server.
 };
 
 struct HttpServerOptions {
@@ -201,7 +209,7 @@ class HttpServer {
       const std::function<Result<Unit>(HttpServer&)>& before_serving = nullptr);
   ~HttpServer();
 
-  /// The bound ports, in the order of the listeners.
+  /// The bound ports, in the order of the listeners; 0 for a Unix socket.
   const std::vector<uint16_t>& ports() const { return ports_; }
 
   /// Wakes the server's thread if answers wait. Any thread.

@@ -13,7 +13,7 @@ using sign::TlsStep;
 
 /// Calls `then` when the socket is ready for the step that could not be done.
 void Connection::wait_tls(TlsStep step, void (Connection::*then)()) {
-  const auto what = step == TlsStep::kWantWrite ? Tcp::socket::wait_write : Tcp::socket::wait_read;
+  const auto what = step == TlsStep::kWantWrite ? StreamSocket::wait_write : StreamSocket::wait_read;
   socket_.async_wait(what, [self = shared_from_this(), then](const error_code& failed) {
     if (self->phase_ == Phase::kClosed) return;
     if (failed) return self->close();

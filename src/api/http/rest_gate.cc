@@ -131,10 +131,11 @@ void RestGate::handle(HttpRequest&& request, HttpReply reply) {
   if (options_.rate_limit != nullptr) {
     if (const auto refused = options_.rate_limit->take(request.peer)) return refuse(request, call, *refused);
   }
-  Answer<CallerPtr> caller = options_.doorkeeper.caller_of(request.authorization);
+  Answer<CallerPtr> caller = options_.doorkeeper.caller_of(request.authorization, request.peer_caller);
   if (!caller) return refuse(request, call, caller.error());
   call->set_caller(std::move(*caller), options_.doorkeeper);
-  // Whoever has a credential is no page of a stranger's.
+  // Whoever sends a credential is no page of a stranger's. A Unix socket that somebody forwards to a port may
+  // be reached by one.
   if (request.authorization.empty()) {
     if (const auto refused = check_page(request)) return refuse(request, call, *refused);
   }

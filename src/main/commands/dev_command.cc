@@ -17,6 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "client/http_client.h"
+#include "client/local_token.h"
 #include "config/config.h"
 #include "log/log.h"
 #include "main/serve.h"
@@ -115,10 +117,17 @@ void end_agent(pid_t agent) {
   waitpid(agent, nullptr, 0);
 }
 
+/// Whether gpu-cli comes here when it is told nothing.
+bool is_usual(const BoundPorts& ports) {
+  const char* const folder = std::getenv("XDG_RUNTIME_DIR");
+  const std::string found = find_local_socket(folder == nullptr ? "" : folder);
+  if (!found.empty()) return found == std::string(kUnixScheme) + ports.unix_socket;
+  return ports.http == Config::Api{}.http_port && !ports.https;
+}
+
 void print_banner(const DevOptions& options, const BoundPorts& ports) {
   const std::string url = (ports.https ? "https" : "http") + ("://127.0.0.1:" + std::to_string(ports.http));
-  const std::string prefix =
-      ports.http == 8080 && !ports.https ? "" : "export GPU_SCHEDULER_URL=" + url + "\n    ";
+  const std::string prefix = is_usual(ports) ? "" : "export GPU_SCHEDULER_URL=" + url + "\n    ";
   std::printf(
       "gpu-scheduler %s is up: REST %s, gRPC 127.0.0.1:%u%s\n"
       "  node %s with %s; data and logs in %s\n"
