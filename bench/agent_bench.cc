@@ -1,6 +1,7 @@
-// rooms: bench_support
+// rooms: bench_support sign
 //
-// What an idle agent costs, and how long a restarted one takes to find its running jobs again.
+// What an idle agent costs, without TLS and with it, and how long a restarted one takes to find its running
+// jobs again.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -8,6 +9,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "sign/testing/certificates.h"
 #include "support/cluster.h"
 #include "support/machine.h"
 
@@ -47,17 +49,20 @@ pid_t shim_server(const std::string& folder) {
   return 0;
 }
 
-void measure_idle(const std::string& folder, Scheduler& scheduler, int seconds) {
-  const Process agent = start_agent(folder, scheduler, {"--sim-gpus", "8xA100-SXM4-80GB"});
+void measure_idle(const std::string& folder, Scheduler& scheduler, const std::string& ca_file, int seconds) {
+  std::vector<std::string> flags = {"--sim-gpus", "8xA100-SXM4-80GB"};
+  if (!ca_file.empty()) flags.insert(flags.end(), {"--ca-file", ca_file});
+  const Process agent = start_agent(folder, scheduler, flags);
   sleep_ms(3'000);
   const double before = agent.cpu_seconds();
   const int64_t begin = now_ns();
   sleep_ms(seconds * 1'000L);
   const double share = (agent.cpu_seconds() - before) / seconds_between(begin, now_ns());
   print_line("figure",
-             text_of("idle agent with 8 simulated GPUs: %.2f %% of a core over %d s (target < 0.2 %%), %s "
-                     "(target < 15 MB resident)",
-                     share * 100, seconds, memory_text(agent.pid()).c_str()));
+             text_of("idle agent with 8 simulated GPUs%s: %.2f %% of a core over %d s (target < 0.2 %%), %s "
+                     "(target < %d MB resident)",
+                     ca_file.empty() ? "" : ", over TLS", share * 100, seconds,
+                     memory_text(agent.pid()).c_str(), ca_file.empty() ? 15 : 17));
 }
 
 void cancel_all(Scheduler& scheduler, const std::vector<std::string>& ids) {
@@ -106,12 +111,23 @@ void measure_adoption(const std::string& folder, Scheduler& scheduler, int jobs,
 int run(int jobs, int seconds) {
   const WorkFolder idle;
   print_head(idle.path());
-  print_line("sizes",
-             text_of("one agent; idle for %d s; %d running jobs, the agent killed and started again 5 times",
-                     seconds, jobs));
+  print_line("sizes", text_of("one agent; idle for %d s, without TLS and with it; %d running jobs, the agent "
+                              "killed and started again 5 times",
+                              seconds, jobs));
   {
     Scheduler scheduler(idle.path());
-    measure_idle(idle.path(), scheduler, seconds);
+    measure_idle(idle.path(), scheduler, "", seconds);
+  }
+  {
+    const WorkFolder secure;
+    sign::TestAuthority authority;
+    const sign::TestAuthority::Files files = authority.sign("bench", "IP:127.0.0.1", -3'600, 24 * 3'600);
+    Scheduler scheduler(secure.path(),
+                        {{"GPU_SCHEDULER_API_ENABLE_TLS", "true"},
+                         {"GPU_SCHEDULER_API_TLS_CERT_PATH", files.certificate},
+                         {"GPU_SCHEDULER_API_TLS_KEY_PATH", files.key}},
+                        files.certificate);
+    measure_idle(secure.path(), scheduler, authority.file(), seconds);
   }
   const WorkFolder busy;
   Scheduler scheduler(busy.path(), {{"GPU_SCHEDULER_API_RATE_LIMIT_RPS", "0"}});

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "gpusched/v1/node.grpc.pb.h"
-#include "node/agent/trust.h"
+#include "node/link/trust.h"
 #include "support/cluster.h"
 #include "support/machine.h"
 

@@ -15,6 +15,7 @@
 #include "api/doors/native/native_grpc.h"
 #include "api/doors/node/node_grpc.h"
 #include "api/grpc/grpc_call.h"
+#include "api/grpc/tls_credentials.h"
 
 namespace gpusched::api {
 namespace {
@@ -80,6 +81,7 @@ struct GrpcServer::Impl {
   GrpcThread thread;  // Before the services: they use it.
   std::unique_ptr<grpc::Service> native, jobs;
   NodeService nodes;
+  std::shared_ptr<grpc::ServerCredentials> credentials;  // Before the server, which asks them.
   std::unique_ptr<grpc::Server> server;
   int port = 0;
   bool down = false;
@@ -95,11 +97,13 @@ Result<Unit> GrpcServer::start() {
   Impl* const impl = impl_.get();
   const std::string where = endpoint_of(impl->options.address, impl->options.port);
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(where, grpc::InsecureServerCredentials(), &impl->port);
+  impl->credentials = impl->options.tls == nullptr ? grpc::InsecureServerCredentials()
+                                                   : make_tls_credentials(impl->options.tls);
+  builder.AddListeningPort(where, impl->credentials, &impl->port);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // Else a second scheduler would share the port.
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kHeaderBytesMax);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsMax);
-  // Who connects and says nothing, or not HTTP/2, is let go.
+  // Who connects and says nothing, does not go on with its handshake, or speaks no HTTP/2, is let go.
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10'000);
   // An agent that was cut off without a word is noticed, and so are its orders that go nowhere.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);

@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "host/host.h"
+#include "sign/tls_context.h"
 
 namespace gpusched::api {
 
@@ -25,8 +26,9 @@ struct GrpcServerOptions {
   Duration message_wait = seconds(30);  ///< A call whose message is not there by then is ended.
   RequestMeter* meter =
       nullptr;  ///< Counts calls of one answer; null: nothing does. It must outlive the server.
-  audit::AuditLog* audit = nullptr;  ///< Null: there is none. It must outlive the server.
-  std::string version = {};          ///< Told to agents.
+  audit::AuditLog* audit = nullptr;                      ///< Null: there is none. It must outlive the server.
+  std::shared_ptr<const sign::TlsServer> tls = nullptr;  ///< None: plain.
+  std::string version = {};                              ///< Told to agents.
   Duration shutdown_wait = seconds(5);
 };
 

@@ -227,6 +227,7 @@ struct Server::Impl {
                                                           .message_wait = options.grpc_message_wait,
                                                           .meter = &grpc_calls,
                                                           .audit = options.audit,
+                                                          .tls = options.grpc_tls,
                                                           .version = options.version},
                                         backend, host);
     // Weak: the host calls it for as long as the host lives.

@@ -42,7 +42,8 @@ struct ServerOptions {
   CallerPtr everybody = nullptr;        ///< For tests of doors: who all callers are.
   /// Where it is kept when keys were last used, over restarts. Empty: nowhere.
   std::string key_uses_file = {};
-  std::shared_ptr<const sign::TlsServer> tls = nullptr;  ///< Of HTTP and metrics; none: plain.
+  std::shared_ptr<const sign::TlsServer> tls = nullptr;       ///< Of HTTP and metrics; none: plain.
+  std::shared_ptr<const sign::TlsServer> grpc_tls = nullptr;  ///< Of gRPC; none: plain.
   /// HTTP is served there, too, without TLS; none: nowhere else.
   std::shared_ptr<ops::SocketFile> unix_socket = nullptr;
   std::string admin_group;  ///< Whose members are administrators over that socket; empty: nobody's.

@@ -100,6 +100,7 @@ struct Config {
     std::string tls_cert_path;
     std::string tls_key_path;
     std::string tls_minimum_version = "1.2";
+    bool grpc_tls = true;
     bool cors_enabled = false;
     std::vector<std::string> cors_origins;
     bool token_required = false;

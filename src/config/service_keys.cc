@@ -134,8 +134,14 @@ constexpr ConfigKey kKeys[] = {
     {.section = "api",
      .name = "enable_tls",
      .slot = [](Config& c) -> ConfigSlot { return &c.api.enable_tls; },
-     .meaning = "Whether HTTP and the metrics speak TLS, and nothing else. gRPC, agents included, does not "
-                "yet. See [TLS](../operate/tls.md)."},
+     .meaning = "Whether HTTP, the metrics and gRPC speak TLS, and nothing else. See "
+                "[TLS](../operate/tls.md)."},
+    {.section = "api",
+     .name = "grpc_tls",
+     .slot = [](Config& c) -> ConfigSlot { return &c.api.grpc_tls; },
+     .meaning =
+         "Whether gRPC, which agents use, speaks TLS when the others do. `false` is for the time until "
+         "every agent has a `ca_file`. Unused without `enable_tls`."},
     {.section = "api",
      .name = "tls_cert_path",
      .slot = [](Config& c) -> ConfigSlot { return &c.api.tls_cert_path; },
@@ -151,7 +157,7 @@ constexpr ConfigKey kKeys[] = {
     {.section = "api",
      .name = "tls_minimum_version",
      .slot = [](Config& c) -> ConfigSlot { return &c.api.tls_minimum_version; },
-     .meaning = "Oldest version of TLS that is spoken.",
+     .meaning = "Oldest version of TLS that is spoken. gRPC takes another one when the scheduler starts.",
      .one_of = "1.2 1.3",
      .live = true},
 

@@ -5,6 +5,7 @@
 #include <future>
 
 #include "api/contract/token.h"
+#include "api/grpc/tls_credentials.h"
 #include "api/server.h"
 #include "audit/audit_log.h"
 #include "base/check.h"
@@ -154,7 +155,6 @@ class ServiceImpl final : public Service {
   /// Before the doors.
   Result<Unit> open_audit(const Config& config);
   Result<Unit> open_doors(const Config& config);
-  void tell_ports() const;
   const BoundPorts& ports() const override { return ports_; }
   int64_t active_jobs() override;
   Result<Unit> reconfigure(const Config& config) override;
@@ -167,7 +167,7 @@ class ServiceImpl final : public Service {
 
  private:
   /// They are bound: says which, also to those who look into the folder.
-  void publish_ports(std::string unix_socket);
+  void publish_ports(const api::ServerOptions& options);
 
   const std::string data_dir_;
   std::unique_ptr<Host> host_;
@@ -184,18 +184,19 @@ void log_identity(const Config& config, const sign::TlsIdentity& identity) {
   log_event(LogLevel::kInfo, "scheduler", "certificate_loaded", {},
             {{"file", config.api.tls_cert_path},
              {"subject", identity.subject()},
+             {"fingerprint", identity.fingerprint()},
              {"expires_at", identity.expires_at()}});
 }
 
 /// What somebody who set TLS up may not expect.
 void warn_of_plain_ports(const Config& config) {
-  if (config.api.enable_tls && !api::is_loopback(config.api.address)) {
+  if (config.api.enable_tls && !config.api.grpc_tls && !api::is_loopback(config.api.address)) {
     log_event(
         LogLevel::kWarning, "scheduler", "grpc_without_tls", {},
         {{"address", config.api.address},
          {"message",
-          "HTTP and the metrics speak TLS, but gRPC, which agents use too, does not: keep its port in a "
-          "network that nobody else can listen to"}});
+          "HTTP and the metrics speak TLS, but gRPC, which agents use too, does not: give every agent a "
+          "ca_file, then remove api.grpc_tls: false"}});
   }
   if (!config.api.enable_tls && !config.api.tls_cert_path.empty()) {
     log_event(LogLevel::kWarning, "scheduler", "tls_is_off", {},
@@ -234,6 +235,7 @@ Result<std::shared_ptr<sign::TlsServer>> load_tls(const Config& config) {
   Result<std::shared_ptr<const sign::TlsIdentity>> identity = load_identity(config);
   if (!identity.ok()) return identity.error();
   log_identity(config, **identity);
+  api::set_up_grpc_tls(config.api.tls_minimum_version == "1.2");
   return std::make_shared<sign::TlsServer>(std::move(*identity));
 }
 
@@ -306,25 +308,23 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   Result<std::shared_ptr<ops::SocketFile>> unix_socket = bind_api_socket(config.api);
   if (!unix_socket.ok()) return unix_socket.error();
   options.unix_socket = std::move(*unix_socket);
+  options.grpc_tls = config.api.grpc_tls ? tls_ : nullptr;
   options.audit = audit_.get();
   Result<std::unique_ptr<api::Server>> server = api::Server::start(options, *host_);
   if (!server.ok()) return port_taken(server.error(), config);
   server_ = std::move(*server);
-  publish_ports(options.unix_socket == nullptr ? "" : options.unix_socket->path());
+  publish_ports(options);
   return Unit{};
 }
 
-void ServiceImpl::publish_ports(std::string unix_socket) {
+void ServiceImpl::publish_ports(const api::ServerOptions& options) {
   ports_ = {.http = server_->http_port(),
             .grpc = server_->grpc_port(),
             .metrics = server_->metrics_port(),
-            .https = tls_ != nullptr,
-            .unix_socket = std::move(unix_socket)};
-  tell_ports();
-}
-
-/// Without the file the service is as good: a full disk must not keep it from serving.
-void ServiceImpl::tell_ports() const {
+            .https = tls_ != nullptr};
+  if (options.grpc_tls != nullptr) ports_.grpc_certificate = options.grpc_tls->identity()->fingerprint();
+  if (options.unix_socket != nullptr) ports_.unix_socket = options.unix_socket->path();
+  // Without the file the service is as good: a full disk must not keep it from serving.
   const Result<Unit> written = write_ports_file(data_dir_, ports_);
   if (!written.ok()) {
     log_event(LogLevel::kWarning, "scheduler", "ports_file_not_written", {},

@@ -1,3 +1,6 @@
+/// The certificate and key that the configuration names.
+Result<std::shared_ptr<const sign::TlsIdentity>> load_identity(const Config& config);
+
 #pragma once
 
 #include <cstdint>
@@ -15,16 +18,14 @@ namespace gpusched {
 /// What the host of a scheduler with this configuration is told.
 HostOptions host_options(const Config& config, const std::string& data_dir);
 
-/// The certificate and key that the configuration names.
-Result<std::shared_ptr<const sign::TlsIdentity>> load_identity(const Config& config);
-
 /// The ports that are really bound.
 struct BoundPorts {
   uint16_t http = 0;
   uint16_t grpc = 0;
-  uint16_t metrics = 0;          ///< 0: metrics are off.
-  bool https = false;            ///< HTTP and metrics speak TLS.
-  std::string unix_socket = {};  ///< Path of the Unix socket; empty: there is none.
+  uint16_t metrics = 0;               ///< 0: metrics are off.
+  bool https = false;                 ///< HTTP and metrics speak TLS.
+  std::string grpc_certificate = {};  ///< Its fingerprint; empty: gRPC is plain.
+  std::string unix_socket = {};       ///< Path of the Unix socket; empty: there is none.
 };
 
 /// A scheduler with all its doors, serving in threads of its own.

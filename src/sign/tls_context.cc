@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "sign/fingerprint.h"
 
 namespace gpusched::sign {
 namespace {
@@ -80,15 +81,23 @@ std::string shown(int64_t at) {
   return {text, std::strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &parts)};
 }
 
-std::string subject_of(X509* certificate) {
+/// What `write` writes.
+template <typename Write>
+std::string text_of(const Write& write) {
   BIO* const text = BIO_new(BIO_s_mem());
   CHECK(text != nullptr);
-  X509_NAME_print_ex(text, X509_get_subject_name(certificate), 0, XN_FLAG_RFC2253);
+  write(text);
   char* data = nullptr;
   const long size = BIO_get_mem_data(text, &data);
-  std::string subject(data, static_cast<std::size_t>(size));
+  std::string written(data, static_cast<std::size_t>(size));
   BIO_free(text);
-  return subject;
+  return written;
+}
+
+std::string subject_of(X509* certificate) {
+  return text_of([certificate](BIO* to) {
+    X509_NAME_print_ex(to, X509_get_subject_name(certificate), 0, XN_FLAG_RFC2253);
+  });
 }
 
 void set_up(SSL_CTX* context, bool allow_tls12) {
@@ -158,6 +167,27 @@ Result<std::shared_ptr<const TlsIdentity>> TlsIdentity::load(const TlsFiles& fil
                                                   " only; wait, or set the clock of this machine"};
   }
   return std::shared_ptr<const TlsIdentity>(made);
+}
+
+std::string TlsIdentity::fingerprint() const {
+  return "sha256:" + fingerprint_of(SSL_CTX_get0_certificate(context_));
+}
+
+std::string TlsIdentity::certificates_pem() const {
+  return text_of([this](BIO* to) {
+    CHECK(PEM_write_bio_X509(to, SSL_CTX_get0_certificate(context_)) == 1);
+    STACK_OF(X509)* behind = nullptr;
+    SSL_CTX_get0_chain_certs(context_, &behind);
+    for (int i = 0; i < sk_X509_num(behind); ++i)
+      CHECK(PEM_write_bio_X509(to, sk_X509_value(behind, i)) == 1);
+  });
+}
+
+std::string TlsIdentity::key_pem() const {
+  return text_of([this](BIO* to) {
+    CHECK(PEM_write_bio_PrivateKey(to, SSL_CTX_get0_privatekey(context_), nullptr, nullptr, 0, nullptr,
+                                   nullptr) == 1);
+  });
 }
 
 std::unique_ptr<TlsChannel> TlsIdentity::accept(int socket) const {

@@ -34,6 +34,12 @@ class TlsIdentity {
   int64_t expires_at() const { return expires_at_; }
   /// "CN=scheduler.example", for people.
   const std::string& subject() const { return subject_; }
+  /// "sha256:" and digits, as TlsTrust::of_fingerprint takes it.
+  std::string fingerprint() const;
+  /// The certificate and those behind it, as text, for a library that makes its connections itself.
+  std::string certificates_pem() const;
+  /// Its key, as text: for that library's memory and nowhere else.
+  std::string key_pem() const;
 
  private:
   explicit TlsIdentity(ssl_ctx_st* context);

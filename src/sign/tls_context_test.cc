@@ -31,11 +31,11 @@ struct Shaken {
   std::string version = {}, protocol = {};
 };
 
-Shaken shake(const TlsIdentity& identity, const TlsTrust& trust, const std::string& host,
-             int client_max = 0) {
+Shaken shake(const TlsIdentity& identity, const TlsTrust& trust, const std::string& host, int client_max = 0,
+             TlsUse use = TlsUse::kHttp) {
   const Pair pair;
   const auto server = identity.accept(pair.sockets[0]);
-  const auto client = trust.connect(pair.sockets[1], host);
+  const auto client = trust.connect(pair.sockets[1], host, use);
   if (client_max != 0) {
     SSL_set_min_proto_version(client->native(), TLS1_VERSION);
     SSL_set_max_proto_version(client->native(), client_max);
@@ -44,7 +44,7 @@ Shaken shake(const TlsIdentity& identity, const TlsTrust& trust, const std::stri
   TlsStep ours = TlsStep::kWantRead, theirs = TlsStep::kWantRead;
   for (int i = 0; i < 20 && !(ours == TlsStep::kDone && theirs == TlsStep::kDone); ++i) {
     if (theirs == TlsStep::kWantRead) theirs = client->handshake();
-    if (theirs == TlsStep::kBroken) return {.error = handshake_error(*client, host)};
+    if (theirs == TlsStep::kBroken) return {.error = handshake_error(*client, host, use)};
     if (ours == TlsStep::kWantRead) ours = server->handshake();
   }
   const unsigned char* name = nullptr;
@@ -116,6 +116,100 @@ TEST(Tls, OneServerIsBelievedByItsOwnCertificateAndNoOtherIs) {
   EXPECT_TRUE(shake(*identity_of(there), **trust, "localhost").done);
   // Of the same authority, and for the right name.
   EXPECT_FALSE(shake(*identity_of(authority.sign("here", kHere)), **trust, "localhost").done);
+}
+
+/// As `openssl x509 -fingerprint -sha256` prints it.
+std::string fingerprint_of(const std::string& path) {
+  std::FILE* const file = std::fopen(path.c_str(), "re");
+  CHECK(file != nullptr);
+  X509* const certificate = PEM_read_X509(file, nullptr, nullptr, nullptr);
+  std::fclose(file);
+  unsigned char digest[32];
+  CHECK(X509_digest(certificate, EVP_sha256(), digest, nullptr) == 1);
+  X509_free(certificate);
+  std::string text = "sha256:";
+  for (const unsigned char byte : digest) {
+    char pair[4];
+    std::snprintf(pair, sizeof pair, "%02X:", byte);
+    text += pair;
+  }
+  text.pop_back();
+  return text;
+}
+
+/// The same with its authority's certificate behind it.
+TestAuthority::Files with_authority(const TestAuthority& authority, TestAuthority::Files files) {
+  std::ofstream(files.certificate, std::ios::app) << std::ifstream(authority.file()).rdbuf();
+  return files;
+}
+
+TEST(TlsFingerprint, OfAnAuthorityIsEnoughToBelieveItsServersForTheirNames) {
+  TestAuthority authority;
+  const auto trust = TlsTrust::of_fingerprint(fingerprint_of(authority.file()));
+  ASSERT_TRUE(trust.ok()) << trust.error().message;
+  const auto here = identity_of(with_authority(authority, authority.sign("here", kHere)));
+  EXPECT_TRUE(shake(*here, **trust, "localhost").done);
+  EXPECT_TRUE(shake(*here, **trust, "127.0.0.1").done);
+  const Shaken elsewhere = shake(*here, **trust, "there.example");
+  EXPECT_FALSE(elsewhere.done);
+  EXPECT_TRUE(elsewhere.error.message.starts_with("its certificate is for localhost, 127.0.0.1 and not for"))
+      << elsewhere.error.message;
+}
+
+TEST(TlsFingerprint, OfAServerBelievesItUnderEveryName) {
+  TestAuthority authority;
+  const TestAuthority::Files there = authority.sign("there", "DNS:there.example");
+  const auto trust = TlsTrust::of_fingerprint(fingerprint_of(there.certificate));
+  EXPECT_TRUE(shake(*identity_of(there), **trust, "localhost").done);
+  EXPECT_FALSE(shake(*identity_of(authority.sign("here", kHere)), **trust, "localhost").done);
+}
+
+TEST(TlsFingerprint, IsNoUseToAStrangerWhoShowsTheAuthorityToo) {
+  TestAuthority authority, stranger;
+  const auto trust = TlsTrust::of_fingerprint(fingerprint_of(authority.file()));
+  const Shaken shown =
+      shake(*identity_of(with_authority(authority, stranger.sign("here", kHere))), **trust, "localhost");
+  EXPECT_FALSE(shown.done);
+  EXPECT_EQ(shown.error.code, ErrorCode::kUnauthenticated);
+  const Shaken hidden = shake(*identity_of(authority.sign("here", kHere)), **trust, "localhost");
+  EXPECT_FALSE(hidden.done) << "its authority's certificate is not shown";
+  EXPECT_NE(hidden.error.message.find("none of the certificates that it shows has the fingerprint"),
+            std::string::npos)
+      << hidden.error.message;
+}
+
+TEST(TlsFingerprint, IsTakenAsOpensslPrintsItAndNothingElse) {
+  const std::string digits(64, 'a');
+  EXPECT_EQ(*parse_fingerprint("sha256:" + digits), digits);
+  std::string pairs = "sha256:AA";
+  for (int i = 1; i < 32; ++i) pairs += ":AA";
+  EXPECT_EQ(*parse_fingerprint(pairs), digits);
+  for (const std::string& text :
+       {digits, "sha256:" + digits + "a", "sha256:" + digits.substr(1), std::string(), "sha1:" + digits,
+        "sha256:" + digits.substr(1) + "g", "sha256::" + digits})
+    EXPECT_FALSE(parse_fingerprint(text).ok()) << text;
+}
+
+TEST(Tls, AnHttpServerIsToldFromAGrpcServer) {
+  TestAuthority authority;
+  const Shaken shaken =
+      shake(*identity_of(authority.sign("here", kHere)), *trust_in(authority), "localhost", 0, TlsUse::kGrpc);
+  EXPECT_FALSE(shaken.done);
+  EXPECT_NE(shaken.error.message.find("is this the gRPC port"), std::string::npos) << shaken.error.message;
+}
+
+TEST(TlsIdentity, ComesAsTextWithAllItsCertificates) {
+  TestAuthority authority;
+  const TestAuthority::Files files = with_authority(authority, authority.sign("here", kHere));
+  const auto identity = identity_of(files);
+  const std::string folder = authority.folder();
+  std::ofstream(folder + "/again.pem") << identity->certificates_pem();
+  std::ofstream(folder + "/again.key") << identity->key_pem();
+  ASSERT_EQ(::chmod((folder + "/again.key").c_str(), 0600), 0);
+  const auto again = identity_of({folder + "/again.pem", folder + "/again.key"});
+  EXPECT_EQ(again->certificates_pem(), identity->certificates_pem());
+  const auto trust = TlsTrust::of_fingerprint(fingerprint_of(authority.file()));
+  EXPECT_TRUE(shake(*again, **trust, "localhost").done);
 }
 
 TEST(Tls, OldVersionsAreRefused) {

@@ -12,11 +12,15 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "sign/fingerprint.h"
 
 namespace gpusched::sign {
 namespace {
 
 constexpr unsigned char kHttp[] = "\x08http/1.1";
+constexpr unsigned char kHttp2[] = "\x02h2";
+constexpr std::string_view kFingerprintMark = "sha256:";
+constexpr std::size_t kDigestBytes = 32;
 constexpr std::size_t kNamesShown = 5;
 
 bool is_address(const std::string& host) {
@@ -92,12 +96,19 @@ int on_verified(int accepted, X509_STORE_CTX* store) {
   return accepted;
 }
 
-std::string untrusted(const std::string* names, long why, const std::string& host) {
+std::string untrusted(const std::string* names, long why, const std::string& host, TlsUse use) {
+  const bool grpc = use == TlsUse::kGrpc;
   switch (why) {
     case X509_V_ERR_HOSTNAME_MISMATCH:
     case X509_V_ERR_IP_ADDRESS_MISMATCH:
       return "its certificate is for " + (names == nullptr ? "no name" : *names) + " and not for " + host +
-             "; use a name of the certificate in the URL, or have " + host + " added to it";
+             "; use a name of the certificate " + (grpc ? "as the scheduler's address" : "in the URL") +
+             ", or have " + host + " added to it";
+    case X509_V_ERR_APPLICATION_VERIFICATION:
+      return "none of the certificates that it shows has the fingerprint that is trusted here; compare it "
+             "with the authority's on the scheduler's machine (openssl x509 -in ca.pem -noout -fingerprint "
+             "-sha256). An authority's own certificate is shown only if it stands in api.tls_cert_path, "
+             "behind the server's";
     case X509_V_ERR_CERT_HAS_EXPIRED:
       return "its certificate has expired; renew it where the scheduler runs";
     case X509_V_ERR_CERT_NOT_YET_VALID:
@@ -105,7 +116,8 @@ std::string untrusted(const std::string* names, long why, const std::string& hos
     default:
       return "its certificate is not signed by an authority that is trusted here (" +
              std::string(X509_verify_cert_error_string(why)) +
-             "); give the authority's certificate with --ca-file";
+             "); give the authority's certificate with --ca-file" +
+             (grpc ? ", or its fingerprint with --ca" : "");
   }
 }
 
@@ -117,11 +129,53 @@ SSL_CTX* new_context() {
   SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   SSL_CTX_set_read_ahead(context, 1);
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER, on_verified);
-  SSL_CTX_set_alpn_protos(context, kHttp, sizeof kHttp - 1);
   return context;
 }
 
+/// In place of OpenSSL's own check: the certificate of that fingerprint is the one authority.
+int verify_by_fingerprint(X509_STORE_CTX* store, void* trusted) {
+  const auto& fingerprint = *static_cast<const std::string*>(trusted);
+  X509* const own = X509_STORE_CTX_get0_cert(store);
+  X509* found = fingerprint_of(own) == fingerprint ? own : nullptr;
+  if (found != nullptr) {  // It is itself, whatever its name.
+    X509_VERIFY_PARAM* const checks = X509_STORE_CTX_get0_param(store);
+    X509_VERIFY_PARAM_set1_host(checks, nullptr, 0);
+    X509_VERIFY_PARAM_set1_ip(checks, nullptr, 0);
+  }
+  STACK_OF(X509)* const shown = X509_STORE_CTX_get0_untrusted(store);
+  for (int i = 0; found == nullptr && i < sk_X509_num(shown); ++i) {
+    if (fingerprint_of(sk_X509_value(shown, i)) == fingerprint) found = sk_X509_value(shown, i);
+  }
+  if (found == nullptr) {
+    X509_STORE_CTX_set_error(store, X509_V_ERR_APPLICATION_VERIFICATION);
+    return on_verified(0, store);
+  }
+  STACK_OF(X509)* const authorities = sk_X509_new_null();
+  CHECK(authorities != nullptr && sk_X509_push(authorities, found) > 0);
+  X509_STORE_CTX_set0_trusted_stack(store, authorities);
+  X509_STORE_CTX_set_flags(store, X509_V_FLAG_PARTIAL_CHAIN);
+  const int accepted = X509_verify_cert(store);
+  X509_STORE_CTX_set0_trusted_stack(store, nullptr);
+  sk_X509_free(authorities);
+  return accepted > 0 ? 1 : 0;
+}
+
 }  // namespace
+
+Result<std::string> parse_fingerprint(std::string_view text) {
+  std::string digits;
+  const bool marked = text.starts_with(kFingerprintMark);
+  for (const char letter : marked ? text.substr(kFingerprintMark.size()) : std::string_view()) {
+    if (letter == ':' && !digits.empty() && digits.size() % 2 == 0) continue;
+    digits += letter >= 'A' && letter <= 'F' ? static_cast<char>(letter - 'A' + 'a') : letter;
+  }
+  if (digits.size() == 2 * kDigestBytes && digits.find_first_not_of("0123456789abcdef") == std::string::npos)
+    return digits;
+  return Error{ErrorCode::kInvalidArgument,
+               "'" + std::string(text.substr(0, 100)) +
+                   "' is no fingerprint; it is sha256: and 64 hexadecimal digits, as openssl x509 -in ca.pem "
+                   "-noout -fingerprint -sha256 prints them behind the ="};
+}
 
 TlsTrust::~TlsTrust() { SSL_CTX_free(context_); }
 
@@ -158,10 +212,21 @@ Result<std::shared_ptr<const TlsTrust>> TlsTrust::of_server(const std::string& c
   return std::shared_ptr<const TlsTrust>(new TlsTrust(*context, true));
 }
 
-std::unique_ptr<TlsChannel> TlsTrust::connect(int socket, const std::string& host) const {
+Result<std::shared_ptr<const TlsTrust>> TlsTrust::of_fingerprint(std::string_view fingerprint) {
+  Result<std::string> digits = parse_fingerprint(fingerprint);
+  if (!digits) return digits.error();
+  const std::shared_ptr<TlsTrust> made(new TlsTrust(new_context(), false));
+  made->fingerprint_ = std::move(*digits);
+  SSL_CTX_set_cert_verify_callback(made->context_, verify_by_fingerprint, &made->fingerprint_);
+  return std::shared_ptr<const TlsTrust>(made);
+}
+
+std::unique_ptr<TlsChannel> TlsTrust::connect(int socket, const std::string& host, TlsUse use) const {
   TlsChannel::Native ssl(SSL_new(context_));
   CHECK(ssl != nullptr);
   SSL_set_connect_state(ssl.get());
+  if (use == TlsUse::kHttp) SSL_set_alpn_protos(ssl.get(), kHttp, sizeof kHttp - 1);
+  if (use == TlsUse::kGrpc) SSL_set_alpn_protos(ssl.get(), kHttp2, sizeof kHttp2 - 1);
   const bool address = is_address(host);
   // RFC 6066, 3: an address is no server name.
   if (!address) SSL_set_tlsext_host_name(ssl.get(), host.c_str());
@@ -173,15 +238,25 @@ std::unique_ptr<TlsChannel> TlsTrust::connect(int socket, const std::string& hos
   return std::make_unique<TlsChannel>(std::move(ssl), socket);
 }
 
-Error handshake_error(const TlsChannel& channel, const std::string& host) {
+Error handshake_error(const TlsChannel& channel, const std::string& host, TlsUse use) {
   const long why = SSL_get_verify_result(channel.native());
   if (why != X509_V_OK) {
     const auto* const names =
         static_cast<const std::string*>(SSL_get_ex_data(channel.native(), names_index()));
-    return {ErrorCode::kUnauthenticated, untrusted(names, why, host)};
+    return {ErrorCode::kUnauthenticated, untrusted(names, why, host, use)};
   }
-  if (channel.error() == "wrong version number" || channel.error() == "packet length too long")
-    return {ErrorCode::kInvalidArgument, "the server does not speak TLS there; use http:// in the URL"};
+  if (channel.error() == "wrong version number" || channel.error() == "packet length too long") {
+    return {ErrorCode::kInvalidArgument,
+            use == TlsUse::kHttp
+                ? "the server does not speak TLS there; use http:// in the URL"
+                : "the server does not speak TLS there; set api.enable_tls and api.grpc_tls where the "
+                  "scheduler runs, or take --tls, --ca-file and --ca away here, whose traffic then can be "
+                  "read and changed on its way"};
+  }
+  if (use == TlsUse::kGrpc && channel.error().find("no application protocol") != std::string::npos) {
+    return {ErrorCode::kInvalidArgument,
+            "the server speaks TLS there, but not gRPC; is this the gRPC port (default: 9090)?"};
+  }
   return {ErrorCode::kUnavailable, "the TLS handshake failed: " + channel.error()};
 }
 

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "sign/tls_channel.h"
@@ -9,6 +10,13 @@
 struct ssl_ctx_st;
 
 namespace gpusched::sign {
+
+/// What is spoken inside a channel: its name for the handshake, and the words in which a failed one is told.
+enum class TlsUse { kHttp, kGrpc };
+
+/// "sha256:" and the 64 hexadecimal digits of a certificate's fingerprint, in capitals or not, with colons
+/// between them or not; the digits in small letters, without colons. kInvalidArgument: it is none.
+Result<std::string> parse_fingerprint(std::string_view text);
 
 /// Which servers a client believes. Immutable, so thread-safe.
 class TlsTrust {
@@ -19,21 +27,26 @@ class TlsTrust {
   static Result<std::shared_ptr<const TlsTrust>> of_file(const std::string& ca_file);
   /// The server whose certificate is the first one of a PEM file, under whatever name it is reached.
   static Result<std::shared_ptr<const TlsTrust>> of_server(const std::string& certificate_file);
+  /// The server that shows a certificate with that fingerprint: as its own, under whatever name it is
+  /// reached, or as that of an authority that signed its own, which then must be for the name. `fingerprint`
+  /// is as parse_fingerprint takes it.
+  static Result<std::shared_ptr<const TlsTrust>> of_fingerprint(std::string_view fingerprint);
   ~TlsTrust();
 
   /// The client's end of a TLS connection to `host`, a name or an address, on a non-blocking socket. Its
   /// handshake fails unless the server has a trusted certificate for that name.
-  std::unique_ptr<TlsChannel> connect(int socket, const std::string& host) const;
+  std::unique_ptr<TlsChannel> connect(int socket, const std::string& host, TlsUse use = TlsUse::kHttp) const;
 
  private:
   TlsTrust(ssl_ctx_st* context, bool any_name) : context_(context), any_name_(any_name) {}
   ssl_ctx_st* const context_;
   const bool any_name_;
+  std::string fingerprint_;  ///< Digits; empty: by the context's authorities. The context points here.
 };
 
 /// Why the handshake of `channel`, from TlsTrust::connect, broke, as one sentence without an end.
 /// kUnauthenticated: the server is not who it should be; kInvalidArgument: it does not speak TLS; else
 /// kUnavailable.
-Error handshake_error(const TlsChannel& channel, const std::string& host);
+Error handshake_error(const TlsChannel& channel, const std::string& host, TlsUse use = TlsUse::kHttp);
 
 }  // namespace gpusched::sign

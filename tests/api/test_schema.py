@@ -301,7 +301,7 @@ def expect_refusal(error, name, asked):
 
 
 def proof_of(server, hello, challenge):
-    """What proves that an agent has the scheduler's token: see src/node/agent/trust.h."""
+    """What proves that an agent has the scheduler's token: see src/node/link/trust.h."""
     token = server.credential()["Authorization"].split()[1].encode()
     return hashlib.blake2b(b"gpusched-agent-2" + hello.nonce + challenge.nonce, key=token, digest_size=32).digest()
 

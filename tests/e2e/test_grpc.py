@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from harness import ROOT, is_alive, wait_until
+from harness import PATIENCE_S, ROOT, is_alive, wait_until
+from test_tls import Authority, Site
 
 grpc = pytest.importorskip("grpc", reason="python3-grpcio is not installed")
 pytest.importorskip("google.protobuf", reason="python3-protobuf is not installed")
@@ -30,8 +31,8 @@ def messages_fixture(session_folder):
 
 
 class Client:
-    def __init__(self, scheduler, messages):
-        self.channel = grpc.insecure_channel(f"127.0.0.1:{scheduler.ports['grpc']}")
+    def __init__(self, scheduler, messages, channel=None):
+        self.channel = channel or grpc.insecure_channel(f"127.0.0.1:{scheduler.ports['grpc']}")
         self.metadata = (("authorization", f"Bearer {scheduler.token()}"),)
         self.messages = messages
 
@@ -185,3 +186,24 @@ def test_a_tenants_queue(client, messages):
                           messages.UpdateTenantRequest(tenant=messages.Tenant(tenant_id=made.tenant_id),
                                                        unlimited=["max_waiting_jobs"]), messages.Tenant)
     assert not changed.HasField("max_waiting_jobs") and changed.soft_waiting_jobs == 4
+
+
+def test_a_client_submits_over_tls_and_obeys_no_stranger(new_world, messages):
+    site = Site(new_world)
+    site.scheduler.start()
+    site.world.add_agent("n1", arguments=["--ca-file", str(site.authority.file)]).start()
+    target = f"localhost:{site.port('grpc')}"
+    trusted = grpc.ssl_channel_credentials(site.authority.file.read_bytes())
+    client = Client(site.scheduler, messages, grpc.secure_channel(target, trusted))
+    request = batch_of(messages, 3, "over TLS")
+    for job_id in client.call("SubmitJobs", request, messages.SubmitJobsResponse).job_ids:
+        site.world.api().wait_for(job_id)
+    client.channel.close()
+    stranger = Authority(site.world.folder / "stranger")
+    for channel in (grpc.secure_channel(target, grpc.ssl_channel_credentials(stranger.file.read_bytes())),
+                    grpc.insecure_channel(target)):
+        rpc = channel.unary_unary("/gpusched.v1.Scheduler/SubmitJobs",
+                                  request_serializer=messages.SubmitJobsRequest.SerializeToString)
+        with channel, pytest.raises(grpc.RpcError) as refused:
+            rpc(request, timeout=PATIENCE_S, metadata=client.metadata)
+        assert refused.value.code() == grpc.StatusCode.UNAVAILABLE

@@ -152,7 +152,8 @@ def test_tls(site):
     printed = run_page(site, "tls")
     assert "server.pem: OK" in printed[1] and '"scheduler_started"' in printed[2]
     assert '"status"' in printed[3] and "tenants" in printed[3]
-    assert "config_reloaded" in printed[4] and "https://" in printed[4]
+    assert "the scheduler has the same token" in printed[4] and "over TLS" in printed[4] and "ready" in printed[4]
+    assert "config_reloaded" in printed[5] and "https://" in printed[5]
     assert site.world.scheduler.log.read_text().count("certificate_loaded") == 2
 
 

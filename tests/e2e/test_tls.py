@@ -76,6 +76,8 @@ class Site:
     def serial(self, authority=None, name="http"):
         """Of the certificate that a new connection gets from the authority that is trusted."""
         context = ssl.create_default_context(cafile=str((authority or self.authority).file))
+        if name == "grpc":
+            context.set_alpn_protocols(["h2"])  # Others it lets go at once.
         with socket.create_connection(("127.0.0.1", self.port(name)), PATIENCE_S) as plain, \
                 context.wrap_socket(plain, server_hostname="localhost") as secure:
             assert secure.version() == "TLSv1.3"

@@ -72,10 +72,10 @@ std::string agent_path() {
   return (failed ? std::filesystem::path("gpu-agent") : self.parent_path() / "gpu-agent").string();
 }
 
-pid_t start_agent(const DevOptions& options, uint16_t grpc_port, std::string& problem) {
+pid_t start_agent(const DevOptions& options, const BoundPorts& ports, std::string& problem) {
   std::vector<std::string> words = {agent_path(),
                                     "--scheduler",
-                                    "127.0.0.1:" + std::to_string(grpc_port),
+                                    "127.0.0.1:" + std::to_string(ports.grpc),
                                     "--node",
                                     options.node,
                                     "--data-dir",
@@ -84,6 +84,7 @@ pid_t start_agent(const DevOptions& options, uint16_t grpc_port, std::string& pr
                                     options.data_dir + "/agent.log"};
   if (!options.user.empty()) words.insert(words.end(), {"--default-user", options.user});
   if (!options.sim_gpus.empty()) words.insert(words.end(), {"--sim-gpus", options.sim_gpus});
+  if (!ports.grpc_certificate.empty()) words.insert(words.end(), {"--ca", ports.grpc_certificate});
   if (options.cpus > 0) words.insert(words.end(), {"--cpus", std::to_string(options.cpus)});
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -182,7 +183,7 @@ int serve(const DevOptions& options, const LoadedConfig& config) {
     return 1;
   }
   std::string problem;
-  const pid_t agent = start_agent(options, (*service)->ports().grpc, problem);
+  const pid_t agent = start_agent(options, (*service)->ports(), problem);
   if (agent < 0) {
     const EndsOnSignal meanwhile;
     std::fprintf(stderr, "gpu-scheduler: %s\n", problem.c_str());

@@ -196,14 +196,19 @@ Finding check_address(const Config& config) {
     return {.check = "address",
             .detail = "listens on " + config.api.address + ": reachable from this machine only"};
   }
-  if (config.api.enable_tls) {
+  if (config.api.enable_tls && !config.api.grpc_tls) {
     return {
         .check = "address",
         .verdict = Verdict::kWarn,
         .detail = "listens on " + config.api.address +
                   " with TLS for HTTP and the metrics and without for gRPC: anyone who can alter traffic on "
                   "that network can speak to the agents once they have proved the token",
-        .mend = "wg-quick up wg0    # a tunnel between the nodes"};
+        .mend =
+            "sed -i '/grpc_tls/d' /etc/gpu-scheduler/scheduler.yaml    # once every agent has a ca_file, "
+            "see docs/operate/tls.md; then restart gpu-scheduler"};
+  }
+  if (config.api.enable_tls) {
+    return {.check = "address", .detail = "listens on " + config.api.address + ", with TLS on every port"};
   }
   return {.check = "address",
           .verdict = Verdict::kWarn,

@@ -81,6 +81,10 @@ Result<Unit> Agent::prepare() {
     token_ = *token;
   }
   if (const Result<Unit> trusted = check_scheduler(); !trusted) return trusted;
+  if (options_.tls.on) {
+    // Read again at each connection; what is wrong with it is said now.
+    if (const auto trust = options_.tls.trust(); !trust) return trust.error();
+  }
 
   std::error_code error;
   std::filesystem::create_directories(options_.data_folder, error);
@@ -289,6 +293,15 @@ void Agent::end_hooks_of_earlier_agents() const {
   }
 }
 
+void Agent::open_link() {
+  link_ = std::make_unique<GrpcLink>(GrpcLinkOptions{.scheduler = options_.scheduler,
+                                                     .token = token_,
+                                                     .find_token = local_token_finder(),
+                                                     .node_name = options_.node_name,
+                                                     .version = options_.version,
+                                                     .tls = options_.tls});
+}
+
 Result<Unit> Agent::open_core() {
   const std::string mark = mark_of_instance(identity_.instance);
   keep_slices();
@@ -329,11 +342,7 @@ Result<Unit> Agent::open_core() {
                         clock_, *this);
   if (!spawner) return spawner.error();
   spawner_ = std::move(*spawner);
-  link_ = std::make_unique<GrpcLink>(GrpcLinkOptions{.scheduler = options_.scheduler,
-                                                     .token = token_,
-                                                     .find_token = local_token_finder(),
-                                                     .node_name = options_.node_name,
-                                                     .version = options_.version});
+  open_link();
   std::vector<std::string> uuids;
   for (const DeviceFacts& device : devices_) uuids.push_back(device.uuid);
   end_hooks_of_earlier_agents();

@@ -11,13 +11,13 @@
 #include "base/result.h"
 #include "node/agent/agent_metrics.h"
 #include "node/agent/folder_identity.h"
-#include "node/agent/grpc_link.h"
 #include "node/agent/machine.h"
-#include "node/agent/trust.h"
 #include "node/container/container_sweep.h"
 #include "node/core/node_core.h"
 #include "node/gpu/gpu_driver.h"
 #include "node/gpu/kernel_log.h"
+#include "node/link/grpc_link.h"
+#include "node/link/trust.h"
 #include "node/output/attempt_log.h"
 #include "node/output/folder_files.h"
 #include "node/ports/system_clock.h"
@@ -34,6 +34,7 @@ struct AgentOptions {
   std::string data_folder;
   std::string version;
   std::string token_file = {};    ///< Empty: no token.
+  LinkTls tls = {};               ///< Of the way to the scheduler.
   std::string sim_gpus = {};      ///< Empty: the machine's own GPUs.
   std::string sim_links = {};     ///< How simulated ones are linked; see parse_sim_links. Empty: not known.
   std::string nvml_library = {};  ///< Empty: the system's.
@@ -92,6 +93,7 @@ class Agent final : private ShimListener {
   /// The devices that were here before, when the driver does not answer any more.
   Result<Unit> remember_devices(const Error& trouble);
   void keep_slices();
+  void open_link();
   Result<Unit> open_core();
   Result<Unit> open_metrics();
   void end_hooks_of_earlier_agents() const;

@@ -47,6 +47,8 @@ struct CommandLine {
   int64_t log_limit_mb = 256;
   int64_t log_quota_mb = 20'480;
   int64_t keep_logs_hours = 168;
+  bool tls = false;
+  std::string ca_file, ca;
   std::vector<std::string> labels;
   std::vector<std::string> gpu_faults;
   std::optional<uint16_t> metrics_port;
@@ -79,6 +81,15 @@ void declare_node(CLI::App& app, CommandLine& line) {
                  "Host name or IP address at which other nodes reach this one, for MASTER_ADDR and host "
                  "files of gangs (default: the node's name)");
   app.add_option("--token-file", agent.token_file, "File with the scheduler's shared token (default: none)");
+  app.add_flag("--tls", line.tls,
+               "Speak TLS to the scheduler and believe the machine's own authorities, unless --ca-file or "
+               "--ca names another one");
+  app.add_option("--ca-file", line.ca_file,
+                 "File with the certificates (PEM) of the authorities that may sign the scheduler's "
+                 "certificate; read at each connection (default: none, without TLS)");
+  app.add_option("--ca", line.ca,
+                 "Fingerprint of the authority's certificate or of the scheduler's own, sha256:HEX, instead "
+                 "of a file (default: none)");
   app.add_option(
       "--metrics-port", line.metrics_port,
       "Port of this agent's own metrics for Prometheus; 0: any free port, named in the log (default: none)");
@@ -206,6 +217,9 @@ Result<Unit> complete(CommandLine& line) {
   line.agent.logs_kept = hours(line.keep_logs_hours);
   if (line.metrics_port)
     line.agent.metrics = MetricsPortOptions{.address = line.metrics_address, .port = *line.metrics_port};
+  const Result<LinkTls> tls = link_tls_of(line.tls, line.ca_file, line.ca);
+  if (!tls) return tls.error();
+  line.agent.tls = *tls;
   const std::pair<const char*, const std::string*> required[] = {{"--scheduler", &line.agent.scheduler},
                                                                  {"--node", &line.agent.node_name},
                                                                  {"--data-dir", &line.agent.data_folder}};

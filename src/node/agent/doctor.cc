@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "model/mig.h"
-#include "node/agent/probe.h"
+#include "node/link/probe.h"
 #include "node/process/hooks.h"
 #include "ops/checks.h"
 #include "ops/local_peer.h"
@@ -193,12 +193,14 @@ std::vector<Finding> check_boundaries(const AgentOptions& options, const std::st
          "runtime's");
   }
   const Result<Address> address = parse_address(options.scheduler);
-  if (is_root && address && !ops::is_loopback(address->host)) {
+  if (address && !options.tls.on && !ops::is_loopback(address->host)) {
     warn("network",
-         "this agent, which runs as root, carries out what comes from " + address->host +
+         std::string("this agent") + (is_root ? ", which runs as root," : "") +
+             " carries out what comes from " + address->host +
              " without TLS: anyone who can alter traffic on that network can give it orders once it has "
              "connected",
-         "wg-quick up wg0    # a tunnel between the nodes and the scheduler");
+         "echo 'ca_file: /etc/gpu-scheduler/agent.ca.pem' >> /etc/gpu-scheduler/agent.yaml    # when the "
+         "scheduler speaks TLS, see docs/operate/tls.md; then restart gpu-agent");
   }
   if (found.empty()) {
     found.push_back({.check = "boundaries",
@@ -210,8 +212,8 @@ std::vector<Finding> check_boundaries(const AgentOptions& options, const std::st
 }  // namespace
 
 std::vector<Finding> check_scheduler(const AgentOptions& options, const std::string& token) {
-  const Result<SchedulerFacts> facts =
-      probe_scheduler(options.scheduler, token, options.node_name, options.version, kProbePatience);
+  const Result<SchedulerFacts> facts = probe_scheduler(options.scheduler, options.tls, token,
+                                                       options.node_name, options.version, kProbePatience);
   if (!facts) {
     const Result<Address> address = parse_address(options.scheduler);
     return {{.check = "scheduler",
@@ -220,7 +222,9 @@ std::vector<Finding> check_scheduler(const AgentOptions& options, const std::str
              .mend = address ? "nc -vz " + address->host + " " + std::to_string(address->port) : ""}};
   }
   std::vector<Finding> found;
-  found.push_back({.check = "scheduler", .detail = "the scheduler answers at " + options.scheduler});
+  found.push_back({.check = "scheduler",
+                   .detail = "the scheduler answers at " + options.scheduler +
+                             (options.tls.on ? " over TLS, with a certificate that is trusted here" : "")});
   if (!token.empty() && !facts->knows_token) {
     found.push_back({.check = "proof",
                      .verdict = Verdict::kFail,

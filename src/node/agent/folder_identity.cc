@@ -13,7 +13,7 @@
 
 #include "log/log.h"
 #include "node/agent/machine.h"
-#include "node/agent/trust.h"
+#include "node/link/trust.h"
 
 namespace gpusched {
 namespace {

@@ -22,7 +22,7 @@
 #include "base/limits.h"
 #include "node/agent/agent_file.h"
 #include "node/agent/doctor.h"
-#include "node/agent/trust.h"
+#include "node/link/trust.h"
 #include "node/process/user_directory.h"
 #include "ops/checks.h"
 #include "ops/local_peer.h"
@@ -40,6 +40,8 @@ struct JoinOptions {
   std::string scheduler;
   std::string token;
   std::string token_file;
+  bool tls = false;
+  std::string ca_file, ca;
   std::string node = ops::host_name();
   std::string config = "/etc/gpu-scheduler/agent.yaml";
   std::string data_dir = "/var/lib/gpu-agent";
@@ -64,6 +66,13 @@ void declare(CLI::App& app, JoinOptions& options) {
                  "or standard input");
   app.add_option("--token-file", options.token_file,
                  "file with a copy of the scheduler's DATA_DIR/token; - for standard input");
+  app.add_flag("--tls", options.tls,
+               "speak TLS and believe the machine's own authorities, unless --ca-file or --ca names another");
+  app.add_option("--ca-file", options.ca_file,
+                 "file with the certificates (PEM) of the authorities that may sign the scheduler's; it is "
+                 "copied");
+  app.add_option("--ca", options.ca,
+                 "fingerprint of the authority's certificate or of the scheduler's own, sha256:HEX");
   app.add_option("--node", options.node, "permanent name of this node")->capture_default_str();
   app.add_option("--config", options.config, "configuration file to write")->capture_default_str();
   app.add_option("--data-dir", options.data_dir, "permanent data folder of the agent")->capture_default_str();
@@ -117,6 +126,10 @@ std::string token_path(const JoinOptions& options) {
   return (std::filesystem::path(options.config).parent_path() / "agent.token").string();
 }
 
+std::string authority_path(const JoinOptions& options) {
+  return (std::filesystem::path(options.config).parent_path() / "agent.ca.pem").string();
+}
+
 std::string config_text(const JoinOptions& options, bool with_token) {
   std::string text =
       "# Written by gpu-agent join; the keys are the options of gpu-agent, with '_' for '-'.\n"
@@ -124,6 +137,9 @@ std::string config_text(const JoinOptions& options, bool with_token) {
       yaml_quoted(options.scheduler) + "\nnode: " + yaml_quoted(options.node) +
       "\ndata_dir: " + yaml_quoted(options.data_dir) + "\n";
   if (with_token) text += "token_file: " + yaml_quoted(token_path(options)) + "\n";
+  if (!options.ca.empty()) text += "ca: " + yaml_quoted(options.ca) + "\n";
+  if (!options.ca_file.empty()) text += "ca_file: " + yaml_quoted(authority_path(options)) + "\n";
+  if (options.tls && options.ca.empty() && options.ca_file.empty()) text += "tls: true\n";
   if (!options.sim_gpus.empty()) text += "sim_gpus: " + yaml_quoted(options.sim_gpus) + "\n";
   if (!options.default_user.empty()) text += "default_user: " + yaml_quoted(options.default_user) + "\n";
   if (options.allow_root_jobs) text += "allow_root_jobs: true\n";
@@ -168,7 +184,8 @@ Result<Unit> check_old_config(const JoinOptions& options, const std::string& tex
                           "; edit it, or give --replace to overwrite it"};
 }
 
-Result<Unit> write_all(const JoinOptions& options, const std::string& token) {
+/// `authority`: what stands in --ca-file, which may be one of a visit; empty: none was given.
+Result<Unit> write_all(const JoinOptions& options, const std::string& token, const std::string& authority) {
   const std::string text = config_text(options, !token.empty());
   if (const Result<Unit> free = check_old_config(options, text); !free) return free;
   std::error_code failed;
@@ -185,6 +202,10 @@ Result<Unit> write_all(const JoinOptions& options, const std::string& token) {
     if (const Result<Unit> written = write_private(token_path(options), token + "\n"); !written)
       return written;
   }
+  if (!authority.empty()) {
+    if (const Result<Unit> written = write_private(authority_path(options), authority); !written)
+      return written;
+  }
   return write_private(options.config, text);
 }
 
@@ -198,6 +219,15 @@ int run_program(std::vector<std::string> words) {
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+/// The text of --ca-file, if it was given and holds certificates.
+Result<std::string> read_authority(const LinkTls& tls) {
+  if (tls.ca_file.empty()) return std::string();
+  if (const auto trust = tls.trust(); !trust) return invalid_argument("--ca-file: " + trust.error().message);
+  const std::optional<std::string> text = ops::read_text(tls.ca_file);
+  if (!text) return invalid_argument("cannot read " + tls.ca_file + ": " + std::strerror(errno));
+  return *text;
 }
 
 /// Starts the unit, or says how the agent is started.
@@ -221,11 +251,12 @@ int start(const JoinOptions& options) {
 }
 
 /// Prints what the scheduler's probe found; false when something fails.
-bool probe(const JoinOptions& options, const std::string& token, const char* version) {
+bool probe(const JoinOptions& options, const LinkTls& tls, const std::string& token, const char* version) {
   AgentOptions agent;
   agent.scheduler = options.scheduler;
   agent.node_name = options.node;
   agent.version = version;
+  agent.tls = tls;
   bool well = true;
   for (const Finding& finding : check_scheduler(agent, token)) {
     std::printf("%-5s %s\n", std::string(to_string(finding.verdict)).c_str(), finding.detail.c_str());
@@ -284,13 +315,17 @@ int run_join(int argc, char** argv, const char* version) {
   }
   const Result<std::string> token = read_given_token(options);
   if (!token) return complain(token.error().message, 2);
+  const Result<LinkTls> tls = link_tls_of(options.tls, options.ca_file, options.ca);
+  if (!tls) return complain(tls.error().message, 2);
+  const Result<std::string> authority = read_authority(*tls);
+  if (!authority) return complain(authority.error().message, 2);
   // A name alone means the usual port.
   if (options.scheduler.find(':') == std::string::npos) options.scheduler += ":9090";
   if (const Result<Unit> checked = check_arguments(options, *token); !checked)
     return complain(checked.error().message, checked.error().code == ErrorCode::kInvalidArgument ? 2 : 1);
-  if (!probe(options, *token, version))
+  if (!probe(options, *tls, *token, version))
     return complain("nothing was written; correct what failed and run this again", 1);
-  if (const Result<Unit> written = write_all(options, *token); !written)
+  if (const Result<Unit> written = write_all(options, *token, *authority); !written)
     return complain(written.error().message, 1);
   std::printf("wrote %s%s; data in %s\n", options.config.c_str(),
               token->empty() ? "" : (" and " + token_path(options)).c_str(), options.data_dir.c_str());

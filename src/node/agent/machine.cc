@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "node/agent/trust.h"
+#include "node/link/trust.h"
 
 namespace gpusched {
 namespace {

@@ -1,11 +1,12 @@
-#include "node/agent/probe.h"
+#include "node/link/probe.h"
 
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
 
 #include "gpusched/v1/node.grpc.pb.h"
-#include "node/agent/trust.h"
+#include "node/link/scheduler_channel.h"
+#include "node/link/trust.h"
 
 namespace gpusched {
 namespace {
@@ -14,7 +15,21 @@ int64_t nanoseconds_of(std::chrono::nanoseconds span) { return span.count(); }
 
 int64_t wall_ns() { return nanoseconds_of(std::chrono::system_clock::now().time_since_epoch()); }
 
-Error failure_of(const grpc::Status& status, const std::string& address) {
+constexpr Duration kTlsPatience = seconds(3);
+
+Error failure_of(const grpc::Status& status, const std::string& address, const SchedulerChannel& way) {
+  if (way.relay == nullptr) {
+    const Result<Address> scheduler = parse_address(address);
+    if (scheduler && speaks_tls(*scheduler, kTlsPatience)) {
+      return {.code = ErrorCode::kUnauthenticated,
+              .message = "the scheduler at " + address +
+                         " speaks TLS, and this agent does not; give it the authority's certificate with "
+                         "--ca-file, or its fingerprint with --ca"};
+    }
+  } else if (const std::string why = way.relay->why(); !why.empty()) {
+    return {.code = ErrorCode::kUnavailable,
+            .message = "no connection with TLS to the scheduler at " + address + ": " + why};
+  }
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return {.code = ErrorCode::kTimeout,
             .message =
@@ -30,14 +45,13 @@ Error failure_of(const grpc::Status& status, const std::string& address) {
 
 }  // namespace
 
-Result<SchedulerFacts> probe_scheduler(const std::string& address, const std::string& token,
-                                       const std::string& node_name, const std::string& version,
-                                       Duration patience) {
+Result<SchedulerFacts> probe_scheduler(const std::string& address, const LinkTls& tls,
+                                       const std::string& token, const std::string& node_name,
+                                       const std::string& version, Duration patience) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // A scheduler is never behind the user's web proxy.
-  const std::shared_ptr<grpc::Channel> channel =
-      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
-  const std::unique_ptr<v1::NodeProtocol::Stub> stub = v1::NodeProtocol::NewStub(channel);
+  const SchedulerChannel way = open_scheduler_channel(address, tls, arguments);
+  const std::unique_ptr<v1::NodeProtocol::Stub> stub = v1::NodeProtocol::NewStub(way.channel);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::nanoseconds(patience.ns));
   const auto stream = stub->Connect(&context);
@@ -45,7 +59,11 @@ Result<SchedulerFacts> probe_scheduler(const std::string& address, const std::st
   // The first exchange makes the connection; only what follows it would tell a round trip, so that the time
   // of the connection is left out by waiting for it first.
   const auto until = std::chrono::system_clock::now() + std::chrono::nanoseconds(patience.ns);
-  channel->WaitForConnected(until);
+  if (way.relay != nullptr) {
+    way.relay->await(patience);
+  } else {
+    way.channel->WaitForConnected(until);
+  }
   v1::AgentMessage hello;
   const std::string nonce = make_nonce();
   hello.mutable_hello()->set_node_name(node_name);
@@ -54,7 +72,7 @@ Result<SchedulerFacts> probe_scheduler(const std::string& address, const std::st
   hello.mutable_hello()->set_handshake(kHandshake);
   const auto sent_at = std::chrono::steady_clock::now();
   v1::SchedulerMessage answer;
-  if (!stream->Write(hello) || !stream->Read(&answer)) return failure_of(stream->Finish(), address);
+  if (!stream->Write(hello) || !stream->Read(&answer)) return failure_of(stream->Finish(), address, way);
   const Duration round_trip{nanoseconds_of(std::chrono::steady_clock::now() - sent_at)};
   const int64_t now_ns = wall_ns();
   const v1::Challenge challenge = answer.challenge();

@@ -1,4 +1,4 @@
-#include "node/agent/trust.h"
+#include "node/link/trust.h"
 
 #include <sodium.h>
 #include <sys/stat.h>

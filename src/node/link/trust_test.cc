@@ -1,4 +1,4 @@
-#include "node/agent/trust.h"
+#include "node/link/trust.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

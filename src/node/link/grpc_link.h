@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gpusched/v1/node.pb.h"
+#include "node/link/tls_relay.h"
 #include "node/ports/ports.h"
 
 namespace gpusched {
@@ -19,6 +20,7 @@ struct GrpcLinkOptions {
   std::function<std::string(const std::string& path)> find_token = {};
   std::string node_name;
   std::string version;
+  LinkTls tls = {};
 };
 
 /// The stream to the scheduler over gRPC, with the proof of the token on both sides. One connection at a

@@ -4,6 +4,7 @@
 
 #include "base/result.h"
 #include "base/time.h"
+#include "node/link/tls_relay.h"
 
 namespace gpusched {
 
@@ -18,9 +19,10 @@ struct SchedulerFacts {
 
 /// Greets the scheduler at `address` (HOST:PORT of its gRPC port) as the node protocol begins, and leaves
 /// before registering: nothing changes there. `token` may be empty. kUnavailable or kTimeout when nobody
-/// answers; kUnauthenticated when it refuses us. Blocks for at most `patience`.
-Result<SchedulerFacts> probe_scheduler(const std::string& address, const std::string& token,
-                                       const std::string& node_name, const std::string& version,
-                                       Duration patience);
+/// answers; kUnauthenticated when it refuses us. Blocks for at most `patience`, and a little longer to find
+/// out what else answers there.
+Result<SchedulerFacts> probe_scheduler(const std::string& address, const LinkTls& tls,
+                                       const std::string& token, const std::string& node_name,
+                                       const std::string& version, Duration patience);
 
 }  // namespace gpusched

@@ -1,4 +1,4 @@
-#include "node/agent/grpc_link.h"
+#include "node/link/grpc_link.h"
 
 #include <grpcpp/grpcpp.h>
 #include <sys/eventfd.h>
@@ -11,7 +11,8 @@
 
 #include "base/check.h"
 #include "gpusched/v1/node.grpc.pb.h"
-#include "node/agent/trust.h"
+#include "node/link/scheduler_channel.h"
+#include "node/link/trust.h"
 
 namespace gpusched {
 namespace {
@@ -21,7 +22,7 @@ constexpr int kKeepaliveTimeoutMs = 5'000;
 constexpr int kConnectTimeoutMs = 5'000;
 constexpr int kMessageBytesMax = 16 << 20;
 
-std::shared_ptr<grpc::Channel> make_channel(const std::string& scheduler) {
+SchedulerChannel make_channel(const GrpcLinkOptions& options) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
@@ -34,7 +35,7 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& scheduler) {
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
   arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
   arguments.SetMaxSendMessageSize(kMessageBytesMax);
-  return grpc::CreateCustomChannel(scheduler, grpc::InsecureChannelCredentials(), arguments);
+  return open_scheduler_channel(options.scheduler, options.tls, arguments);
 }
 
 }  // namespace
@@ -107,7 +108,11 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
         find_token_(options.find_token),
         inbox_(std::move(inbox)),
         nonce_(make_nonce()),
-        stub_(v1::NodeProtocol::NewStub(make_channel(options.scheduler))) {}
+        way_(make_channel(options)),
+        stub_(v1::NodeProtocol::NewStub(way_.channel)) {}
+  ~Stream() override {
+    if (way_.relay != nullptr) way_.relay->stop();
+  }
 
   void start(const GrpcLinkOptions& options) {
     stub_->async()->Connect(&context_, this);
@@ -160,7 +165,7 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
 
   void OnDone(const grpc::Status& status) override {
     std::string why = why_;
-    if (why.empty()) why = status.ok() ? "the scheduler ended the connection" : status.error_message();
+    if (why.empty()) why = way_.why(status);
     inbox_->put(this, {.kind = Input::Kind::kDown, .why = std::move(why)});
     const std::shared_ptr<Done> done = done_;  // The stream may go as soon as it is set.
     done->set();
@@ -220,6 +225,7 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
   bool challenged_ = false;
   const std::shared_ptr<Inbox> inbox_;
   const std::string nonce_;
+  const SchedulerChannel way_;
   std::unique_ptr<v1::NodeProtocol::Stub> stub_;
   grpc::ClientContext context_;
   v1::SchedulerMessage incoming_;
