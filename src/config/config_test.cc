@@ -273,8 +273,12 @@ TEST(ConfigRefuses, TextThatIsNotYaml) {
 }
 
 TEST(ConfigRefuses, TlsWithoutBothOfItsFiles) {
-  const std::string why = " is empty; name the files of the certificate and of its private key";
-  EXPECT_EQ(refusal("api:\n  enable_tls: true\n"), "api.enable_tls is true and api.tls_cert_path" + why);
+  const std::string why =
+      " is empty; name the files of the certificate and of its private key, or neither of them for a "
+      "certificate of the scheduler's own authority";
+  EXPECT_EQ(refusal("api:\n  enable_tls: true\n"), "accepted");
+  EXPECT_EQ(refusal("api:\n  enable_tls: true\n  tls_key_path: b\n"),
+            "api.enable_tls is true and api.tls_cert_path" + why);
   EXPECT_EQ(refusal("api:\n  enable_tls: true\n  tls_cert_path: a\n"),
             "api.enable_tls is true and api.tls_key_path" + why);
   EXPECT_EQ(refusal("api:\n  enable_tls: true\n  tls_cert_path: a\n  tls_key_path: b\n"), "accepted");

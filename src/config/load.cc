@@ -321,10 +321,12 @@ void Loader::check_api(const Config::Api& api) {
     problem("api.unix_socket",
             "api.unix_socket is \"" + path + "\"; expected auto, a path that starts with /, or nothing");
   }
-  if (!api.enable_tls || (!api.tls_cert_path.empty() && !api.tls_key_path.empty())) return;
+  // Without either the scheduler makes its own.
+  if (!api.enable_tls || api.tls_cert_path.empty() == api.tls_key_path.empty()) return;
   const std::string missing = api.tls_cert_path.empty() ? "api.tls_cert_path" : "api.tls_key_path";
   problem(missing, "api.enable_tls is true and " + missing +
-                       " is empty; name the files of the certificate and of its private key");
+                       " is empty; name the files of the certificate and of its private key, or neither of "
+                       "them for a certificate of the scheduler's own authority");
 }
 
 /// What one key alone cannot tell.

@@ -134,8 +134,8 @@ constexpr ConfigKey kKeys[] = {
     {.section = "api",
      .name = "enable_tls",
      .slot = [](Config& c) -> ConfigSlot { return &c.api.enable_tls; },
-     .meaning = "Whether HTTP, the metrics and gRPC speak TLS, and nothing else. See "
-                "[TLS](../operate/tls.md)."},
+     .meaning = "Whether HTTP, the metrics and gRPC speak TLS, and nothing else. Without `tls_cert_path` and "
+                "`tls_key_path` the scheduler makes its certificate itself. See [TLS](../operate/tls.md)."},
     {.section = "api",
      .name = "grpc_tls",
      .slot = [](Config& c) -> ConfigSlot { return &c.api.grpc_tls; },

@@ -48,8 +48,7 @@ bool overwrite(const std::string& path, std::string text) {
 Result<Unit> write_ports_file(const std::string& data_dir, const BoundPorts& ports) {
   char head[128];
   std::snprintf(head, sizeof head, "{\"http\":%u,\"grpc\":%u,\"metrics\":%u,\"pid\":%d%s%s", ports.http,
-                ports.grpc, ports.metrics, static_cast<int>(::getpid()),
-                ports.https ? ",\"https\":true" : "",
+                ports.grpc, ports.metrics, static_cast<int>(::getpid()), ports.https ? ",\"https\":true" : "",
                 ports.grpc_certificate.empty() ? "" : ",\"grpc_tls\":true");
   std::string text = head;
   if (!ports.unix_socket.empty()) {

@@ -12,6 +12,7 @@
 #include "config/keys.h"
 #include "log/log.h"
 #include "main/fencing.h"
+#include "main/own_certificate.h"
 #include "main/ports_file.h"
 #include "main/preempt_webhooks.h"
 #include "main/supervise.h"
@@ -138,18 +139,20 @@ HostOptions host_options(const Config& config, const std::string& data_dir) {
   return options;
 }
 
-Result<std::shared_ptr<const sign::TlsIdentity>> load_identity(const Config& config) {
-  return sign::TlsIdentity::load({.certificate = config.api.tls_cert_path,
-                                  .key = config.api.tls_key_path,
-                                  .allow_tls12 = config.api.tls_minimum_version == "1.2"});
-}
-
 namespace {
+
+/// The one that is to be served, made where it is the scheduler's own.
+Result<std::shared_ptr<const sign::TlsIdentity>> current_identity(const Config& config,
+                                                                  const std::string& data_dir) {
+  if (const Result<bool> made = renew_own_certificate(config, data_dir); !made.ok()) return made.error();
+  return sign::TlsIdentity::load(tls_files(config, data_dir));
+}
 
 class ServiceImpl final : public Service {
  public:
-  ServiceImpl(std::unique_ptr<Host> host, std::string data_dir, std::shared_ptr<sign::TlsServer> tls)
-      : data_dir_(std::move(data_dir)), host_(std::move(host)), tls_(std::move(tls)) {}
+  ServiceImpl(std::unique_ptr<Host> host, const Config& config, std::string data_dir,
+              std::shared_ptr<sign::TlsServer> tls)
+      : data_dir_(std::move(data_dir)), host_(std::move(host)), tls_(std::move(tls)), config_(config) {}
   ~ServiceImpl() override { stop(); }
 
   /// Before the doors.
@@ -158,6 +161,7 @@ class ServiceImpl final : public Service {
   const BoundPorts& ports() const override { return ports_; }
   int64_t active_jobs() override;
   Result<Unit> reconfigure(const Config& config) override;
+  void renew_certificate() override;
   void reopen_audit() override {
     if (audit_ != nullptr) audit_->reopen();
   }
@@ -177,12 +181,13 @@ class ServiceImpl final : public Service {
   std::unique_ptr<audit::AuditLog> audit_;  ///< Null: there is none. Before the server, which writes to it.
   std::unique_ptr<api::Server> server_;
   BoundPorts ports_;
+  Config config_;  ///< As it was last read: what the certificate is for.
   bool stopped_ = false;
 };
 
-void log_identity(const Config& config, const sign::TlsIdentity& identity) {
+void log_identity(const Config& config, const std::string& data_dir, const sign::TlsIdentity& identity) {
   log_event(LogLevel::kInfo, "scheduler", "certificate_loaded", {},
-            {{"file", config.api.tls_cert_path},
+            {{"file", tls_files(config, data_dir).certificate},
              {"subject", identity.subject()},
              {"fingerprint", identity.fingerprint()},
              {"expires_at", identity.expires_at()}});
@@ -229,12 +234,12 @@ Error port_taken(Error error, const Config& config) {
 }
 
 /// Nothing: plain.
-Result<std::shared_ptr<sign::TlsServer>> load_tls(const Config& config) {
+Result<std::shared_ptr<sign::TlsServer>> load_tls(const Config& config, const std::string& data_dir) {
   warn_of_plain_ports(config);
   if (!config.api.enable_tls) return std::shared_ptr<sign::TlsServer>();
-  Result<std::shared_ptr<const sign::TlsIdentity>> identity = load_identity(config);
+  Result<std::shared_ptr<const sign::TlsIdentity>> identity = current_identity(config, data_dir);
   if (!identity.ok()) return identity.error();
-  log_identity(config, **identity);
+  log_identity(config, data_dir, **identity);
   api::set_up_grpc_tls(config.api.tls_minimum_version == "1.2");
   return std::make_shared<sign::TlsServer>(std::move(*identity));
 }
@@ -345,7 +350,7 @@ Result<Unit> ServiceImpl::reconfigure(const Config& config) {
   std::shared_ptr<const sign::TlsIdentity> identity;
   if (tls_ != nullptr && config.api.enable_tls) {
     // First, because it can fail, and then nothing has changed.
-    Result<std::shared_ptr<const sign::TlsIdentity>> loaded = load_identity(config);
+    Result<std::shared_ptr<const sign::TlsIdentity>> loaded = current_identity(config, data_dir_);
     if (!loaded.ok()) return loaded.error();
     identity = std::move(*loaded);
   }
@@ -360,9 +365,25 @@ Result<Unit> ServiceImpl::reconfigure(const Config& config) {
   const Result<Unit> taken = done.get_future().get();
   if (taken.ok() && identity != nullptr) {
     tls_->exchange(identity);
-    log_identity(config, *identity);
+    log_identity(config, data_dir_, *identity);
   }
+  if (taken.ok()) config_ = config;
   return taken;
+}
+
+void ServiceImpl::renew_certificate() {
+  if (tls_ == nullptr) return;
+  const Result<bool> made = renew_own_certificate(config_, data_dir_);
+  if (made.ok() && !*made) return;
+  Result<std::shared_ptr<const sign::TlsIdentity>> identity =
+      made.ok() ? sign::TlsIdentity::load(tls_files(config_, data_dir_)) : made.error();
+  if (!identity.ok()) {
+    log_event(LogLevel::kError, "scheduler", "certificate_not_renewed", {},
+              {{"why", identity.error().message}});
+    return;
+  }
+  log_identity(config_, data_dir_, **identity);
+  tls_->exchange(std::move(*identity));
 }
 
 void ServiceImpl::touch(std::function<void()> alive) {
@@ -392,12 +413,12 @@ Result<std::unique_ptr<Host>> recover(const Config& config, const std::string& d
 
 Result<std::unique_ptr<Service>> Service::start(const Config& config, const std::string& data_dir) {
   // Before a recovery that may be long.
-  Result<std::shared_ptr<sign::TlsServer>> tls = load_tls(config);
+  Result<std::shared_ptr<sign::TlsServer>> tls = load_tls(config, data_dir);
   if (!tls.ok()) return tls.error();
   Result<std::unique_ptr<Host>> host = recover(config, data_dir);
   if (!host.ok()) return host.error();
   const RecoveryReport recovery = (*host)->recovery();
-  auto service = std::make_unique<ServiceImpl>(std::move(*host), data_dir, std::move(*tls));
+  auto service = std::make_unique<ServiceImpl>(std::move(*host), config, data_dir, std::move(*tls));
   const Result<Unit> audited = service->open_audit(config);
   const Result<Unit> opened = audited.ok() ? service->open_doors(config) : audited;
   if (!opened.ok()) {

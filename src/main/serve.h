@@ -1,6 +1,3 @@
-/// The certificate and key that the configuration names.
-Result<std::shared_ptr<const sign::TlsIdentity>> load_identity(const Config& config);
-
 #pragma once
 
 #include <cstdint>
@@ -42,6 +39,9 @@ class Service {
   virtual int64_t active_jobs() = 0;
   /// Takes the keys of `config` that are live; the others wait for a restart. Returns when that is durable.
   virtual Result<Unit> reconfigure(const Config& config) = 0;
+  /// Makes a new certificate of the scheduler's own authority when the one that is served is old, and serves
+  /// it. Does nothing where the configuration names a certificate.
+  virtual void renew_certificate() = 0;
   /// Goes on in the audit's file of that name: after somebody renamed the old one.
   virtual void reopen_audit() = 0;
   /// For the metrics: the configuration was just read again, and taken or refused.

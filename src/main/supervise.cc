@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -95,12 +96,20 @@ EndsOnSignal::~EndsOnSignal() {
   thread_.join();
 }
 
-int supervise(Service& service, const ServiceNotifier& manager, const std::function<std::string()>& reload) {
+int supervise(Service& service, const ServiceNotifier& manager, const std::function<std::string()>& reload,
+              Duration renew_every) {
   manager.ready(serving(service.ports()));
   Pulse pulse(manager);
+  const Duration beat = manager.keep_alive_every();
+  auto renewed_at = std::chrono::steady_clock::now();
   while (true) {
-    if (manager.keep_alive_every().ns > 0) pulse.beat(service);
-    const int signal = wait_for_signal(manager.keep_alive_every());
+    if (beat.ns > 0) pulse.beat(service);
+    const int signal = wait_for_signal(beat.ns > 0 ? std::min(beat, renew_every) : renew_every);
+    if (const auto now = std::chrono::steady_clock::now();
+        now - renewed_at >= std::chrono::nanoseconds(renew_every.ns)) {
+      renewed_at = now;
+      service.renew_certificate();
+    }
     if (signal == SIGHUP) {
       manager.reloading();
       const std::string outcome = reload();

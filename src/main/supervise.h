@@ -31,9 +31,10 @@ class EndsOnSignal {
 };
 
 /// Serves until SIGINT or SIGTERM, whose number it returns. Meanwhile tells the service manager that the
-/// service lives, as long as its loops go round, and calls `reload` on SIGHUP: its result is one line for
-/// people.
-int supervise(Service& service, const ServiceNotifier& manager, const std::function<std::string()>& reload);
+/// service lives, as long as its loops go round, has an old certificate renewed, and calls `reload` on
+/// SIGHUP: its result is one line for people.
+int supervise(Service& service, const ServiceNotifier& manager, const std::function<std::string()>& reload,
+              Duration renew_every = hours(1));
 
 /// Logs a warning that names the keys that were given and have no effect, if there are any.
 void warn_of_keys_without_effect(const LoadedConfig& config);

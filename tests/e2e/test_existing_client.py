@@ -87,10 +87,13 @@ def test_its_configuration_file_starts_the_scheduler_and_what_does_nothing_is_na
     path.write_text(CONFIGURATION.replace("profiling_port", "profilng_port"))
     wrong = scheduler_says(world, path, "--print-config")
     assert wrong.returncode == 2 and "did you mean telemetry.profiling_port?" in wrong.stderr
-    # Encryption is never promised and not given.
-    path.write_text(CONFIGURATION.replace("enable_tls: false", "enable_tls: true"))
+    # Encryption is never promised and not given: with half of a certificate, and with a whole one of its own otherwise.
+    secure = CONFIGURATION.replace("enable_tls: false", "enable_tls: true")
+    path.write_text(secure.replace('tls_key_path: ""', "tls_key_path: server.key"))
     wrong = scheduler_says(world, path, "--print-config")
     assert wrong.returncode == 2 and "api.enable_tls is true and api.tls_cert_path is empty" in wrong.stderr
+    path.write_text(secure)
+    assert scheduler_says(world, path, "--print-config").returncode == 0
 
 
 def test_an_agent_takes_its_name_from_the_environment(new_world):

@@ -21,6 +21,7 @@
 #include "client/json.h"
 #include "client/local_token.h"
 #include "main/commands/check_keys.h"
+#include "main/own_certificate.h"
 #include "main/serve.h"
 #include "ops/checks.h"
 #include "ops/machine.h"
@@ -99,7 +100,7 @@ Door door_of(const Config& config, const Running& running, const std::string& da
   return {
       .url = (running.https ? "https://" : "http://") + bracketed + ":" + std::to_string(running.http_port),
       .token_file = data_dir + "/token",
-      .certificate = config.api.tls_cert_path};
+      .certificate = tls_files(config, data_dir).certificate};
 }
 
 /// Asks with the folder's token, where this user may read it and the process that listens may have it.
@@ -116,7 +117,7 @@ Result<HttpAnswer> ask(const Door& door, const std::string& target) {
 Finding check_health(const Config& config, const Running& running, const std::string& data_dir) {
   const Door door = door_of(config, running, data_dir);
   const std::string &url = door.url, &token_file = door.token_file;
-  if (running.https && config.api.tls_cert_path.empty()) {
+  if (running.https && door.certificate.empty()) {
     return {
         .check = "health",
         .verdict = Verdict::kWarn,
@@ -218,18 +219,21 @@ Finding check_address(const Config& config) {
           .mend = "wg-quick up wg0    # a tunnel, or api.enable_tls, see docs/operate/tls.md"};
 }
 
-Finding check_certificate(const Config& config) {
+Finding check_certificate(const Config& config, const std::string& data_dir) {
   constexpr int64_t kSoon = int64_t{14} * 24 * 3'600;
-  const std::string renew = "openssl x509 -in " + ops::shell_quoted(config.api.tls_cert_path) +
-                            " -noout -subject -enddate    # to renew it: docs/operate/tls.md";
-  const Result<std::shared_ptr<const sign::TlsIdentity>> identity = load_identity(config);
+  const sign::TlsFiles files = tls_files(config, data_dir);
+  const std::string renew = wants_own_certificate(config)
+                                ? "systemctl restart gpu-scheduler    # makes it anew"
+                                : "openssl x509 -in " + ops::shell_quoted(files.certificate) +
+                                      " -noout -subject -enddate    # to renew it: docs/operate/tls.md";
+  const Result<std::shared_ptr<const sign::TlsIdentity>> identity = sign::TlsIdentity::load(files);
   if (!identity.ok()) {
     return {
         .check = "certificate", .verdict = Verdict::kFail, .detail = identity.error().message, .mend = renew};
   }
   const int64_t left = (*identity)->expires_at() - std::time(nullptr);
   const std::string detail = (*identity)->subject() + " is valid for " + std::to_string(left / 3'600 / 24) +
-                             " more days, and the key in " + config.api.tls_key_path + " is its key";
+                             " more days, and the key in " + files.key + " is its key";
   if (left > kSoon) return {.check = "certificate", .detail = detail};
   return {.check = "certificate", .verdict = Verdict::kWarn, .detail = detail, .mend = renew};
 }
@@ -254,7 +258,7 @@ Diagnosis examine_scheduler(const Config& config, const std::string& data_dir) {
   }
   diagnosis.add(check_owner(data_dir, running));
   diagnosis.add(check_address(config));
-  if (config.api.enable_tls) diagnosis.add(check_certificate(config));
+  if (config.api.enable_tls) diagnosis.add(check_certificate(config, data_dir));
   const auto port = [&](const char* key, int64_t number) {
     diagnosis.add(ops::check_port(patient, key, static_cast<uint16_t>(number), running.pid));
   };

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/time.h"
+
+struct evp_pkey_st;
+struct x509_st;
+
+namespace gpusched::sign {
+
+/// A certificate authority of our own, in a folder: `ca.key` and `ca.pem`, and `fingerprint`, one line for
+/// people. Immutable, so thread-safe.
+class Authority {
+ public:
+  /// Makes folder and authority at the first use. Errors name the file and what to do: kIo,
+  /// kPermissionDenied for a key that others can read, kInvalidArgument for files that are none or do not
+  /// belong together.
+  static Result<Authority> open(const std::string& folder);
+  Authority(Authority&&) noexcept;
+  Authority& operator=(Authority&&) noexcept;
+  ~Authority();
+
+  /// "sha256:" and digits.
+  const std::string& fingerprint() const { return fingerprint_; }
+
+  /// Whether `path` holds a certificate of this authority for these names, with its key, that has at least a
+  /// third of its time left.
+  bool has_issued(const std::string& path, const std::vector<std::string>& names) const;
+  /// Writes a new key, a certificate for the names and addresses, and the authority's own behind it into one
+  /// file of mode 0600, whole or not at all.
+  Result<Unit> issue(const std::string& path, const std::vector<std::string>& names, Duration valid) const;
+
+ private:
+  struct Free {
+    void operator()(evp_pkey_st* key) const;
+    void operator()(x509_st* certificate) const;
+  };
+  using Key = std::unique_ptr<evp_pkey_st, Free>;
+  using Certificate = std::unique_ptr<x509_st, Free>;
+
+  Authority() = default;
+  static Result<Authority> make(const std::string& folder);
+  static Result<Authority> read(const std::string& folder);
+  static Certificate sign(x509_st* issuer, evp_pkey_st* issuer_key, evp_pkey_st* key,
+                          const std::string& title, const std::vector<std::string>& names, Duration valid);
+
+  Key key_;
+  Certificate certificate_;
+  std::string fingerprint_;
+};
+
+}  // namespace gpusched::sign
