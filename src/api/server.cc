@@ -98,7 +98,8 @@ struct Server::Impl {
                    .token_required =
                        options.token_required || options.old_agent_handshake || !is_loopback(options.address),
                    .everybody = options.everybody,
-                   .keys = &backend.keys()},
+                   .keys = &backend.keys(),
+                   .tokens = options.tokens.get()},
         doors{backend, options},
         rate_limit(options.rate_limit_rps),
         gate({.doorkeeper = doorkeeper,
@@ -301,6 +302,7 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options, Host
                      ", which other machines can reach; list the origins, or listen on 127.0.0.1",
                  "api.cors_origins"};
   }
+  if (options.tokens != nullptr) options.tokens->attach(host);
   auto impl = std::make_unique<Impl>(options, host);
   const Result<Unit> started = impl->start(host);
   if (!started) return started.error();

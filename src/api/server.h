@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "api/backend/tokens/jwt_desk.h"
 #include "api/contract/caller.h"
 #include "audit/audit_log.h"
 #include "base/result.h"
@@ -47,6 +48,7 @@ struct ServerOptions {
   /// HTTP is served there, too, without TLS; none: nowhere else.
   std::shared_ptr<ops::SocketFile> unix_socket = nullptr;
   std::string admin_group;  ///< Whose members are administrators over that socket; empty: nobody's.
+  std::shared_ptr<JwtDesk> tokens = nullptr;  ///< Of a provider of identities; none: none are taken.
   std::string version;
   audit::AuditLog* audit = nullptr;  ///< Null: none is kept. It must outlive the server.
 };

@@ -90,6 +90,25 @@ int connect_locally(const std::string& path, Connection::Clock::time_point deadl
   return -1;
 }
 
+/// The bytes of an IP address; none of any other.
+std::span<const uint8_t> bytes_of(const addrinfo& entry) {
+  if (entry.ai_family == AF_INET) {
+    const auto& address = *reinterpret_cast<const sockaddr_in*>(entry.ai_addr);
+    return {reinterpret_cast<const uint8_t*>(&address.sin_addr), sizeof address.sin_addr};
+  }
+  if (entry.ai_family != AF_INET6) return {};
+  const auto& address = *reinterpret_cast<const sockaddr_in6*>(entry.ai_addr);
+  return {address.sin6_addr.s6_addr, sizeof address.sin6_addr.s6_addr};
+}
+
+bool are_allowed(const addrinfo* found, const HttpClientOptions& options) {
+  if (options.address_allowed == nullptr) return true;
+  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
+    if (!options.address_allowed(bytes_of(*entry))) return false;
+  }
+  return true;
+}
+
 Result<std::shared_ptr<const sign::TlsTrust>> trust_of(const HttpClientOptions& options) {
   if (!options.server_certificate.empty()) return sign::TlsTrust::of_server(options.server_certificate);
   if (!options.ca_file.empty()) return sign::TlsTrust::of_file(options.ca_file);
@@ -112,8 +131,13 @@ Result<std::unique_ptr<Connection>> Connection::open(const HttpEndpoint& endpoin
   addrinfo* found = nullptr;
   if (::getaddrinfo(endpoint.host.c_str(), endpoint.port.c_str(), &hints, &found) != 0)
     return unavailable("the host name could not be resolved");
-  const int socket = connect_any(found, deadline, error);
+  // The addresses that were looked at are those that are connected to: nobody resolves the name again.
+  const bool allowed = are_allowed(found, options);
+  const int socket = allowed ? connect_any(found, deadline, error) : -1;
   ::freeaddrinfo(found);
+  if (!allowed)
+    return Error{.code = ErrorCode::kPermissionDenied,
+                 .message = "the host has an address that is not of the public Internet"};
   if (socket < 0) return unavailable(reason_of(error));
   std::unique_ptr<Connection> connection(new Connection(socket));
   const int on = 1;

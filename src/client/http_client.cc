@@ -20,7 +20,6 @@ namespace http = boost::beast::http;
 using boost::system::error_code;
 using client_internal::Connection;
 
-constexpr size_t kAnswerBytesMax = size_t{256} << 20;
 constexpr uint32_t kHeadBytesMax = 64 * 1024;
 constexpr size_t kPieceBytes = 64 * 1024;
 constexpr int kTriesMax = 2;
@@ -51,12 +50,17 @@ std::string reason_text(const error_code& code) {
   return text;
 }
 
-Error to_error(const Failure& failure, bool is_get) {
+std::string size_text(size_t bytes) {
+  const bool is_mebi = bytes % (size_t{1} << 20) == 0;
+  return is_mebi ? std::to_string(bytes >> 20) + " MiB" : std::to_string(bytes >> 10) + " KiB";
+}
+
+Error to_error(const Failure& failure, bool is_get, size_t bytes_max) {
   if (failure.no_connection && !failure.connected) return *failure.no_connection;
   Error error{.code = ErrorCode::kUnavailable,
               .message = failure.no_connection ? failure.no_connection->message : reason_text(failure.code)};
   if (failure.too_large)
-    return {.code = ErrorCode::kTooLarge, .message = "the answer is larger than 256 MiB"};
+    return {.code = ErrorCode::kTooLarge, .message = "the answer is larger than " + size_text(bytes_max)};
   if (!failure.connected) return error;
   if (!is_get) {
     error.code = ErrorCode::kOutcomeUnknown;
@@ -120,7 +124,7 @@ std::optional<Failure> HttpClient::Impl::read_body(http::response_parser<http::b
       return std::nullopt;
     }
     if (!streaming) answer.body.append(data);
-    if (answer.body.size() > kAnswerBytesMax) return Failure{.connected = true, .too_large = true};
+    if (answer.body.size() > options.answer_bytes_max) return Failure{.connected = true, .too_large = true};
     if (failure) return Failure{.code = failure, .connected = true};
   }
   return std::nullopt;
@@ -175,7 +179,7 @@ Result<HttpAnswer> HttpClient::Impl::perform(const HttpRequest& request, const H
     failure->connected = ever_connected;  // What was sent once may have been done.
     const bool broken = failure->connected && !failure->too_large && !failure->timed_out();
     if (!broken || !request.repeatable || anything_streamed || tries == kTriesMax) {
-      return to_error(*failure, is_get);
+      return to_error(*failure, is_get, options.answer_bytes_max);
     }
   }
 }

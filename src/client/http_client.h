@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,6 +23,10 @@ struct HttpClientOptions {
   /// PEM: the certificate of the one server that https trusts, whatever its name. Instead of `ca_file`.
   std::string server_certificate = {};
   Duration connect_timeout = seconds(5);
+  std::size_t answer_bytes_max = std::size_t{256} << 20;
+  /// Whether an address that the host's name was resolved to may be connected to; 4 or 16 bytes. When one may
+  /// not, none is, and nothing is sent: kPermissionDenied. Null: any may.
+  std::function<bool(std::span<const uint8_t>)> address_allowed = nullptr;
 };
 
 /// One request. A target is a path with its query, put behind the URL's prefix.
@@ -53,8 +58,8 @@ using HttpOnHead = std::function<void(const HttpAnswer&)>;
 /// An answer with any status is a value. Errors: kInvalidArgument (the URL), kUnavailable (nobody answers
 /// there, or the connection broke during a GET), kUnauthenticated (https: the server's certificate is not
 /// trusted, or not for that host), kTimeout, kOutcomeUnknown (the connection broke after the
-/// request was sent: it may have been done), kTooLarge (an answer of more than 256 MiB). Each message is one
-/// sentence without an end, such as "connection refused".
+/// request was sent: it may have been done), kTooLarge (an answer of more bytes than are allowed). Each
+/// message is one sentence without an end, such as "connection refused".
 class HttpClient {
  public:
   /// Does not connect yet.

@@ -110,6 +110,16 @@ struct Config {
     std::string admin_group = "gpu-admin";
     int64_t copy_bytes_max = limits::kFileBytesDefault;
     double rate_limit_rps = 0;
+    std::string jwt_issuer;
+    std::string jwt_audience;
+    std::string jwt_keys;
+    std::string jwt_rules_file;
+    std::vector<std::string> jwt_algorithms = {"EdDSA", "ES256", "RS256"};
+    int64_t jwt_leeway_seconds = 30;
+    int64_t jwt_refresh_seconds = 300;
+    int64_t jwt_stale_hours = 24;
+    std::string jwt_ca_file;
+    std::vector<std::string> jwt_private_hosts;
   } api;
 
   struct Metrics {

@@ -118,6 +118,7 @@ class Loader {
 
  private:
   void check_api(const Config::Api& api);
+  void check_jwt(const Config::Api& api);
   void load_section(const std::string& path, const std::string& section, const YAML::Node& keys);
   void load_value(const ConfigKey& key, const YAML::Node& value, const std::string& where);
   void set(const ConfigKey& key, const RawValue& raw, const std::string& from, const std::string& where);
@@ -329,6 +330,32 @@ void Loader::check_api(const Config::Api& api) {
                        "them for a certificate of the scheduler's own authority");
 }
 
+void Loader::check_jwt(const Config::Api& api) {
+  const std::pair<const char*, const std::string&> needed[] = {{"api.jwt_audience", api.jwt_audience},
+                                                               {"api.jwt_keys", api.jwt_keys},
+                                                               {"api.jwt_rules_file", api.jwt_rules_file}};
+  for (const auto& [name, value] : needed) {
+    if (value.empty() == api.jwt_issuer.empty()) continue;
+    const std::string missing = value.empty() ? name : "api.jwt_issuer";
+    return problem(missing, missing + " is empty, but " + (value.empty() ? "api.jwt_issuer" : name) +
+                                " is set; tokens need an issuer, an audience, keys and rules");
+  }
+  constexpr std::size_t kIssuerBytesMax = 150;  // It is a part of callers' names.
+  const bool is_plain =
+      std::ranges::all_of(api.jwt_issuer, [](char c) { return c > ' ' && c < 0x7F && c != '#'; });
+  if (!is_plain || api.jwt_issuer.size() > kIssuerBytesMax)
+    problem("api.jwt_issuer", "api.jwt_issuer is no URL such as https://login.example.com, of at most " +
+                                  std::to_string(kIssuerBytesMax) + " bytes and without #");
+  if (api.jwt_keys.find("://") != std::string::npos && !api.jwt_keys.starts_with("https://"))
+    problem("api.jwt_keys",
+            "api.jwt_keys is a URL that is not https: whoever alters it on its way could make tokens");
+  for (const std::string& name : api.jwt_algorithms) {
+    if (name == "EdDSA" || name == "ES256" || name == "RS256" || name == "HS256") continue;
+    problem("api.jwt_algorithms", "api.jwt_algorithms has an entry that is not EdDSA, ES256, RS256 or HS256");
+    break;
+  }
+}
+
 /// What one key alone cannot tell.
 void Loader::check_whole() {
   const Config& config = out_.values;
@@ -339,6 +366,7 @@ void Loader::check_whole() {
                 " GPU-seconds, each a positive integer greater than the one before");
   }
   check_api(config.api);
+  check_jwt(config.api);
   if (!config.metrics.path.starts_with('/')) {
     problem("metrics.path",
             "metrics.path is \"" + config.metrics.path + "\"; expected a path that starts with /");

@@ -16,6 +16,7 @@
 #include "main/ports_file.h"
 #include "main/preempt_webhooks.h"
 #include "main/supervise.h"
+#include "main/tokens/jwt_service.h"
 #include "main/unix_socket.h"
 #include "ops/port_holder.h"
 
@@ -151,8 +152,12 @@ Result<std::shared_ptr<const sign::TlsIdentity>> current_identity(const Config& 
 class ServiceImpl final : public Service {
  public:
   ServiceImpl(std::unique_ptr<Host> host, const Config& config, std::string data_dir,
-              std::shared_ptr<sign::TlsServer> tls)
-      : data_dir_(std::move(data_dir)), host_(std::move(host)), tls_(std::move(tls)), config_(config) {}
+              std::shared_ptr<sign::TlsServer> tls, JwtSetup tokens)
+      : data_dir_(std::move(data_dir)),
+        host_(std::move(host)),
+        tls_(std::move(tls)),
+        tokens_(std::move(tokens)),
+        config_(config) {}
   ~ServiceImpl() override { stop(); }
 
   /// Before the doors.
@@ -176,6 +181,7 @@ class ServiceImpl final : public Service {
   const std::string data_dir_;
   std::unique_ptr<Host> host_;
   const std::shared_ptr<sign::TlsServer> tls_;  ///< None: plain.
+  JwtService tokens_;
   std::unique_ptr<PreemptWebhooks> webhooks_;
   std::unique_ptr<Fencing> fencing_;
   std::unique_ptr<audit::AuditLog> audit_;  ///< Null: there is none. Before the server, which writes to it.
@@ -284,8 +290,7 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   }
   Result<std::string> token = api::load_or_create_token(data_dir_);
   if (!token.ok()) return token.error();
-  api::ServerOptions options;
-  options.address = config.api.address;
+  api::ServerOptions options{.address = config.api.address};
   options.http_port = static_cast<uint16_t>(config.api.http_port);
   options.grpc_port = static_cast<uint16_t>(config.api.grpc_port);
   options.metrics_enabled = config.metrics.enabled;
@@ -314,6 +319,7 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   if (!unix_socket.ok()) return unix_socket.error();
   options.unix_socket = std::move(*unix_socket);
   options.grpc_tls = config.api.grpc_tls ? tls_ : nullptr;
+  options.tokens = tokens_.desk();
   options.audit = audit_.get();
   Result<std::unique_ptr<api::Server>> server = api::Server::start(options, *host_);
   if (!server.ok()) return port_taken(server.error(), config);
@@ -354,6 +360,8 @@ Result<Unit> ServiceImpl::reconfigure(const Config& config) {
     if (!loaded.ok()) return loaded.error();
     identity = std::move(*loaded);
   }
+  Result<JwtSetup> tokens = load_jwt(config);
+  if (!tokens.ok()) return tokens.error();
   std::promise<Result<Unit>> done;
   host_->propose(
       Configure{.config = host_options(config, data_dir_).engine}, [&done](const Result<Decided>& decided) {
@@ -367,7 +375,10 @@ Result<Unit> ServiceImpl::reconfigure(const Config& config) {
     tls_->exchange(identity);
     log_identity(config, data_dir_, *identity);
   }
-  if (taken.ok()) config_ = config;
+  if (taken.ok()) {
+    config_ = config;
+    tokens_.use(std::move(*tokens));
+  }
   return taken;
 }
 
@@ -396,6 +407,7 @@ void ServiceImpl::stop() {
   if (std::exchange(stopped_, true)) return;
   remove_ports_file(data_dir_);
   if (fencing_ != nullptr) fencing_->stop();
+  tokens_.stop();
   if (server_ != nullptr) server_->shutdown();
   host_->stop();
   if (webhooks_ != nullptr) webhooks_->stop();
@@ -415,10 +427,13 @@ Result<std::unique_ptr<Service>> Service::start(const Config& config, const std:
   // Before a recovery that may be long.
   Result<std::shared_ptr<sign::TlsServer>> tls = load_tls(config, data_dir);
   if (!tls.ok()) return tls.error();
+  Result<JwtSetup> tokens = load_jwt(config);
+  if (!tokens.ok()) return tokens.error();
   Result<std::unique_ptr<Host>> host = recover(config, data_dir);
   if (!host.ok()) return host.error();
   const RecoveryReport recovery = (*host)->recovery();
-  auto service = std::make_unique<ServiceImpl>(std::move(*host), config, data_dir, std::move(*tls));
+  auto service =
+      std::make_unique<ServiceImpl>(std::move(*host), config, data_dir, std::move(*tls), std::move(*tokens));
   const Result<Unit> audited = service->open_audit(config);
   const Result<Unit> opened = audited.ok() ? service->open_doors(config) : audited;
   if (!opened.ok()) {

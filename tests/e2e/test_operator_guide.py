@@ -11,7 +11,7 @@ from harness import PATIENCE_S, ROOT, bin_dir, free_port
 
 GUIDE = ROOT / "docs" / "operate"
 PAGES = ("install", "configure", "nodes", "back-up", "recover", "troubleshoot", "when-hardware-fails", "alerts",
-         "audit", "keys", "security", "tls", "three-machines")  # The last one by test_three_machines.py.
+         "audit", "keys", "jwt", "security", "tls", "three-machines")  # The last one by test_three_machines.py.
 # Folders that a page names, as they are in a world.
 PLACES = re.compile(r"/(?=(?:usr/local/bin|var/lib/gpu-|var/log/gpu-|var/backups/gpu-|etc/gpu-))")
 
@@ -134,6 +134,14 @@ def test_keys(site):
     assert "600\n" in printed[0] and " ci " in printed[0] and "active" in printed[0]
     assert "job-" in printed[1] and "from-ci" in printed[1] and "drain with this key: 403" in printed[1]
     assert "has user,viewer" in printed[2] and "has user\n" in printed[2] and "was revoked" in printed[2]
+
+
+def test_jwt(site):
+    printed = run_page(site, "jwt")
+    assert '"kid":"2026"' in printed[0]
+    assert "tokens of https://login.example.com are taken: 1 keys, 3 rules" in printed[2]
+    assert "job-" in printed[3] and "from-ana" in printed[3] and "may not" in printed[3]
+    assert "config_reloaded" in printed[4] and "was revoked" in printed[4]
 
 
 def test_nodes(site):

@@ -27,9 +27,11 @@ Answer<CallerPtr> Doorkeeper::caller_of(std::string_view authorization, const Ca
   if (everybody != nullptr) return everybody;
   if (authorization.empty() && peer != nullptr) return peer;
   if (bearer_matches(authorization, token)) return shared_token_caller();
+  const std::string_view bearer = bearer_of(authorization);
   if (keys != nullptr) {
-    if (const auto key = sign::parse_api_key(bearer_of(authorization))) return keys->holder_of(*key);
+    if (const auto key = sign::parse_api_key(bearer)) return keys->holder_of(*key);
   }
+  if (tokens != nullptr && !bearer.empty()) return tokens->holder_of(bearer);
   if (authorization.empty() && !token_required) return anonymous_caller();
   return unknown_credential();
 }

@@ -39,16 +39,27 @@ class KeyHolders {
                                                     std::function<void(const ApiError&)> end) const = 0;
 };
 
+/// Who holds which token of a provider of identities. Thread-safe.
+class TokenHolders {
+ public:
+  virtual ~TokenHolders() = default;
+  /// Takes untrusted bytes. kUnauthenticated: nobody's, or refused, and kPermissionDenied: without a role
+  /// here; why is told to those alone whom the provider gave it. kUnavailable: it cannot be checked now.
+  virtual Answer<CallerPtr> holder_of(std::string_view token) const = 0;
+};
+
 /// How callers are told apart.
 struct Doorkeeper {
-  std::string token;                 ///< Empty: nobody has it.
-  bool token_required = false;       ///< There are no anonymous callers.
-  CallerPtr everybody = nullptr;     ///< For tests of doors: who all callers are.
-  const KeyHolders* keys = nullptr;  ///< Null: there are none. It must outlive this.
+  std::string token;                     ///< Empty: nobody has it.
+  bool token_required = false;           ///< There are no anonymous callers.
+  CallerPtr everybody = nullptr;         ///< For tests of doors: who all callers are.
+  const KeyHolders* keys = nullptr;      ///< Null: there are none. It must outlive this.
+  const TokenHolders* tokens = nullptr;  ///< The same.
 
   /// `authorization`: the header or metadata of that name; empty: none. kUnauthenticated: it carries neither
-  /// the token nor a key that is in use, or there is none where one is needed. `peer`: whose process calls,
-  /// by the kernel's word, which counts where the call itself says nothing; null: nobody known.
+  /// the token nor a key that is in use nor a provider's token, or there is nothing where it is needed. As
+  /// the holders' errors. `peer`: whose process calls, by the kernel's word, which counts where the call
+  /// itself says nothing; null: nobody known.
   Answer<CallerPtr> caller_of(std::string_view authorization, const CallerPtr& peer = nullptr) const;
   /// For what stays open: as KeyHolders has it. A caller whose credential is no key is valid for ever.
   Answer<std::shared_ptr<void>> while_valid(const CallerPtr& caller, std::optional<access::Action> action,

@@ -23,6 +23,7 @@
 #include "main/commands/check_keys.h"
 #include "main/own_certificate.h"
 #include "main/serve.h"
+#include "main/tokens/jwt_service.h"
 #include "ops/checks.h"
 #include "ops/machine.h"
 
@@ -238,6 +239,24 @@ Finding check_certificate(const Config& config, const std::string& data_dir) {
   return {.check = "certificate", .verdict = Verdict::kWarn, .detail = detail, .mend = renew};
 }
 
+Finding check_tokens(const Config& config) {
+  Finding finding{.check = "tokens", .verdict = Verdict::kFail};
+  finding.mend = "gpu-scheduler doctor    # after you corrected what is named; docs/operate/jwt.md";
+  const Result<JwtSetup> setup = load_jwt(config);
+  if (!setup.ok()) {
+    finding.detail = setup.error().message;
+    return finding;
+  }
+  const Result<JwtKeysPtr> keys = load_jwt_keys(setup->source);
+  if (!keys.ok()) {
+    finding.detail = keys.error().message;
+    return finding;
+  }
+  return {.check = "tokens",
+          .detail = "tokens of " + config.api.jwt_issuer + " are taken: " + std::to_string((*keys)->size()) +
+                    " keys, " + std::to_string(setup->trust->rules.rules.size()) + " rules"};
+}
+
 }  // namespace
 
 Diagnosis examine_scheduler(const Config& config, const std::string& data_dir) {
@@ -259,6 +278,7 @@ Diagnosis examine_scheduler(const Config& config, const std::string& data_dir) {
   diagnosis.add(check_owner(data_dir, running));
   diagnosis.add(check_address(config));
   if (config.api.enable_tls) diagnosis.add(check_certificate(config, data_dir));
+  if (!config.api.jwt_issuer.empty()) diagnosis.add(check_tokens(config));
   const auto port = [&](const char* key, int64_t number) {
     diagnosis.add(ops::check_port(patient, key, static_cast<uint16_t>(number), running.pid));
   };

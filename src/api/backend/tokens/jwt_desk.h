@@ -1,0 +1,117 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "api/contract/caller.h"
+#include "host/host.h"
+#include "model/identity/binding.h"
+#include "sign/jwt.h"
+
+namespace gpusched::api {
+
+/// What one claim gives to those who have it.
+struct JwtRule {
+  std::vector<std::string> claim;  ///< Its path: a name, and names inside of it.
+  std::string value;               ///< The claim is that text, or a list with it.
+  /// A tenant without a parent, by its name, or any by its id; `*`: all; empty: for a role of the cluster.
+  std::string tenant;
+  Role role = Role::kViewer;
+  std::vector<std::string> unix_users = {};  ///< As access::Caller has them.
+};
+
+/// Tokens that are refused although they are valid. What is empty or 0 is not asked for.
+struct JwtRevocation {
+  std::string subject;
+  std::string id;             ///< `jti`.
+  int64_t issued_before = 0;  ///< Seconds since 1970; a token that does not say when counts as older.
+};
+
+struct JwtRules {
+  std::vector<JwtRule> rules;
+  std::vector<std::string> unix_user_claim = {};  ///< Path of the claim that names a Unix user; empty: none.
+  std::vector<JwtRevocation> revoked = {};
+};
+
+/// Whom we believe, and what that gives.
+struct JwtTrust {
+  sign::JwtExpectation expected;
+  JwtRules rules;
+};
+
+/// Whether it is a name that a claim or a rule may give as a Unix user's: lower-case letters, digits, `_`,
+/// `-`, no digit or `-` first, at most 32, and not root.
+bool is_safe_unix_user(std::string_view name);
+
+/// Who holds which token of the provider of identities. What it is told of from one thread at a time, it
+/// knows for the next call; asked on any thread, where nobody waits for more than a copy of a pointer.
+class JwtDesk final : public TokenHolders, public std::enable_shared_from_this<JwtDesk> {
+ public:
+  /// Tokens whose verification is remembered.
+  static constexpr std::size_t kRememberedMax = 4'096;
+
+  JwtDesk();
+
+  /// From here on it knows the host's tenants. Once, before the doors open.
+  void attach(Host& host);
+  /// Null: no tokens are taken. What was remembered is forgotten.
+  void use(std::shared_ptr<const JwtTrust> trust);
+  /// The provider's keys; null: there are none at the time.
+  void use_keys(std::shared_ptr<const sign::JwtKeySet> keys);
+  /// Called, on any thread and often, when a token names a key that is not there. Set before the first call.
+  void on_unknown_key(std::function<void()> hook) { unknown_key_ = std::move(hook); }
+
+  /// kUnauthenticated: in one sentence for whatever nobody has signed, and with the reason for what the
+  /// provider did sign. kPermissionDenied: no rule gives it a role. kUnavailable: the keys are not there.
+  Answer<CallerPtr> holder_of(std::string_view token) const override;
+
+  /// On the observer's thread; for tests.
+  void observe(const State& state, const Changes& changes);
+
+ private:
+  struct Known {
+    std::shared_ptr<const JwtTrust> trust;
+    std::shared_ptr<const sign::JwtKeySet> keys;
+    std::vector<TenantId> tenants;  ///< Of each rule; none: there is no such tenant, or the rule names none.
+  };
+  struct Remembered {
+    CallerPtr holder;
+    int64_t ends_at = 0;  ///< Seconds since 1970.
+    uint64_t generation = 0;
+  };
+  struct Shard {
+    std::mutex mutex;
+    std::unordered_map<std::string, Remembered> entries;  ///< By BLAKE2b of the token.
+    std::deque<std::string> order;                        ///< The oldest first.
+  };
+  static constexpr std::size_t kShards = 16;
+
+  template <typename Change>
+  void change(const Change& what);
+  void resolve(const State& state);
+  int64_t now_seconds() const;
+  Answer<CallerPtr> verify(std::string_view token, const Known& known, int64_t now, int64_t& ends_at) const;
+  CallerPtr recall(const std::string& hash, int64_t now, uint64_t generation) const;
+  void remember(std::string hash, Remembered entry) const;
+  Shard& shard_of(const std::string& hash) const {
+    return shards_[static_cast<unsigned char>(hash.front()) % kShards];
+  }
+
+  Host* host_ = nullptr;
+  std::function<void()> unknown_key_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<const Known> known_ = std::make_shared<const Known>();
+  std::atomic<uint64_t> generation_{1};  ///< One more with each change of `known_`.
+  std::atomic<int64_t> newest_ns_{0};    ///< Time of the last change: a wall clock set back revives no token.
+  mutable std::array<Shard, kShards> shards_;
+};
+
+}  // namespace gpusched::api

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "api/backend/tokens/jwt_desk.h"
+#include "base/result.h"
+#include "config/config.h"
+#include "main/tokens/jwt_source.h"
+
+namespace gpusched {
+
+/// What a configuration says of tokens, read from its files and checked.
+struct JwtSetup {
+  std::shared_ptr<const api::JwtTrust> trust;  ///< Null: none are taken.
+  JwtSourceOptions source;
+  JwtKeysPtr keys;  ///< Of a file; those of a URL come later.
+};
+/// Errors are sentences that name the setting or the file.
+Result<JwtSetup> load_jwt(const Config& config);
+
+/// Tokens of a running scheduler: who holds them, and the keys to tell.
+class JwtService {
+ public:
+  explicit JwtService(JwtSetup setup);
+
+  const std::shared_ptr<api::JwtDesk>& desk() const { return desk_; }
+  /// From now on. What was remembered of tokens is forgotten. One thread at a time.
+  void use(JwtSetup setup);
+  /// Ends the thread. Nothing is fetched after it.
+  void stop();
+
+ private:
+  void unknown_key();
+
+  const std::shared_ptr<api::JwtDesk> desk_ = std::make_shared<api::JwtDesk>();
+  std::mutex mutex_;
+  std::unique_ptr<JwtSource> source_;
+};
+
+}  // namespace gpusched
