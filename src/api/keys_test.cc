@@ -121,7 +121,7 @@ TEST_F(Keys, AWrongOneIsRefusedEverywhereInTheSameWords) {
 
 TEST_F(Keys, AnExpiredOneIsToldSo) {
   const std::string vision = tenant("vision");
-  const Made key = make(body_of("ci", vision, "user", R"(,"expires_after_ms":1)"));
+  const Made key = make(body_of("ci", vision, "user", R"(,"expires_after_ms":300)"));
   Reply reply = submit_as(key.secret, vision);
   while (reply.status == 201) reply = submit_as(key.secret, vision);
   expect_refused(reply, 401, "unauthenticated");
