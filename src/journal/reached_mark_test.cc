@@ -134,6 +134,20 @@ TEST(ReachedMark, AFolderOfAnOlderVersionHasNoneAndGetsOne) {
   EXPECT_EQ(parse_reached_mark(disk.content(kMark), kStoreId).position, 9u);
 }
 
+TEST(ReachedMark, WhereAFullDiskTakesNotEvenTheMarkTheOlderOneStaysTrue) {
+  MemoryDisk disk;
+  append(*open(disk), 8);
+  disk.set_rule([](MemoryDisk::Call call, const std::string& path) -> MemoryDisk::Verdict {
+    if (call != MemoryDisk::Call::kWrite || path != kMark) return {};
+    return {.outcome = MemoryDisk::Outcome::kFails, .code = ErrorCode::kStorageFull};
+  });
+  append(*open(disk), 92);
+  EXPECT_EQ(open(disk)->last_position(), 100u);
+  EXPECT_EQ(parse_reached_mark(disk.content(kMark), kStoreId).position, 0u);
+  disk.corrupt(kFirst, 0, std::string(kSegmentBytes, '\0'));
+  EXPECT_FALSE(try_open(disk).ok());
+}
+
 TEST(ReachedMark, OneThatIsNotWholeOrAnothersSaysNothing) {
   MemoryDisk disk;
   append(*open(disk), 8);
