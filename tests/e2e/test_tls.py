@@ -99,7 +99,7 @@ def site_fixture(new_world):
 
 
 def test_jobs_run_and_their_output_is_followed_over_tls(site):
-    site.world.add_agent().start()
+    site.world.add_agent(arguments=["--ca-file", str(site.authority.file)]).start()
     out = site.world.cli("submit", "--wait", "--logs", "--", "sh", "-c", "echo one; sleep 0.3; echo two", expected=0).stdout
     assert "one\ntwo\n" in out
     site.host = "localhost"  # By name as by address.
@@ -116,7 +116,7 @@ def test_jobs_run_and_their_output_is_followed_over_tls(site):
 
 
 def test_a_session_and_a_copy_pass_a_megabyte_each_way(site):
-    site.world.add_agent().start()
+    site.world.add_agent(arguments=["--ca-file", str(site.authority.file)]).start()
     job = site.world.api().submit("sleep 1000")
     site.world.api().wait_for(job, "running")
     data = os.urandom(3 * 1024 * 1024) + b"\0\xff\r\n\x04"
