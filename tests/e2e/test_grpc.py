@@ -195,7 +195,7 @@ def test_a_client_submits_over_tls_and_obeys_no_stranger(new_world, messages):
     target = f"localhost:{site.port('grpc')}"
     trusted = grpc.ssl_channel_credentials(site.authority.file.read_bytes())
     client = Client(site.scheduler, messages, grpc.secure_channel(target, trusted))
-    request = batch_of(messages, 3, "over TLS")
+    request = batch_of(messages, 3, "over-tls")
     for job_id in client.call("SubmitJobs", request, messages.SubmitJobsResponse).job_ids:
         site.world.api().wait_for(job_id)
     client.channel.close()
