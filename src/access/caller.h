@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "base/time.h"
 #include "model/identity/binding.h"
 #include "model/identity/caller_kind.h"
 
@@ -23,6 +24,9 @@ struct Caller {
   /// Unix users whom its jobs and sessions may run as. `*`: all but root, which is named or not meant.
   std::vector<std::string> unix_users = {};
   std::string node = {};  ///< Name of the node, of an agent.
+  /// Wall clock: when its credential ends, where the credential itself says so. None: whoever keeps the
+  /// credentials knows.
+  Time ends_at = {};
   /// It is a user of all tenants that are open to callers without a credential, the default one among them.
   bool uses_open_tenants = false;
   /// Jobs of callers without a credential are its own, too.

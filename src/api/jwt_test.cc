@@ -330,5 +330,37 @@ TEST_F(Tokens, OneThatIsRememberedEndsInTime) {
   EXPECT_EQ(status, 401);
 }
 
+TEST_F(Tokens, WhatIsOpenUnderOneEndsWhenItExpires) {
+  tenant("ml");
+  std::string told;
+  do {  // What is opened right behind the new tenant is ended for that.
+    told = as(token("ana", "ml-users", "", 2), "GET", "/v1/watch").body;
+  } while (told.find("was changed; ask again") != std::string::npos);
+  EXPECT_NE(told.find("event: error\ndata: {\"error\":\"the token with which this was opened has expired"),
+            std::string::npos)
+      << told;
+}
+
+TEST_F(Tokens, WhatIsOpenEndsWhenTheRulesChangeAndNotWhenTheyAreReadAgain) {
+  tenant("ml");
+  const Answer<CallerPtr> ana = desk_->holder_of(token("ana", "ml-users"));
+  ASSERT_TRUE(ana.ok());
+  desk_->end_expired();  // What the new tenant has ended is behind us.
+  int ends = 0;
+  const auto open = desk_->while_valid(*ana, [&ends](const ApiError& error) {
+    EXPECT_EQ(error.kind, ErrorKind::kUnauthenticated);
+    ends += 1;
+  });
+  ASSERT_TRUE(open.ok());
+  desk_->use(trust_in(usual_rules()));
+  desk_->use_keys(keys_of(provider()));
+  desk_->end_expired();
+  EXPECT_EQ(ends, 0);
+  JwtRules rules = usual_rules();
+  rules.revoked = {{.subject = "ana", .id = {}, .issued_before = 0}};
+  desk_->use(trust_in(rules));
+  EXPECT_EQ(ends, 1);
+}
+
 }  // namespace
 }  // namespace gpusched::api

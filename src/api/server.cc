@@ -253,10 +253,11 @@ struct Server::Impl {
     return Unit{};
   }
 
-  /// What is open under a key ends with it.
+  /// What is open under a key or a provider's token ends with it.
   void end_expired_later(HttpServer& server) {
     server.run_after(seconds(1), [this, &server] {
       backend.keys().end_expired();
+      if (options.tokens != nullptr) options.tokens->end_expired();
       end_expired_later(server);
     });
   }

@@ -13,7 +13,7 @@
 namespace gpusched {
 namespace {
 
-constexpr int64_t kUsualPort = Config::Api{}.http_port;
+const int64_t kUsualPort = Config::Api{}.http_port;
 
 std::string environment(const char* name) {
   const char* const value = std::getenv(name);

@@ -21,6 +21,8 @@ struct JwtExpectation {
   std::string issuer;
   std::string audience;        ///< The token's one, or among its.
   int64_t leeway_seconds = 0;  ///< That clocks may differ: kJwtLeewayMaxSeconds at most.
+
+  bool operator==(const JwtExpectation&) const = default;
 };
 
 /// What a token says, signed by somebody whose key we have. Immutable; cheap to copy.

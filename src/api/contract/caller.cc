@@ -36,9 +36,12 @@ Answer<CallerPtr> Doorkeeper::caller_of(std::string_view authorization, const Ca
   return unknown_credential();
 }
 
+bool can_end(const access::Caller& caller) { return !caller.key_id.empty() || caller.ends_at.valid(); }
+
 Answer<std::shared_ptr<void>> Doorkeeper::while_valid(const CallerPtr& caller,
                                                       std::optional<access::Action> action,
                                                       std::function<void(const ApiError&)> end) const {
+  if (tokens != nullptr && caller->ends_at.valid()) return tokens->while_valid(caller, std::move(end));
   if (keys == nullptr || caller->key_id.empty()) return std::shared_ptr<void>();
   return keys->while_valid(caller, action, std::move(end));
 }

@@ -46,6 +46,9 @@ class TokenHolders {
   /// Takes untrusted bytes. kUnauthenticated: nobody's, or refused, and kPermissionDenied: without a role
   /// here; why is told to those alone whom the provider gave it. kUnavailable: it cannot be checked now.
   virtual Answer<CallerPtr> holder_of(std::string_view token) const = 0;
+  /// As KeyHolders has it: when the token ends, or what the provider's tokens give has changed.
+  virtual Answer<std::shared_ptr<void>> while_valid(const CallerPtr& caller,
+                                                    std::function<void(const ApiError&)> end) const = 0;
 };
 
 /// How callers are told apart.
@@ -61,10 +64,14 @@ struct Doorkeeper {
   /// the holders' errors. `peer`: whose process calls, by the kernel's word, which counts where the call
   /// itself says nothing; null: nobody known.
   Answer<CallerPtr> caller_of(std::string_view authorization, const CallerPtr& peer = nullptr) const;
-  /// For what stays open: as KeyHolders has it. A caller whose credential is no key is valid for ever.
+  /// For what stays open: as KeyHolders has it. A caller with neither a key nor a provider's token is valid
+  /// for ever.
   Answer<std::shared_ptr<void>> while_valid(const CallerPtr& caller, std::optional<access::Action> action,
                                             std::function<void(const ApiError&)> end) const;
 };
+
+/// Whether the caller's credential may end while something is open: a key or a provider's token.
+bool can_end(const access::Caller& caller);
 
 /// One sentence for all of these, so that it tells nobody which keys there are.
 ApiError unknown_credential();

@@ -87,7 +87,7 @@ class RestCall {
   /// Has `end` called when the caller may no longer do this.
   void stay_open(const OpenRequest& open, std::optional<access::Action> action,
                  std::function<void(const ApiError&)> end) const;
-  bool can_end() const { return doorkeeper_ != nullptr && !caller_->key_id.empty(); }
+  bool can_end() const { return doorkeeper_ != nullptr && api::can_end(*caller_); }
   HttpReply reply_;
   std::string allow_origin_;  ///< Empty: no CORS headers.
   RequestMeter* meter_;

@@ -77,6 +77,11 @@ std::optional<access::Caller> caller_of(const sign::JwtClaims& claims, const Jwt
   return caller;
 }
 
+ApiError has_expired() {
+  return {ErrorKind::kUnauthenticated,
+          "the token with which this was opened has expired; get another one and ask again"};
+}
+
 ApiError refused(std::string why) {
   return {ErrorKind::kUnauthenticated, "the token is refused: " + std::move(why)};
 }
@@ -108,11 +113,44 @@ void JwtDesk::observe(const State& state, const Changes& changes) {
 
 template <typename Change>
 void JwtDesk::change(const Change& what) {
-  const std::lock_guard lock(mutex_);
-  auto fresh = std::make_shared<Known>(*known_);
-  what(*fresh);
-  known_ = std::move(fresh);
-  generation_.fetch_add(1);
+  bool gives_the_same = false;
+  {
+    const std::lock_guard lock(mutex_);
+    auto fresh = std::make_shared<Known>(*known_);
+    what(*fresh);
+    gives_the_same = give_the_same(*known_, *fresh);
+    known_ = std::move(fresh);
+    generation_.fetch_add(1);
+  }
+  if (gives_the_same) return;
+  end_all();
+  end_again_.store(true);
+}
+
+bool JwtDesk::give_the_same(const Known& a, const Known& b) {
+  if (a.trust == nullptr || b.trust == nullptr) return a.trust == b.trust;
+  return *a.trust == *b.trust && a.tenants == b.tenants;
+}
+
+void JwtDesk::end_all() const {
+  open_->look_at(KeyId{}, [](const OpenUnderKeys::Open&) {
+    return std::optional(ApiError{ErrorKind::kUnauthenticated,
+                                  "what tokens of the provider of identities give was changed; ask again"});
+  });
+}
+
+void JwtDesk::end_expired() const {
+  if (end_again_.exchange(false)) end_all();
+  open_->expire(Time{now_seconds() * seconds(1).ns}, [](KeyId) { return has_expired(); });
+}
+
+Answer<std::shared_ptr<void>> JwtDesk::while_valid(const CallerPtr& caller,
+                                                   std::function<void(const ApiError&)> end) const {
+  std::shared_ptr<void> token = open_->add(
+      KeyId{},
+      {.caller = caller, .action = std::nullopt, .expires_at = caller->ends_at, .end = std::move(end)});
+  if (caller->ends_at.ns <= now_seconds() * seconds(1).ns) return has_expired();
+  return token;
 }
 
 void JwtDesk::resolve(const State& state) {
@@ -127,8 +165,9 @@ void JwtDesk::resolve(const State& state) {
 
 void JwtDesk::use(std::shared_ptr<const JwtTrust> trust) {
   change([&trust](Known& known) {
+    const bool is_the_same = known.trust != nullptr && trust != nullptr && *known.trust == *trust;
     known.trust = trust;
-    known.tenants.assign(trust == nullptr ? 0 : trust->rules.rules.size(), TenantId{});
+    if (!is_the_same) known.tenants.assign(trust == nullptr ? 0 : trust->rules.rules.size(), TenantId{});
   });
   if (host_ == nullptr) return;
   // Where the observer has ended, the promise ends with the query.
@@ -199,6 +238,7 @@ Answer<CallerPtr> JwtDesk::verify(std::string_view token, const Known& known, in
     return refused("its subject (sub) is too long: with its issuer it has more than " +
                    std::to_string(limits::kNameBytesMax) + " bytes");
   ends_at = claims.expires_at() + std::clamp<int64_t>(expected.leeway_seconds, 0, sign::kJwtLeewayMaxSeconds);
+  caller->ends_at = Time{ends_at * seconds(1).ns};
   return std::make_shared<const access::Caller>(std::move(*caller));
 }
 

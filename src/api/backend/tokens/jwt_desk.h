@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "api/backend/keys/open_under_keys.h"
 #include "api/contract/caller.h"
 #include "host/host.h"
 #include "model/identity/binding.h"
@@ -26,6 +27,8 @@ struct JwtRule {
   std::string tenant;
   Role role = Role::kViewer;
   std::vector<std::string> unix_users = {};  ///< As access::Caller has them.
+
+  bool operator==(const JwtRule&) const = default;
 };
 
 /// Tokens that are refused although they are valid. What is empty or 0 is not asked for.
@@ -33,18 +36,24 @@ struct JwtRevocation {
   std::string subject;
   std::string id;             ///< `jti`.
   int64_t issued_before = 0;  ///< Seconds since 1970; a token that does not say when counts as older.
+
+  bool operator==(const JwtRevocation&) const = default;
 };
 
 struct JwtRules {
   std::vector<JwtRule> rules;
   std::vector<std::string> unix_user_claim = {};  ///< Path of the claim that names a Unix user; empty: none.
   std::vector<JwtRevocation> revoked = {};
+
+  bool operator==(const JwtRules&) const = default;
 };
 
 /// Whom we believe, and what that gives.
 struct JwtTrust {
   sign::JwtExpectation expected;
   JwtRules rules;
+
+  bool operator==(const JwtTrust&) const = default;
 };
 
 /// Whether it is a name that a claim or a rule may give as a Unix user's: lower-case letters, digits, `_`,
@@ -72,6 +81,12 @@ class JwtDesk final : public TokenHolders, public std::enable_shared_from_this<J
   /// kUnauthenticated: in one sentence for whatever nobody has signed, and with the reason for what the
   /// provider did sign. kPermissionDenied: no rule gives it a role. kUnavailable: the keys are not there.
   Answer<CallerPtr> holder_of(std::string_view token) const override;
+  /// Ended also when rules or the tenants that they name change: the client asks again, and has then what
+  /// they give now.
+  Answer<std::shared_ptr<void>> while_valid(const CallerPtr& caller,
+                                            std::function<void(const ApiError&)> end) const override;
+  /// Ends what is open under tokens that have expired by now. Often; any thread.
+  void end_expired() const;
 
   /// On the observer's thread; for tests.
   void observe(const State& state, const Changes& changes);
@@ -96,7 +111,10 @@ class JwtDesk final : public TokenHolders, public std::enable_shared_from_this<J
 
   template <typename Change>
   void change(const Change& what);
+  static bool give_the_same(const Known& a, const Known& b);
   void resolve(const State& state);
+  /// Ends what is open, since what tokens give has changed.
+  void end_all() const;
   int64_t now_seconds() const;
   Answer<CallerPtr> verify(std::string_view token, const Known& known, int64_t now, int64_t& ends_at) const;
   CallerPtr recall(const std::string& hash, int64_t now, uint64_t generation) const;
@@ -112,6 +130,9 @@ class JwtDesk final : public TokenHolders, public std::enable_shared_from_this<J
   std::atomic<uint64_t> generation_{1};  ///< One more with each change of `known_`.
   std::atomic<int64_t> newest_ns_{0};    ///< Time of the last change: a wall clock set back revives no token.
   mutable std::array<Shard, kShards> shards_;
+  const std::shared_ptr<OpenUnderKeys> open_ = std::make_shared<OpenUnderKeys>();  ///< All under no key.
+  /// Who was let in just before a change may open something just behind it: what is open is ended once more.
+  mutable std::atomic<bool> end_again_{false};
 };
 
 }  // namespace gpusched::api
