@@ -438,8 +438,7 @@ TEST(CommandLine, RefusesWhatMakesNoSense) {
       {{"tenant", "create", "--name", "a", "--priority", "huge"},
        "--priority: \"huge\" is neither low, medium, high, critical nor a number"},
       {{"--api-url", "ftp://a", "list"},
-       "\"ftp://a\" is not the URL of a scheduler: expected http://host:port, https://host:port or "
-       "unix:///path"},
+       R"("ftp://a" is not the URL of a scheduler: expected http://host:port, https://host:port or unix:///path)"},
   };
   for (const auto& [arguments, sentence] : cases) {
     const Ran ran = run(arguments);
