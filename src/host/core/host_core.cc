@@ -79,6 +79,7 @@ HostCore::HostCore(State state, uint64_t position, HostTuning tuning, const Cloc
              tuning.node_lease, tuning.heartbeat, tuning.grace, tuning.preempt_grace_max, tuning.heat,
              tuning.watch),
       group_bytes_max_(writer.payload_max()),
+      queue_(tuning.proposals_max, tuning.proposal_bytes_max),
       spec_room_(tuning.spec_bytes_max) {
   run_times_->begin(state_);
   planner_.reset(state_, /*nodes_present=*/false);
@@ -164,7 +165,22 @@ void HostCore::propose(Command command, Decision decision, std::size_t bytes) {
   const bool full =
       queue_.size() >= tuning_.proposals_max || queue_.bytes() + proposal.bytes > tuning_.proposal_bytes_max;
   if (new_work && full) return fail(proposal, overloaded());
+  if (new_work) proposal.holder = holder_of(proposal.command);
+  if (proposal.holder && !queue_.fits(*proposal.holder, proposal.bytes)) return fail(proposal, over_share());
   queue_.push_back(std::move(proposal));
+}
+
+std::optional<TenantId> HostCore::holder_of(const Command& command) const {
+  std::optional<TenantId> tenant;
+  const auto of_job = [&](JobId id) {
+    if (const Job* const job = state_.jobs.find(id)) tenant = job->tenant;
+  };
+  if (const auto* submit = std::get_if<SubmitJobs>(&command)) tenant = submit->tenant;
+  if (const auto* update = std::get_if<UpdateJob>(&command)) of_job(update->job);
+  if (const auto* hold = std::get_if<HoldJob>(&command)) of_job(hold->job);
+  if (const auto* key = std::get_if<CreateKey>(&command)) tenant = key->tenant;
+  const Tenant* const found = tenant ? state_.find_tenant(*tenant) : nullptr;
+  return found == nullptr ? std::nullopt : std::optional(state_.spec_holder(*found));
 }
 
 // In the way of every other command, so that it waits for room and for its turn as they do.

@@ -146,6 +146,8 @@ class HostCore {
   void trim(CommitPlan& plan) const;
   void configure();
   Error storage_full_error() const;
+  /// Who answers for new work; none: nobody does, or there is no such tenant.
+  std::optional<TenantId> holder_of(const Command& command) const;
 
   State state_;
   uint64_t position_;

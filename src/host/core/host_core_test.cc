@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <vector>
 
@@ -132,6 +133,16 @@ TEST(HostCore, NewWorkThatWaitsForTheDiskIsBoundedInNumberAndBytes) {
     }
     EXPECT_GE(shed, 9'000u);
     EXPECT_LE(waiting_bytes, tuning.proposal_bytes_max);
+    // New work that is no tenant's takes what tenants left.
+    bool full = false;
+    for (int i = 0; i < 10'000 && !full; ++i) {
+      core.core.propose(CreateTenant{.name = "t" + std::to_string(i)},
+                        [&full](const Result<Decided>& result) {
+                          full = !result.ok() && result.error().code == ErrorCode::kUnavailable &&
+                                 !is_over_share(result.error());
+                        });
+    }
+    EXPECT_TRUE(full);
     // What is no new work is not shed.
     bool answered = false;
     core.core.propose(CancelJob{.job = JobId{1}}, [&](const Result<Decided>& result) {
@@ -143,6 +154,52 @@ TEST(HostCore, NewWorkThatWaitsForTheDiskIsBoundedInNumberAndBytes) {
     while (!core.core.idle()) core.commit();
     EXPECT_TRUE(answered);
   }
+}
+
+TEST(HostCore, NoTenantHasMoreNewWorkWaitingThanAllLeaveFree) {
+  HostTuning tuning;
+  tuning.proposals_max = 1'000;
+  Core core(tuning);
+  const auto create = [&core](const std::string& name, bool anonymous) {
+    TenantId id;
+    core.core.propose(CreateTenant{.name = name, .anonymous = anonymous},
+                      [&id](const Result<Decided>& result) { id = TenantId{result->applied.first_id}; });
+    core.commit();
+    return id;
+  };
+  const TenantId calm = create("calm", false);
+  const std::array<TenantId, 2> strangers = {create("x", true), create("y", true)};
+  core.core.propose(Core::batch_of(1), {});
+  core.core.turn();
+  ASSERT_TRUE(core.core.in_flight());  // The disk is slow.
+  const auto waits = [&core](TenantId tenant) {
+    bool taken = true;
+    SubmitJobs command = Core::batch_of(1);
+    command.tenant = tenant;
+    core.core.propose(command, [&taken](const Result<Decided>& result) {
+      EXPECT_TRUE(result.ok() || is_over_share(result.error()));
+      taken = result.ok();
+    });
+    return taken;
+  };
+  const auto flood = [&waits](TenantId tenant) {
+    int taken = 0;
+    while (waits(tenant)) ++taken;
+    return taken;
+  };
+  EXPECT_EQ(flood(kDefaultTenant), 500);
+  // Whoever asks less is served, and what is nobody's new work, too.
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(waits(calm));
+  bool answered = false;
+  core.core.propose(CancelJob{.job = JobId{1}}, [&answered](const Result<Decided>&) { answered = true; });
+  EXPECT_FALSE(answered);
+  // Tenants of callers without a credential are one.
+  EXPECT_EQ(flood(strangers[0]), 200);
+  EXPECT_FALSE(waits(strangers[1]));
+  core.core.on_durable(Unit{});
+  while (!core.core.idle()) core.commit();
+  EXPECT_TRUE(answered);
+  EXPECT_TRUE(waits(kDefaultTenant));
 }
 
 EngineConfig with_queue(int64_t size) {
@@ -285,7 +342,7 @@ TEST_F(Specs, ManyAtOnceNeverTakeMoreThanTheLimitAndNobodyMoreThanIsLeft) {
   int64_t accepted = 0;
   int64_t refused = 0;
   std::string sentence;
-  for (int i = 0; i < 200; ++i) {  // All wait at the same time.
+  for (int i = 0; i < 100; ++i) {  // All wait at the same time.
     core_.core.propose(batch(kDefaultTenant, kOne), [&](const Result<Decided>& result) {
       ++(result.ok() ? accepted : refused);
       if (result.ok()) return;
@@ -293,7 +350,7 @@ TEST_F(Specs, ManyAtOnceNeverTakeMoreThanTheLimitAndNobodyMoreThanIsLeft) {
       sentence = result.error().message;
     });
   }
-  while (accepted + refused < 200) core_.commit();
+  while (accepted + refused < 100) core_.commit();
   EXPECT_EQ(accepted, 32);
   EXPECT_EQ(state().spec_bytes, 32 * kOne);
   EXPECT_EQ(sentence,
