@@ -251,7 +251,7 @@ class Admins : public Walk {
   static constexpr const char* kWrong = "Authorization: Bearer zxqv-guessed\r\n";
   static constexpr const char* kName = "admin by shared token";
 
-  Admins() : Walk({.token = "the-right-token"}) {}
+  Admins() : Walk({.limits = {.failed_rate = {}}, .token = "the-right-token"}) {}
 
   struct Call {
     HttpMethod method;

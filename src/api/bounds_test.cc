@@ -19,6 +19,7 @@
 #include "api/grpc_server.h"
 #include "base/queue_limits.h"
 #include "gpusched/v1/node.grpc.pb.h"
+#include "gpusched/v1/scheduler.grpc.pb.h"
 
 namespace gpusched::api {
 namespace {
@@ -122,7 +123,8 @@ TEST_F(Bounds, QuestionsBeyondWhatWaitsAreRefusedWithATimeToComeAgain) {
   std::atomic<std::size_t> answered{0};
   std::atomic<std::size_t> refused{0};
   const auto count = [&](const auto& answer) {
-    const bool shed = !answer.ok() && answer.error().kind == ErrorKind::kUnavailable;
+    const ErrorKind kind = answer.ok() ? ErrorKind::kInternal : answer.error().kind;
+    const bool shed = kind == ErrorKind::kUnavailable || kind == ErrorKind::kCallerLimit;
     EXPECT_TRUE(!shed || answer.error().retry_after.ns > 0);
     ++(shed ? refused : answered);
   };
@@ -217,6 +219,7 @@ class RawClient {
   grpc::Status call(const std::string& method, const std::optional<std::string>& message) {
     grpc::GenericStub stub(channel_);
     grpc::ClientContext context;
+    if (!authorization.empty()) context.AddMetadata("authorization", authorization);
     grpc::CompletionQueue queue;
     const auto call = stub.PrepareCall(&context, method, &queue);
     const auto step = [&queue] {
@@ -245,7 +248,8 @@ class RawClient {
     return status;
   }
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
-  int pushback_ms = 0;  ///< Of the last call.
+  int pushback_ms = 0;        ///< Of the last call.
+  std::string authorization;  ///< Of the next ones.
 
  private:
   std::shared_ptr<grpc::Channel> channel_;
@@ -317,8 +321,8 @@ TEST_F(Bounds, ACallThatWaitsForItsMessageDoesNotHoldUpTheEnd) {
 
 TEST_F(Bounds, WhoCallsTooOftenIsRefusedBeforeItsTokenIsLookedAt) {
   HostBackend backend(*host_, {});
-  RateLimit limit(2);
-  GrpcServer server({.doorkeeper = {.token = "secret", .token_required = true}, .rate_limit = &limit},
+  Admission admission({.address_rate = {.per_second = 2}});
+  GrpcServer server({.doorkeeper = {.token = "secret", .token_required = true}, .admission = &admission},
                     backend, *host_);
   ASSERT_TRUE(server.start().ok());
   RawClient client(server);
@@ -337,12 +341,86 @@ TEST_F(Bounds, WhoCallsTooOftenIsRefusedBeforeItsTokenIsLookedAt) {
   EXPECT_GE(unauthenticated, 2);
   EXPECT_GE(refused, 10);
   // It is one budget with REST's.
-  EXPECT_TRUE(limit.take("127.0.0.1"));
-  EXPECT_FALSE(limit.take("127.0.0.2"));
+  EXPECT_TRUE(admission.take("127.0.0.1"));
+  EXPECT_FALSE(admission.take("127.0.0.2"));
   server.shutdown();
 }
 
-TEST(RateLimit, KnowsAddressesAsGrpcWritesThem) {
+TEST_F(Bounds, WrongCredentialsBeyondTheBudgetAreNotLookedAtAndGoodOnesAre) {
+  HostBackend backend(*host_, {});
+  Admission admission({.failed_rate = {.per_second = 0.001, .burst = 5}});
+  GrpcServer server({.doorkeeper = {.token = "secret", .token_required = true, .keys = &backend.keys()},
+                     .admission = &admission},
+                    backend, *host_);
+  ASSERT_TRUE(server.start().ok());
+  RawClient client(server);
+  constexpr const char* kCluster = "/gpusched.v1.Scheduler/GetCluster";
+  for (int i = 0; i < 20; ++i) {
+    client.authorization = "Bearer wrong" + std::to_string(i);
+    const grpc::StatusCode code = client.call(kCluster, "").error_code();
+    EXPECT_EQ(code, i < 5 ? grpc::StatusCode::UNAUTHENTICATED : grpc::StatusCode::RESOURCE_EXHAUSTED) << i;
+    EXPECT_EQ(client.pushback_ms >= 1'000, i >= 5);
+  }
+  client.authorization = "Bearer secret";
+  EXPECT_EQ(client.call(kCluster, "").error_message(), "");
+  server.shutdown();
+}
+
+TEST_F(Bounds, StreamsOfOneCallerAreBoundedAndGivenBack) {
+  HostBackend backend(*host_, {});
+  Admission admission({.streams_max = 3});
+  GrpcServer server({.doorkeeper = {.everybody = shared_token_caller()}, .admission = &admission}, backend,
+                    *host_);
+  ASSERT_TRUE(server.start().ok());
+  const RawClient client(server);
+  const auto stub = v1::Scheduler::NewStub(client.channel());
+  v1::SubmitJobsRequest submit;
+  submit.add_jobs()->mutable_spec()->set_script("true");
+  v1::SubmitJobsResponse submitted;
+  grpc::ClientContext context;
+  ASSERT_TRUE(stub->SubmitJobs(&context, submit, &submitted).ok());
+  v1::GetJobRequest request;
+  request.set_job_id(submitted.job_ids(0));
+  struct Watching {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReader<v1::Job>> stream;
+  };
+  v1::Job job;
+  const auto watch = [&] {
+    auto one = std::make_unique<Watching>();
+    one->stream = stub->WatchJob(&one->context, request);
+    return one;
+  };
+  std::vector<std::unique_ptr<Watching>> open;
+  for (int i = 0; i < 3; ++i) {
+    open.push_back(watch());
+    ASSERT_TRUE(open.back()->stream->Read(&job));
+  }
+  for (int i = 0; i < 10; ++i) {
+    const auto beyond = watch();
+    EXPECT_FALSE(beyond->stream->Read(&job));
+    const grpc::Status status = beyond->stream->Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_NE(status.error_message().find("api.caller_streams_max"), std::string::npos);
+  }
+  EXPECT_EQ(admission.callers().refused(Refused::kStreams), 10u);
+  // Calls that are answered at once go on, and a stream that ends makes room for another one.
+  grpc::ClientContext asking;
+  EXPECT_TRUE(stub->GetJob(&asking, request, &job).ok());
+  open.back()->context.TryCancel();
+  while (open.back()->stream->Read(&job)) {
+  }
+  for (bool read = false; !read;) {  // The server hears of it a little later.
+    open.back() = watch();
+    read = open.back()->stream->Read(&job);
+  }
+  for (const auto& one : open) one->context.TryCancel();
+  open.clear();
+  server.shutdown();
+  EXPECT_EQ(admission.callers().calls_open(CallRoom::kGrpc), 0u);
+}
+
+TEST(CallMetadata, KnowsAddressesAsGrpcWritesThem) {
   EXPECT_EQ(address_of("ipv4:10.0.0.7:4711"), "10.0.0.7");
   EXPECT_EQ(address_of("ipv6:%5B::1%5D:4711"), "::1");
   EXPECT_EQ(address_of("ipv6:[fe80::1]:4711"), "fe80::1");

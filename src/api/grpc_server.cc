@@ -65,8 +65,10 @@ struct GrpcServer::Impl {
   Impl(const GrpcServerOptions& server_options, Backend& backend, Host& host)
       : options(server_options),
         thread({.message_wait = options.message_wait,
-                .rate_limit = options.rate_limit,
-                .meter = options.meter,
+                .admission = options.admission,
+                .doorkeeper = &options.doorkeeper,
+                .reads = options.reads,
+                .writes = options.writes,
                 .audit = options.audit}),
         native(make_native_service(backend, thread, options.doorkeeper)),
         jobs(make_jobs_service(backend, thread, options.doorkeeper)),

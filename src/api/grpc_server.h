@@ -7,8 +7,8 @@
 #include "api/contract/backend.h"
 #include "api/contract/call_note.h"
 #include "api/contract/caller.h"
-#include "api/http/rate_limit.h"
 #include "api/http/request_meter.h"
+#include "api/limits/admission.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "host/host.h"
@@ -22,10 +22,10 @@ struct GrpcServerOptions {
   Doorkeeper doorkeeper = {};
   std::string token_file = {};          ///< Where the token is; see NodeServiceOptions.
   bool old_agent_handshake = false;     ///< See NodeServiceOptions.
-  RateLimit* rate_limit = nullptr;      ///< Of calls, before their tokens are looked at; null: none.
+  Admission* admission = nullptr;       ///< What all calls but agents' pass; null: nobody is limited.
   Duration message_wait = seconds(30);  ///< A call whose message is not there by then is ended.
-  RequestMeter* meter =
-      nullptr;  ///< Counts calls of one answer; null: nothing does. It must outlive the server.
+  RequestMeter* reads = nullptr;        ///< See GrpcManners.
+  RequestMeter* writes = nullptr;
   audit::AuditLog* audit = nullptr;                      ///< Null: there is none. It must outlive the server.
   std::shared_ptr<const sign::TlsServer> tls = nullptr;  ///< None: plain.
   std::string version = {};                              ///< Told to agents.

@@ -101,13 +101,13 @@ struct Server::Impl {
                    .keys = &backend.keys(),
                    .tokens = options.tokens.get()},
         doors{backend, options},
-        rate_limit(options.rate_limit_rps),
+        admission(options.limits),
         gate({.doorkeeper = doorkeeper,
               .token_file = options.token_file,
               .host_names = options.host_names,
               .cors_enabled = options.cors_enabled,
               .cors_origins = options.cors_origins,
-              .rate_limit = &rate_limit,
+              .admission = &admission,
               .reads = &rest_reads,
               .writes = &rest_writes,
               .audit = options.audit,
@@ -123,6 +123,8 @@ struct Server::Impl {
         metrics_gate(
             {.doorkeeper = doorkeeper,
              .host_names = options.host_names,
+             .admission = &admission,
+             .is_rated = false,
              .audit = options.audit,
              .door = audit::Door::kMetrics,
              .name_call = [](const HttpRequest&,
@@ -159,11 +161,36 @@ struct Server::Impl {
       add_reload(*answer);
       add_audit(*answer);
       add_process(*answer);
-      for (const RequestMeter* meter : {&rest_reads, &rest_writes, &grpc_calls})
+      add_limits(*answer);
+      for (const RequestMeter* meter : {&rest_reads, &rest_writes, &grpc_reads, &grpc_writes})
         add_requests(*meter, *answer);
       call->send(
           {.body = metrics_text(*answer, options.metrics_namespace), .content_type = kMetricsContentType});
     });
+  }
+
+  void add_limits(MetricsView& metrics) {
+    const CallerTable& callers = admission.callers();
+    for (std::size_t i = 0; i < kRefusedReasons; ++i) {
+      const auto reason = static_cast<Refused>(i);
+      metrics.counters.push_back(
+          {.name = "calls_refused_total",
+           .type = "counter",
+           .help = "Calls that were refused for what their caller or its address does, by reason.",
+           .value = static_cast<int64_t>(callers.refused(reason)),
+           .labels = {{"reason", std::string(to_string(reason))}}});
+    }
+    metrics.counters.push_back({.name = "calls_refused_total",
+                                .type = "counter",
+                                .value = static_cast<int64_t>(backend.refused_for_share()),
+                                .labels = {{"reason", "queue"}}});
+    for (const CallRoom room : {CallRoom::kHttp, CallRoom::kGrpc}) {
+      metrics.counters.push_back({.name = "calls_open",
+                                  .type = "gauge",
+                                  .help = "Calls under way, streams and sessions included, by server.",
+                                  .value = static_cast<int64_t>(callers.calls_open(room)),
+                                  .labels = {{"server", room == CallRoom::kHttp ? "http" : "grpc"}}});
+    }
   }
 
   void add_audit(MetricsView& metrics) const {
@@ -195,10 +222,12 @@ struct Server::Impl {
 
   Result<Unit> start(Host& host) {
     std::vector<HttpListener> listeners;
+    const auto payer = [this](const HttpRequest& head) { return gate.payer_of(head); };
     listeners.push_back({.address = options.address,
                          .port = options.http_port,
                          .handler = through(gate),
                          .streams_body = NativeRest::streams_body,
+                         .payer = payer,
                          .setting = "api.http_port",
                          .tls = options.tls});
     if (options.metrics_enabled) {
@@ -215,6 +244,7 @@ struct Server::Impl {
                                                            .has_anonymous = !doorkeeper.token_required});
       listeners.push_back({.handler = through(gate),
                            .streams_body = NativeRest::streams_body,
+                           .payer = payer,
                            .setting = "api.unix_socket",
                            .unix_socket = options.unix_socket,
                            .unix_callers = unix_callers.get()});
@@ -224,9 +254,10 @@ struct Server::Impl {
                                                           .doorkeeper = doorkeeper,
                                                           .token_file = options.token_file,
                                                           .old_agent_handshake = options.old_agent_handshake,
-                                                          .rate_limit = &rate_limit,
+                                                          .admission = &admission,
                                                           .message_wait = options.grpc_message_wait,
-                                                          .meter = &grpc_calls,
+                                                          .reads = &grpc_reads,
+                                                          .writes = &grpc_writes,
                                                           .audit = options.audit,
                                                           .tls = options.grpc_tls,
                                                           .version = options.version},
@@ -239,6 +270,7 @@ struct Server::Impl {
     auto http_started = HttpServer::start({}, std::move(listeners), [this](HttpServer& server) {
       doors.attach(server);
       end_expired_later(server);
+      admission.callers().set_room(CallRoom::kHttp, server.connection_max());
       waiting->set(&server, grpc.get());
       const Result<Unit> listening = grpc->start();
       if (!listening) waiting->set(nullptr, nullptr);
@@ -272,8 +304,9 @@ struct Server::Impl {
   HostBackend backend;
   const Doorkeeper doorkeeper;
   RestDoors doors;
-  RateLimit rate_limit;  ///< Of REST and gRPC together.
-  RequestMeter rest_reads{"rest_read"}, rest_writes{"rest_write"}, grpc_calls{"grpc"};
+  Admission admission;  ///< Of all doors together.
+  RequestMeter rest_reads{"rest_read"}, rest_writes{"rest_write"}, grpc_reads{"grpc_read"},
+      grpc_writes{"grpc_write"};
   std::atomic<int64_t> reloaded_at = 0;  ///< Seconds since 1970; 0: never.
   std::atomic<bool> reload_failed = false;
   RestGate gate;

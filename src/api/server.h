@@ -7,6 +7,7 @@
 
 #include "api/backend/tokens/jwt_desk.h"
 #include "api/contract/caller.h"
+#include "api/limits/caller_table.h"
 #include "audit/audit_log.h"
 #include "base/result.h"
 #include "base/session_limits.h"
@@ -27,7 +28,7 @@ struct ServerOptions {
   std::string metrics_namespace = "gpu_scheduler";
   bool cors_enabled = false;
   std::vector<std::string> cors_origins;
-  double rate_limit_rps = 0;  ///< Of each client address, on REST and gRPC together; 0: no limit.
+  CallerLimits limits = {};  ///< Of REST and gRPC together.
   int32_t default_priority = 100;
   int32_t anonymous_tier_max = 1'000;  ///< The highest priority tier that callers without a credential give.
   Duration grpc_message_wait = seconds(30);  ///< A gRPC call whose message is not there by then is ended.

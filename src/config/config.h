@@ -120,6 +120,12 @@ struct Config {
     int64_t jwt_stale_hours = 24;
     std::string jwt_ca_file;
     std::vector<std::string> jwt_private_hosts;
+    double caller_rate_limit_rps = 0;
+    int64_t caller_rate_burst = 0;
+    int64_t caller_streams_max = 1'000;
+    int64_t caller_sessions_max = 256;
+    double failed_credentials_rps = 10;
+    int64_t failed_credentials_burst = 100;
   } api;
 
   struct Metrics {

@@ -127,9 +127,55 @@ constexpr ConfigKey kKeys[] = {
     {.section = "api",
      .name = "rate_limit_rps",
      .slot = [](Config& c) -> ConfigSlot { return &c.api.rate_limit_rps; },
-     .meaning = "Maximum requests per second of one client address, with a burst of one second's worth; more "
-                "get 429. 0: no limit.",
+     .meaning =
+         "Maximum requests per second of one client address (IPv6: one /64), with a burst of one second's "
+         "worth; more get 429. 0: no limit.",
      .min = 0,
+     .max = kBillion},
+    {.section = "api",
+     .name = "caller_rate_limit_rps",
+     .slot = [](Config& c) -> ConfigSlot { return &c.api.caller_rate_limit_rps; },
+     .meaning =
+         "Maximum requests per second of one caller, which is the holder of a key or a token, a user of the "
+         "Unix socket, or an address without a credential, over REST and gRPC together; more get 429. A "
+         "batch is one request. 0: no limit. See [hardening](../operate/hardening.md#limits-by-caller).",
+     .min = 0,
+     .max = kBillion},
+    {.section = "api",
+     .name = "caller_rate_burst",
+     .slot = [](Config& c) -> ConfigSlot { return &c.api.caller_rate_burst; },
+     .meaning = "Requests that a caller may send at once after a pause. 0: a second's worth.",
+     .min = 0,
+     .max = kBillion},
+    {.section = "api",
+     .name = "caller_streams_max",
+     .slot = [](Config& c) -> ConfigSlot { return &c.api.caller_streams_max; },
+     .meaning =
+         "Maximum streams and watches that a caller has open at a time, over REST and gRPC together. 0: "
+         "no limit but its share of the connections.",
+     .min = 0,
+     .max = kBillion},
+    {.section = "api",
+     .name = "caller_sessions_max",
+     .slot = [](Config& c) -> ConfigSlot { return &c.api.caller_sessions_max; },
+     .meaning =
+         "Maximum sessions (`gpu-cli exec`, `shell`, `attach`, ports) that a caller has open at a time. "
+         "0: no limit but the scheduler's.",
+     .min = 0,
+     .max = kBillion},
+    {.section = "api",
+     .name = "failed_credentials_rps",
+     .slot = [](Config& c) -> ConfigSlot { return &c.api.failed_credentials_rps; },
+     .meaning =
+         "Wrong credentials per second of one client address (IPv6: one /64) that are looked at. Beyond, "
+         "unknown ones get 429 unseen; right ones are still taken. 0: no limit.",
+     .min = 0,
+     .max = kBillion},
+    {.section = "api",
+     .name = "failed_credentials_burst",
+     .slot = [](Config& c) -> ConfigSlot { return &c.api.failed_credentials_burst; },
+     .meaning = "Wrong credentials of one address that are looked at after a pause.",
+     .min = 1,
      .max = kBillion},
     {.section = "api",
      .name = "jwt_issuer",

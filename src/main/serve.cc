@@ -216,6 +216,17 @@ void warn_of_plain_ports(const Config& config) {
   }
 }
 
+api::CallerLimits limits_of(const Config& config) {
+  const Config::Api& api = config.api;
+  return {.address_rate = {.per_second = api.rate_limit_rps},
+          .failed_rate = {.per_second = api.failed_credentials_rps,
+                          .burst = static_cast<double>(api.failed_credentials_burst)},
+          .caller_rate = {.per_second = api.caller_rate_limit_rps,
+                          .burst = static_cast<double>(api.caller_rate_burst)},
+          .streams_max = static_cast<std::size_t>(api.caller_streams_max),
+          .sessions_max = static_cast<std::size_t>(api.caller_sessions_max)};
+}
+
 int32_t tier_of(std::string_view word) {
   if (word == "low") return 100;
   if (word == "high") return 1'000;
@@ -300,7 +311,7 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   options.cors_enabled = config.api.cors_enabled;
   options.cors_origins = config.api.cors_origins;
   options.copy_bytes_max = config.api.copy_bytes_max;
-  options.rate_limit_rps = config.api.rate_limit_rps;
+  options.limits = limits_of(config);
   options.preempt_grace_max = seconds(config.scheduler.preempt_grace_max_seconds);
   options.gangs = config.scheduler.enable_gang_scheduling;
   options.preempt_webhook_hosts = config.scheduler.preempt_webhook_hosts;

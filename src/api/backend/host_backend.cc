@@ -73,14 +73,23 @@ HostBackend::HostBackend(Host& host, HostBackendOptions options)
   keys_->restore(options_.key_uses);
 }
 
-void HostBackend::propose(Command command, Decision decision) {
-  host_.propose(std::move(command), [this, decision = std::move(decision)](Result<Decided> decided) {
+void HostBackend::propose(Command command, Decision decision, WaitingShares::Charge charge) {
+  host_.propose(std::move(command), [this, charge, decision = std::move(decision)](Result<Decided> decided) {
     if (decided.ok()) {
       // Decisions come in the order of their numbers, from one thread.
       answered_.store(decided->sequence, std::memory_order_release);
+    } else if (is_over_share(decided.error())) {
+      shares_->count_refused();
     }
+    shares_->give_back(charge);
     decision(std::move(decided));
   });
+}
+
+void HostBackend::propose_as(const access::Caller& caller, Command command, Decision decision) {
+  const std::optional<WaitingShares::Charge> charge = shares_->charge(caller, command);
+  if (!charge) return decision(WaitingShares::over_share());
+  propose(std::move(command), std::move(decision), *charge);
 }
 
 void HostBackend::read(Observer::Query query) {
@@ -132,7 +141,9 @@ void HostBackend::with_job(const CallerPtr& caller, access::Action action, JobId
         [job, use = std::move(use)](TenantId id) { use(job, id); }, std::move(refuse));
   }
   if (sheds_read(refuse)) return;
-  read([caller, action, job, tenant, use = std::move(use),
+  std::shared_ptr<void> place = place_for(*caller, WaitingShares::Kind::kLookUps, refuse);
+  if (place == nullptr) return;
+  read([caller, action, job, tenant, place = std::move(place), use = std::move(use),
         refuse = std::move(refuse)](const Observer::View& view) {
     const auto found = find_job(view.state, *caller, action, job, tenant);
     if (!found) return refuse(found.error());

@@ -11,6 +11,7 @@
 #include "api/backend/key_ring.h"
 #include "api/backend/nameless_jobs.h"
 #include "api/contract/backend.h"
+#include "api/limits/waiting_shares.h"
 #include "api/views/flow_views.h"
 #include "api/views/job_counts.h"
 #include "api/views/proposed_moves.h"
@@ -109,6 +110,8 @@ class HostBackend final : public Backend {
   void revoke_key(const CallerPtr& caller, KeyId key, const std::string& by, Done<KeyView> done) override;
   void bind_role(const CallerPtr& caller, KeyId key, RoleRequest role, bool taken, const std::string& by,
                  Done<KeyView> done) override;
+  /// Requests that were refused because their caller, or its tenant, had too many waiting.
+  uint64_t refused_for_share() const { return shares_->refused(); }
   /// Who holds which key. It lives as long as this.
   const KeyRing& keys() const { return *keys_; }
   HealthView health() const override;
@@ -139,7 +142,10 @@ class HostBackend final : public Backend {
   /// Answers with the key as it then is, where `made`, if any, is told its holder.
   void propose_for_key(Command command, KeyId key, std::string made, Done<KeyView> done);
 
-  void propose(Command command, Decision decision);
+  void propose(Command command, Decision decision, WaitingShares::Charge charge = {});
+  /// The same for what every caller may ask, and may ask for very often: refused when the caller has too many
+  /// waiting.
+  void propose_as(const access::Caller& caller, Command command, Decision decision);
   SubmitJobs command_of(const access::Caller& caller, SubmitRequest& request) const;
   /// What a job of several nodes is told where there are none; else its GPUs stay on one.
   std::optional<ApiError> check_gangs(SubmitRequest& request) const;
@@ -167,11 +173,19 @@ class HostBackend final : public Backend {
     if (error) refuse(std::move(*error));
     return error.has_value();
   }
+  /// The caller's place among those whose long questions wait, to be kept as long as the question is; null:
+  /// it is refused.
   template <typename Refuse>
-  bool sheds_scan(const Refuse& refuse) const {
-    std::optional<ApiError> error = too_many_questions(true);
-    if (error) refuse(std::move(*error));
-    return error.has_value();
+  std::shared_ptr<void> place_for_scan(const access::Caller& caller, const Refuse& refuse) const {
+    if (std::optional<ApiError> error = too_many_questions(true)) return refuse(std::move(*error)), nullptr;
+    return place_for(caller, WaitingShares::Kind::kScans, refuse);
+  }
+  template <typename Refuse>
+  std::shared_ptr<void> place_for(const access::Caller& caller, WaitingShares::Kind kind,
+                                  const Refuse& refuse) const {
+    std::shared_ptr<void> place = shares_->place(caller, kind);
+    if (place == nullptr) refuse(to_api_error(WaitingShares::over_share()));
+    return place;
   }
 
   Host& host_;
@@ -183,6 +197,7 @@ class HostBackend final : public Backend {
   std::shared_ptr<NamelessJobs> nameless_ = std::make_shared<NamelessJobs>();
   std::shared_ptr<TenantPositions> positions_ = std::make_shared<TenantPositions>();
   std::shared_ptr<KeyRing> keys_ = std::make_shared<KeyRing>();
+  std::shared_ptr<WaitingShares> shares_ = std::make_shared<WaitingShares>();
   std::shared_ptr<ProposedMoves> moves_ = std::make_shared<ProposedMoves>();
 };
 

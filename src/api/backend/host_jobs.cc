@@ -70,8 +70,9 @@ void HostBackend::cancel(const CallerPtr& caller, JobId job, const std::string& 
                          Done<Unit> done) {
   with_job(
       caller, Action::kCancelJob, job, tenant,
-      [this, by = shown_by(*caller, by), done](JobId id, TenantId its) {
-        propose(CancelJob{.job = id, .tenant = its, .by = by}, [done, id](Result<Decided> decided) {
+      [this, caller, by = shown_by(*caller, by), done](JobId id, TenantId its) {
+        const CancelJob command{.job = id, .tenant = its, .by = by};
+        propose_as(*caller, command, [done, id](const Result<Decided>& decided) {
           if (auto refused = refusal(decided)) {
             if (refused->kind == ErrorKind::kJobNotFound) refused->message = "no such job: " + job_name(id);
             return done(std::move(*refused));
@@ -84,7 +85,7 @@ void HostBackend::cancel(const CallerPtr& caller, JobId job, const std::string& 
 
 void HostBackend::propose_for_job(const CallerPtr& caller, Command command, JobId job, Viewer viewer,
                                   Done<JobView> done) {
-  propose(std::move(command), [this, caller, job, viewer = std::move(viewer), done](Result<Decided> decided) {
+  const auto decide = [this, caller, job, viewer = std::move(viewer), done](const Result<Decided>& decided) {
     if (auto refused = refusal_to(*caller, decided)) return done(std::move(*refused));
     host_.observer().read(decided->sequence, [caller, job, viewer, done](const Observer::View& view) {
       const auto found = find_job(view.state, *caller, Action::kSeeJob, job, "");
@@ -93,7 +94,8 @@ void HostBackend::propose_for_job(const CallerPtr& caller, Command command, JobI
       conceal(view.state, *caller, **found, shown);
       done(std::move(shown));
     });
-  });
+  };
+  propose_as(*caller, std::move(command), decide);
 }
 
 void HostBackend::change_job(const CallerPtr& caller, Action action, JobId job, const std::string& tenant,
@@ -290,10 +292,11 @@ std::shared_ptr<void> HostBackend::watch_job(const CallerPtr& caller, JobId job,
 }
 
 void HostBackend::list_jobs(const CallerPtr& caller, JobFilter filter, Done<JobPage> done) {
-  if (sheds_scan(done)) return;
+  std::shared_ptr<void> place = place_for_scan(*caller, done);
+  if (place == nullptr) return;
   const bool of_tenant = !filter.tenant.empty();
-  scan([this, caller, of_tenant, filter = std::move(filter), pages = std::shared_ptr<PageScan>(),
-        done = std::move(done)](const Observer::View& view) mutable {
+  scan([this, caller, place = std::move(place), of_tenant, filter = std::move(filter),
+        pages = std::shared_ptr<PageScan>(), done = std::move(done)](const Observer::View& view) mutable {
     if (pages == nullptr) {
       TenantId tenant;
       if (of_tenant) {

@@ -182,34 +182,35 @@ void HostBackend::create_key(const CallerPtr& caller, KeyRequest request, Done<K
 }
 
 void HostBackend::list_keys(const CallerPtr& caller, KeyFilter filter, Done<KeyPage> done) {
-  if (sheds_scan(done)) return;
-  scan_once(
-      [caller, filter = std::move(filter), done = std::move(done), keys = keys_](const Observer::View& view) {
-        const State& state = view.state;
-        TenantId home;
-        if (!filter.tenant.empty()) {
-          const Answer<const Tenant*> tenant = find_tenant(state, *caller, filter.tenant);
-          if (!tenant) return done(tenant.error());
-          home = (*tenant)->id;
-        }
-        std::map<TenantId, bool> seen;  // Many keys, few homes.
-        KeyPage page;
-        for (auto at = state.keys.behind(filter.after); at != state.keys.end(); ++at) {
-          const AccessKey& key = at->second;
-          if (home.valid() && key.tenant != home) continue;
-          const auto [found, is_new] = seen.try_emplace(key.tenant);
-          if (is_new) found->second = may(state, *caller, Action::kSeeKey, key.tenant);
-          if (!found->second) continue;
-          KeyView shown = view_of(state, key, *keys);
-          if (shown.state != "active" && !filter.with_ended) continue;
-          if (std::cmp_equal(page.keys.size(), filter.limit)) {
-            page.next = page.keys.back().id;
-            break;
-          }
-          page.keys.push_back(std::move(shown));
-        }
-        done(std::move(page));
-      });
+  std::shared_ptr<void> place = place_for_scan(*caller, done);
+  if (place == nullptr) return;
+  scan_once([caller, place = std::move(place), filter = std::move(filter), done = std::move(done),
+             keys = keys_](const Observer::View& view) {
+    const State& state = view.state;
+    TenantId home;
+    if (!filter.tenant.empty()) {
+      const Answer<const Tenant*> tenant = find_tenant(state, *caller, filter.tenant);
+      if (!tenant) return done(tenant.error());
+      home = (*tenant)->id;
+    }
+    std::map<TenantId, bool> seen;  // Many keys, few homes.
+    KeyPage page;
+    for (auto at = state.keys.behind(filter.after); at != state.keys.end(); ++at) {
+      const AccessKey& key = at->second;
+      if (home.valid() && key.tenant != home) continue;
+      const auto [found, is_new] = seen.try_emplace(key.tenant);
+      if (is_new) found->second = may(state, *caller, Action::kSeeKey, key.tenant);
+      if (!found->second) continue;
+      KeyView shown = view_of(state, key, *keys);
+      if (shown.state != "active" && !filter.with_ended) continue;
+      if (std::cmp_equal(page.keys.size(), filter.limit)) {
+        page.next = page.keys.back().id;
+        break;
+      }
+      page.keys.push_back(std::move(shown));
+    }
+    done(std::move(page));
+  });
 }
 
 void HostBackend::revoke_key(const CallerPtr& caller, KeyId key, const std::string& by, Done<KeyView> done) {

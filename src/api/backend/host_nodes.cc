@@ -137,8 +137,9 @@ void HostBackend::label_node(const CallerPtr& caller, const std::string& node, s
 
 void HostBackend::list_nodes(const CallerPtr& caller, Done<std::vector<NodeView>> done) {
   if (auto refused = refuse(*caller, access::Action::kSeeNode, "see nodes")) return done(std::move(*refused));
-  if (sheds_scan(done)) return;
-  scan_once([this, caller, done = std::move(done)](const Observer::View& view) {
+  std::shared_ptr<void> place = place_for_scan(*caller, done);
+  if (place == nullptr) return;
+  scan_once([this, caller, place = std::move(place), done = std::move(done)](const Observer::View& view) {
     const auto telemetry = host_.telemetry();
     Wall wall(view.state, *caller);
     std::vector<NodeView> out;
@@ -167,8 +168,9 @@ void HostBackend::get_node(const CallerPtr& caller, const std::string& node, Don
 void HostBackend::get_cluster(const CallerPtr& caller, Done<ClusterView> done) {
   if (auto refused = refuse(*caller, access::Action::kSeeCluster, "see the cluster"))
     return done(std::move(*refused));
-  if (sheds_scan(done)) return;
-  scan_once([this, caller, done = std::move(done)](const Observer::View& view) {
+  std::shared_ptr<void> place = place_for_scan(*caller, done);
+  if (place == nullptr) return;
+  scan_once([this, caller, place = std::move(place), done = std::move(done)](const Observer::View& view) {
     done(cluster_for(*caller, view.state, *host_.telemetry()));
   });
 }

@@ -185,16 +185,17 @@ void HostBackend::submit(const CallerPtr& caller, SubmitRequest request, Done<Su
   if (id && is_known_to_be_allowed(*caller, access::Action::kSubmitJob, *id)) {
     // The usual case goes straight to the host.
     command.tenant = *id;
-    propose(std::move(command),
-            [decide, done = std::move(done)](Result<Decided> decided) { decide(done, decided); });
+    propose_as(*caller, std::move(command),
+               [decide, done = std::move(done)](const Result<Decided>& decided) { decide(done, decided); });
     return;
   }
   const auto kept = std::make_shared<SubmitJobs>(std::move(command));
   with_tenant(
       caller, access::Action::kSubmitJob, request.tenant,
-      [this, decide, kept, done](TenantId tenant) {
+      [this, caller, decide, kept, done](TenantId tenant) {
         kept->tenant = tenant;
-        propose(std::move(*kept), [decide, done](Result<Decided> decided) { decide(done, decided); });
+        propose_as(*caller, std::move(*kept),
+                   [decide, done](const Result<Decided>& decided) { decide(done, decided); });
       },
       done);
 }

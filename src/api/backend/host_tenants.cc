@@ -14,7 +14,7 @@ using access::Action;
 
 void HostBackend::propose_for_tenant(const CallerPtr& caller, Command command, TenantId tenant,
                                      Done<TenantView> done) {
-  propose(std::move(command), [this, caller, tenant, done](Result<Decided> decided) {
+  propose_as(*caller, std::move(command), [this, caller, tenant, done](const Result<Decided>& decided) {
     if (auto refused = refusal(decided)) return done(std::move(*refused));
     const TenantId id = tenant.valid() ? tenant : TenantId{decided->applied.first_id};
     host_.observer().read(decided->sequence, [caller, id, done](const Observer::View& view) {
@@ -68,11 +68,12 @@ void HostBackend::delete_tenant(const CallerPtr& caller, const std::string& tena
       [this, caller, by = shown_by(*caller, by), done](TenantId id) {
         if (auto refused = keep_default(*caller, id, "delete the default tenant"))
           return done(std::move(*refused));
-        propose(DeleteTenant{.tenant = id, .by = by}, [this, done](Result<Decided> decided) {
-          if (auto refused = refusal(decided)) return done(std::move(*refused));
-          // Answered once reads no longer show it.
-          host_.observer().read(decided->sequence, [done](const Observer::View&) { done(Unit{}); });
-        });
+        propose_as(
+            *caller, DeleteTenant{.tenant = id, .by = by}, [this, done](const Result<Decided>& decided) {
+              if (auto refused = refusal(decided)) return done(std::move(*refused));
+              // Answered once reads no longer show it.
+              host_.observer().read(decided->sequence, [done](const Observer::View&) { done(Unit{}); });
+            });
       },
       done);
 }
@@ -87,8 +88,9 @@ void HostBackend::get_tenant(const CallerPtr& caller, const std::string& tenant,
 }
 
 void HostBackend::list_tenants(const CallerPtr& caller, Done<std::vector<TenantView>> done) {
-  if (sheds_scan(done)) return;
-  scan_once([caller, done = std::move(done)](const Observer::View& view) {
+  std::shared_ptr<void> place = place_for_scan(*caller, done);
+  if (place == nullptr) return;
+  scan_once([caller, place = std::move(place), done = std::move(done)](const Observer::View& view) {
     const bool sees_all = may_always(*caller, Action::kSeeTenant);
     std::vector<TenantView> out;
     for (const auto& [id, tenant] : view.state.tenants) {

@@ -194,6 +194,12 @@ void KeyRing::restore(const KeyUses& uses) const {
 
 void KeyRing::end_expired() const { open_->expire(now(), has_expired); }
 
+bool KeyRing::is_there(std::string_view prefix) const {
+  const Shard& shard = shard_of(prefix);
+  const std::lock_guard lock(shard.mutex);
+  return shard.entries.contains(prefix);
+}
+
 void KeyRing::set(const State& state, const AccessKey& key) {
   auto holder = std::make_shared<const access::Caller>(access::Caller{.kind = key.kind,
                                                                       .name = holder_name(key),

@@ -47,6 +47,7 @@ class KeyRing final : public KeyHolders {
   void restore(const KeyUses& uses) const;
   /// Ends what is open under keys that have expired. To be called about once a second, by any thread.
   void end_expired() const;
+  bool is_there(std::string_view prefix) const override;
 
  private:
   struct Entry {

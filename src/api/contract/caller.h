@@ -37,6 +37,8 @@ class KeyHolders {
   virtual Answer<std::shared_ptr<void>> while_valid(const CallerPtr& caller,
                                                     std::optional<access::Action> action,
                                                     std::function<void(const ApiError&)> end) const = 0;
+  /// Whether there is a key of that prefix. It costs no hash.
+  virtual bool is_there(std::string_view prefix) const = 0;
 };
 
 /// Who holds which token of a provider of identities. Thread-safe.

@@ -132,8 +132,10 @@ constexpr std::array kTable = {
     ErrorRow{kTenantParentInvalid, "tenant_parent_invalid", 422, kPrecondition,
              "The parent tenant does not exist, or is nested too deeply.",
              "Name an existing tenant as the parent."},
-    ErrorRow{kRateLimited, "rate_limited", 429, kExhausted, "Too many requests per second from this address.",
-             "Wait for as long as `Retry-After` says; submit jobs in batches."},
+    ErrorRow{
+        kRateLimited, "rate_limited", 429, kExhausted,
+        "Too many requests per second from this caller or address, or too many wrong credentials from it.",
+        "Wait for as long as `Retry-After` says; submit jobs in batches."},
     ErrorRow{kQueueFull, "queue_full", 429, kExhausted,
              "The number of waiting jobs has reached `scheduler.max_queue_size`.",
              "Wait for as long as `Retry-After` says, then send it again."},
@@ -237,6 +239,11 @@ constexpr std::array kTable = {
              "Revoke keys that nobody uses, or take roles from this one."},
     ErrorRow{kKeyRevoked, "key_revoked", 409, kPrecondition, "The key was revoked or has expired.",
              "Create another one: a key that ended stays so."},
+    ErrorRow{
+        kCallerLimit, "caller_limit", 429, kExhausted,
+        "The caller, or its tenant, has as many calls, streams, sessions or requests under way as one may "
+        "have beside others.",
+        "Wait for as long as `Retry-After` says, or until some of them have ended."},
 };
 
 }  // namespace
@@ -337,6 +344,9 @@ ApiError to_api_error(const Error& error) {
   ApiError shown{kind_of(error.code), error.message, error.field};
   if (row_of(shown.kind).http_status == 503) shown.retry_after = seconds(1);
   if (error.code == ErrorCode::kSpecsFull) shown.retry_after = limits::kQueueFullRetry;
+  // Not now, for this one: others are answered.
+  if (error.code == ErrorCode::kUnavailable && !error.field.empty())
+    shown = {ErrorKind::kCallerLimit, error.message, "", seconds(1)};
   return shown;
 }
 

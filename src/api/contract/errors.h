@@ -95,6 +95,7 @@ enum class ErrorKind : uint8_t {
   kKeyExists,
   kKeyLimit,
   kKeyRevoked,
+  kCallerLimit,
 };
 
 /// One row of the table. `grpc_status` is the number of the gRPC status code.

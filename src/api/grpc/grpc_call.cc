@@ -117,9 +117,25 @@ ApiError GrpcThread::too_late() const {
                                           " s; send it immediately, and large batches in parts"};
 }
 
-std::optional<ApiError> GrpcThread::refuses(const grpc::ServerContext& context) {
-  if (manners_.rate_limit == nullptr) return std::nullopt;
-  return manners_.rate_limit->take(address_of(context.peer()));
+std::optional<ApiError> GrpcThread::refuses(const grpc::ServerContext& context) const {
+  if (manners_.admission == nullptr) return std::nullopt;
+  return manners_.admission->take(address_of(context.peer()));
+}
+
+std::optional<ApiError> GrpcThread::admit(const grpc::ServerContext& context, bool is_stream, CallNote& note,
+                                          CallTicket& ticket) const {
+  if (manners_.admission == nullptr) return std::nullopt;
+  Admission& admission = *manners_.admission;
+  const std::string address = address_of(context.peer());
+  if (auto refused = admission.take(address)) return refused;
+  Answer<CallerPtr> caller = admission.caller_of(*manners_.doorkeeper, address, authorization_of(context));
+  if (!caller) return caller.error();
+  note.line.caller = *caller;
+  Answer<CallTicket> opened =
+      admission.open(**caller, address, CallRoom::kGrpc, [&] { return need_of(note.line.action); });
+  if (!opened) return opened.error();
+  ticket = std::move(*opened);
+  return is_stream ? ticket.become_stream() : std::nullopt;
 }
 
 CallNote GrpcThread::note_of(const GrpcMethodRow& method) const {
@@ -128,8 +144,10 @@ CallNote GrpcThread::note_of(const GrpcMethodRow& method) const {
   return note;
 }
 
-void GrpcThread::count(const grpc::Status& status, RequestMeter::Clock::time_point began) {
-  if (manners_.meter != nullptr) manners_.meter->count(status.error_code(), began);
+void GrpcThread::count(access::Action action, int code, RequestMeter::Clock::time_point began) const {
+  const bool writes = access::row_of(action).audit == access::Audit::kWrites;
+  RequestMeter* const meter = writes ? manners_.writes : manners_.reads;
+  if (meter != nullptr) meter->count(code, began);
 }
 
 void GrpcThread::close() {
@@ -180,6 +198,10 @@ int GrpcService::method_of(const char* name, const google::protobuf::Descriptor*
   return method->index();
 }
 
+grpc::StatusCode to_status_code(const ApiError& error) {
+  return static_cast<grpc::StatusCode>(row_of(error.kind).grpc_status);
+}
+
 grpc::Status to_status(grpc::ServerContext& context, const ApiError& error) {
   const ErrorRow& row = row_of(error.kind);
   context.AddTrailingMetadata("gpusched-code", std::string(row.code));
@@ -187,7 +209,7 @@ grpc::Status to_status(grpc::ServerContext& context, const ApiError& error) {
   // What gRPC's own retries go by.
   if (error.retry_after.ns > 0)
     context.AddTrailingMetadata("grpc-retry-pushback-ms", std::to_string(error.retry_after.ms()));
-  return {static_cast<grpc::StatusCode>(row.grpc_status), error.message};
+  return {to_status_code(error), error.message};
 }
 
 namespace {

@@ -1,10 +1,8 @@
 #pragma once
 
 #include <google/protobuf/arena.h>
-#include <google/protobuf/descriptor.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/codegen/proto_utils.h>
-#include <grpcpp/impl/service_type.h>
 #include <grpcpp/support/async_stream.h>
 #include <grpcpp/support/async_unary_call.h>
 
@@ -21,6 +19,7 @@
 #include "api/contract/errors.h"
 #include "api/grpc/call_metadata.h"
 #include "api/grpc/grpc_bidi.h"
+#include "api/grpc/grpc_service.h"
 #include "api/grpc/grpc_thread.h"
 #include "base/check.h"
 #include "base/limits.h"
@@ -31,31 +30,7 @@
 /// block; they answer at once or later, from any thread. Included by the services' sources only.
 namespace gpusched::api {
 
-/// A service of a generated one's name whose calls are seen when their headers are there. gRPC itself shows a
-/// call of one message only when it has all of that: nobody could refuse it before, or end it when it does
-/// not come. Here every method is declared as one with streams, and the message is read like a stream's
-/// first.
-class GrpcService : public grpc::Service {
- public:
-  explicit GrpcService(const std::string& full_name);
-
-  template <typename Stream>
-  void ask(int method, grpc::ServerContext* context, Stream* stream, grpc::ServerCompletionQueue* queue,
-           void* tag) {
-    RequestAsyncBidiStreaming(method, context, stream, queue, queue, tag);
-  }
-  /// What is told about the method; it must be there.
-  const GrpcMethodRow& method_row(const char* name) const {
-    return grpc_method(descriptor_->full_name(), name);
-  }
-  /// The method's number; it must be there, and take `request` where that is given.
-  int method_of(const char* name, const google::protobuf::Descriptor* request = nullptr) const;
-
- private:
-  const google::protobuf::ServiceDescriptor* const descriptor_;
-  std::vector<std::string> paths_;
-};
-
+grpc::StatusCode to_status_code(const ApiError& error);
 /// The error as a status; its code and field go into the call's trailing metadata.
 grpc::Status to_status(grpc::ServerContext& context, const ApiError& error);
 
@@ -188,7 +163,12 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
       self->pump_here();
     });
   }
-  void tell(const ApiError* error) { tell_call(note_, context_, error, request_.get(), nullptr); }
+  /// Of the first message, or of the end without any: more is counted and told of nobody.
+  void tell(const ApiError* error) {
+    const auto code = error == nullptr ? grpc::StatusCode::OK : to_status_code(*error);
+    if (!std::exchange(counted_, true)) thread_.count(*note_.line.action, code, began_);
+    tell_call(note_, context_, error, request_.get(), nullptr);
+  }
   void pump() {
     thread_.run([self = this->shared_from_this()] { self->pump_here(); });
   }
@@ -254,7 +234,9 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
   }
   /// gRPC knows it no more: the rest of its life belongs to those who still hold it.
   void let_go() {
-    if (over_ && finished_ && !reading_) self_.reset();
+    if (!over_ || !finished_ || reading_) return;
+    ticket_.end();
+    self_.reset();
   }
 
   struct Entry {
@@ -270,6 +252,8 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
   std::function<void()> gone_;
   std::shared_ptr<void> let_in_;  ///< Of the thread: drops what waits for the end of the caller's key.
   CallNote note_;
+  CallTicket ticket_;  ///< Of the thread.
+  RequestMeter::Clock::time_point began_;
   std::unique_ptr<google::protobuf::Message> request_;      ///< What was asked for, once that is known.
   std::shared_ptr<GrpcWriter> self_;                        ///< Until gRPC is done with it.
   bool reading_ = false, over_ = false, finished_ = false;  // Of the thread.
@@ -277,7 +261,7 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
   std::deque<Entry> queue_;
   Entry current_;
   grpc::Status status_;
-  bool writing_ = false, ended_ = false, finishing_ = false;
+  bool writing_ = false, ended_ = false, finishing_ = false, counted_ = false;
 };
 
 // --- What a service's constructor calls, with the name of one of its methods. ---
@@ -324,7 +308,7 @@ class GrpcUnaryMethod final : public GrpcMethod {
     grpc::ServerContext& context() override { return *context_; }
     void answer(const grpc::Status& status) override {
       answering_ = true;
-      method_.thread_.count(status, began_);
+      method_.thread_.count(method_.row_.action, status.error_code(), began_);
       method_.thread_.begin([&] {
         if (status.ok()) return stream_->WriteAndFinish(*response_, {}, status, answered_op_.tag());
         stream_->Finish(status, answered_op_.tag());
@@ -336,6 +320,7 @@ class GrpcUnaryMethod final : public GrpcMethod {
     void too_late() override { refuse(method_.thread_.too_late()); }
     void clear() {
       note = {};
+      ticket_.end();
       stream_.reset();
       context_.reset();
       arena_.Reset();
@@ -359,7 +344,8 @@ class GrpcUnaryMethod final : public GrpcMethod {
       began_ = RequestMeter::Clock::now();
       note = method_.thread_.note_of(method_.row_);
       method_.ask_for_one();
-      if (const auto refused = method_.thread_.refuses(*context_)) return refuse(*refused);
+      if (const auto refused = method_.thread_.admit(*context_, false, note, ticket_))
+        return refuse(*refused);
       reading_ = method_.thread_.begin([this] { stream_->Read(request_, read_op_.tag()); });
       if (reading_) method_.thread_.expect(*this);
     }
@@ -388,6 +374,7 @@ class GrpcUnaryMethod final : public GrpcMethod {
     GrpcOp<Call> read_op_{*this, &Call::read};
     GrpcOp<Call> answered_op_{*this, &Call::answered};
     RequestMeter::Clock::time_point began_;
+    CallTicket ticket_;
     Request* request_ = nullptr;
     Response* response_ = nullptr;
     bool reading_ = false, answering_ = false, answered_ = false;
@@ -487,7 +474,9 @@ class GrpcStreamMethod final : public GrpcMethod {
     writer.self_ = call->writer;
     writer.note_ = thread_.note_of(row_);
     ask_for_one();
-    if (const auto refused = thread_.refuses(writer.context())) return writer.fail(*refused);
+    writer.began_ = RequestMeter::Clock::now();
+    if (const auto refused = thread_.admit(writer.context(), true, writer.note_, writer.ticket_))
+      return writer.fail(*refused);
     const auto read = [&] { writer.writer_.Read(&call->message, call->read_op.tag()); };
     writer.reading_ = thread_.begin(read);
     if (!writer.reading_) return;

@@ -15,8 +15,8 @@
 #include "api/contract/call_note.h"
 #include "api/contract/errors.h"
 #include "api/grpc/grpc_methods.h"
-#include "api/http/rate_limit.h"
 #include "api/http/request_meter.h"
+#include "api/limits/admission.h"
 #include "base/time.h"
 
 /// The thread that all gRPC calls run on, and what it needs to know of a call. Included by the services'
@@ -87,9 +87,14 @@ class GrpcWaiter {
 /// How calls are let in.
 struct GrpcManners {
   Duration message_wait = seconds(30);  ///< For the whole of a call's message, from its headers on.
-  RateLimit* rate_limit = nullptr;      ///< Null: none. It must outlive the thread.
-  RequestMeter* meter = nullptr;        ///< Null: answers are not counted. It must outlive the thread.
-  audit::AuditLog* audit = nullptr;     ///< Null: there is none. It must outlive the thread.
+  /// Both null: nobody is limited. They must outlive the thread.
+  Admission* admission = nullptr;
+  const Doorkeeper* doorkeeper = nullptr;
+  /// What counts the answers to calls that read, and to those that change something; null: nothing does. They
+  /// must outlive the thread.
+  RequestMeter* reads = nullptr;
+  RequestMeter* writes = nullptr;
+  audit::AuditLog* audit = nullptr;  ///< Null: there is none. It must outlive the thread.
 };
 
 /// The one thread of all gRPC calls. Thread-safe.
@@ -119,11 +124,15 @@ class GrpcThread {
   /// What a call is told whose message does not come.
   ApiError too_late() const;
   /// Whether the caller's address asks too often; before anything else of a call is looked at.
-  std::optional<ApiError> refuses(const grpc::ServerContext& context);
+  std::optional<ApiError> refuses(const grpc::ServerContext& context) const;
+  /// Why the call may not come in, which the note is about: its address, its credential, its caller. Else it
+  /// has a ticket, as one that goes on for as long as there is something to tell if it `is_stream`.
+  std::optional<ApiError> admit(const grpc::ServerContext& context, bool is_stream, CallNote& note,
+                                CallTicket& ticket) const;
   /// A note about a call that just came.
   CallNote note_of(const GrpcMethodRow& method) const;
-  /// A call that began then is answered with the status.
-  void count(const grpc::Status& status, RequestMeter::Clock::time_point began);
+  /// A call of the action that began then is answered with the code.
+  void count(access::Action action, int code, RequestMeter::Clock::time_point began) const;
   /// Runs `begin`, which begins an operation on the queue, unless that takes no more: gRPC ends the process
   /// then. A call that the end overtook is done with.
   template <typename Begin>

@@ -189,7 +189,10 @@ bool Connection::begin_body() {
   header_seen_ = true;
   // A chunked body does not say how long it gets: it is charged with the most that it may be.
   const uint64_t wanted = parser_.content_length().value_or(core_->options.body_bytes_max);
-  if (!core_->grant(wanted)) {
+  parser_.request().peer = peer_;
+  parser_.request().peer_caller = peer_caller_;
+  payer_ = listener_.payer == nullptr ? peer_ : listener_.payer(parser_.request());
+  if (!core_->grant(payer_, wanted)) {
     refuse({ErrorKind::kUnavailable,
             "too many large requests arrive at the same time; send the request again in a second", "",
             seconds(1)});
@@ -388,6 +391,16 @@ void Connection::end_open(uint64_t request, HttpEnding ending) {
   tell();
 }
 
+void Connection::hold(uint64_t request, std::shared_ptr<CallTicket> ticket) {
+  if (!current(request)) return ticket->end();
+  ticket_ = std::move(ticket);
+}
+
+void Connection::end_ticket() {
+  if (ticket_ != nullptr) ticket_->end();
+  ticket_ = nullptr;
+}
+
 void Connection::set_gone(uint64_t request, std::function<void()> gone) {
   if (!current(request)) {
     gone();
@@ -439,6 +452,7 @@ void Connection::written_out() {
 
 void Connection::end_request() {
   release_budget();
+  end_ticket();
   streaming_ = stream_ended_ = false;
   gone_ = nullptr;
   kept_.reset();
@@ -470,7 +484,7 @@ void Connection::begin_linger() {
 }
 
 void Connection::release_budget() {
-  core_->release(budget_);
+  if (budget_ != 0) core_->release(payer_, budget_);
   budget_ = 0;
 }
 
@@ -525,6 +539,7 @@ void Connection::close() {
   tls_ = nullptr;  // Before the descriptor may be another socket's.
   socket_.close(error);
   release_budget();
+  end_ticket();
   core_->remove(*this);
   kept_.reset();
   socket_gone();

@@ -76,6 +76,11 @@ class Connection final : public std::enable_shared_from_this<Connection> {
     return handshaking() || phase_ == Phase::kNaming || phase_ == Phase::kIdle || phase_ == Phase::kHeader;
   }
   bool receiving() const { return phase_ == Phase::kBody; }
+  /// What it gets is a refusal, or the end: nobody works for it.
+  bool is_dismissed() const {
+    return ticket_ == nullptr && (phase_ == Phase::kWriting || phase_ == Phase::kLinger);
+  }
+  void hold(uint64_t request, std::shared_ptr<CallTicket> ticket);
   int64_t deadline_ns() const { return deadline_ns_; }
   int64_t active_at_ns() const { return active_at_ns_; }
   Core& core() { return *core_; }
@@ -112,6 +117,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   /// What tells those who work for the request that its client is gone.
   std::function<void()> take_workers();
   void end_socket(const HttpEnding& ending);
+  void end_ticket();
 
   std::shared_ptr<Core> core_;  // First: the socket needs its io_context until the end.
   StreamSocket socket_;
@@ -139,7 +145,9 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   std::string body_piece_;  // What arrived with the header.
   std::shared_ptr<void> kept_;
   uint64_t request_ = 0;
-  uint64_t budget_ = 0;  // Bytes of bodies that it was granted.
+  uint64_t budget_ = 0;                 // Bytes of bodies that it was granted,
+  std::string payer_;                   // and who is charged.
+  std::shared_ptr<CallTicket> ticket_;  // Of the request that is being answered.
   int64_t deadline_ns_ = 0, active_at_ns_ = 0;
   std::size_t lingered_ = 0;
   Phase phase_ = Phase::kIdle;

@@ -90,7 +90,6 @@ void Core::limit_connections() {
 }
 
 void Core::run() {
-  limit_connections();
   for (const auto& listening : listening_) accept(*listening);
   sweep();
   thread_ = std::thread([self = shared_from_this()] {
@@ -153,11 +152,11 @@ void Core::begin(Listening& listening, StreamSocket socket) {
 }
 
 /// Closes the connection that has been waiting for a request the longest; without one, that which has been
-/// sending its body the longest.
+/// sending its body or reading a refusal the longest.
 void Core::make_room() {
   Connection* oldest = nullptr;
   for (const auto& connection : connections_) {
-    if (!connection->idle() && !connection->receiving()) continue;
+    if (!connection->idle() && !connection->receiving() && !connection->is_dismissed()) continue;
     const bool better =
         oldest == nullptr || (connection->idle() && !oldest->idle()) ||
         (connection->idle() == oldest->idle() && connection->active_at_ns() < oldest->active_at_ns());
@@ -191,9 +190,10 @@ void Core::remove(Connection& connection) {
   if (stopping_) maybe_finish();
 }
 
-bool Core::grant(uint64_t bytes) {
-  if (bodies_bytes_ + bytes > options.bodies_bytes_max) return false;
-  bodies_bytes_ += bytes;
+bool Core::grant(const std::string& payer, uint64_t bytes) {
+  if (bytes == 0) return true;
+  if (!bodies_.fits(payer, bytes)) return false;
+  bodies_.take(payer, bytes);
   return true;
 }
 

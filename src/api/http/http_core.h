@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "api/http/http_connection.h"
+#include "host/core/shared_room.h"
 
 /// The HTTP server's thread and what its connections share. Included by the server's own files only.
 namespace gpusched::api::http_internal {
@@ -39,7 +40,8 @@ class Core final : public std::enable_shared_from_this<Core> {
     std::function<void()> call = nullptr;
   };
 
-  explicit Core(HttpServerOptions server_options) : options(server_options) {}
+  explicit Core(HttpServerOptions server_options)
+      : options(server_options), bodies_(server_options.bodies_bytes_max) {}
 
   Result<Unit> listen(HttpListener listener, std::vector<uint16_t>& ports);
   void run();
@@ -57,8 +59,12 @@ class Core final : public std::enable_shared_from_this<Core> {
   /// A handshake begins; the oldest one under way ends when there are too many.
   void handshake_began();
   void handshake_ended() { --handshakes_; }
-  bool grant(uint64_t bytes);
-  void release(uint64_t bytes) { bodies_bytes_ -= bytes; }
+  /// Room for the bytes of a body; false: there is none for the payer.
+  bool grant(const std::string& payer, uint64_t bytes);
+  void release(const std::string& payer, uint64_t bytes) { bodies_.give_back(payer, bytes); }
+  /// Before it runs.
+  void limit_connections();
+  std::size_t connection_max() const { return connection_max_; }
   bool stopping() const { return stopping_; }
   const std::string& date();
 
@@ -82,7 +88,6 @@ class Core final : public std::enable_shared_from_this<Core> {
   void begin(Listening& listening, StreamSocket socket);
   Result<Unit> listen_locally(HttpListener listener);
   void make_room();
-  void limit_connections();
   void apply(Task& task);
   void drain();
   void sweep();
@@ -98,7 +103,7 @@ class Core final : public std::enable_shared_from_this<Core> {
   std::vector<std::shared_ptr<Connection>> connections_;
   std::size_t connection_max_ = 0;
   std::size_t handshakes_ = 0;
-  uint64_t bodies_bytes_ = 0;
+  SharedRoom<std::string> bodies_;
   bool stopping_ = false;
   std::time_t date_second_ = 0;
   std::string date_;

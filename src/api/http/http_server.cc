@@ -120,6 +120,12 @@ WebSocket HttpReply::upgrade(const std::string& websocket_key, std::size_t messa
   return WebSocket(connection, request_);
 }
 
+void HttpReply::hold(std::shared_ptr<CallTicket> ticket) {
+  CHECK(connection_ != nullptr);
+  CHECK(connection_->core().on_own_thread());
+  connection_->hold(request_, std::move(ticket));
+}
+
 void HttpReply::on_gone(std::function<void()> gone) {
   CHECK(connection_ != nullptr);
   CHECK(connection_->core().on_own_thread());
@@ -169,6 +175,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(
     const Result<Unit> listening = server->core_->listen(std::move(listener), server->ports_);
     if (!listening) return listening.error();
   }
+  server->core_->limit_connections();
   if (before_serving != nullptr) {
     const Result<Unit> ready = before_serving(*server);
     if (!ready) return ready.error();
@@ -179,6 +186,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(
 
 HttpServer::~HttpServer() { shutdown(); }
 
+std::size_t HttpServer::connection_max() const { return core_->connection_max(); }
 void HttpServer::flush() { core_->flush(); }
 HttpTimer HttpServer::run_after(Duration delay, std::function<void()> due) {
   return core_->run_after(delay, std::move(due));

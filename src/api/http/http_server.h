@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "api/http/http_message.h"
+#include "api/limits/caller_table.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "ops/socket_file.h"
@@ -143,6 +144,9 @@ class HttpReply {
   /// From the server's thread only. `message_bytes_max`: of one message; a larger one ends the connection.
   WebSocket upgrade(const std::string& websocket_key, std::size_t message_bytes_max,
                     WebSocket::Handlers handlers);
+  /// Ends `ticket` when the answer is written to its end, or the connection is gone. Only the handler
+  /// itself may call it.
+  void hold(std::shared_ptr<CallTicket> ticket);
   /// Calls `gone` on the server's thread, once, when the client goes away, or the server shuts down, before
   /// the answer is complete. Only the handler itself may call it.
   void on_gone(std::function<void()> gone);
@@ -154,6 +158,8 @@ class HttpReply {
   uint64_t request_ = 0;
 };
 
+/// Says whom the bytes of a request's body are charged to while it arrives; on the server's thread.
+using HttpPayer = std::function<std::string(const HttpRequest& head)>;
 /// Called on the server's thread for every request.
 using HttpHandler = std::function<void(HttpRequest&&, HttpReply)>;
 
@@ -162,6 +168,7 @@ struct HttpListener {
   uint16_t port = 0;                  ///< 0: any free one.
   HttpHandler handler;
   HttpStreams streams_body = nullptr;  ///< None: bodies are complete when the handler gets them.
+  HttpPayer payer = nullptr;           ///< None: the client's address is.
   std::string setting = {};            ///< Of its port, for errors.
   std::shared_ptr<const sign::TlsServer> tls = nullptr;  ///< None: plain HTTP.
   /// Listened on instead of an address and a port, which mean nothing then. Its file goes when the server
@@ -176,8 +183,9 @@ struct HttpServerOptions {
       10'000;  ///< Beyond, the longest idle one is closed. Lowered to the file limit.
   uint32_t header_bytes_max = 16 * 1024;
   uint64_t body_bytes_max = 4u << 20;
-  uint64_t bodies_bytes_max = 256u << 20;  ///< Of all requests being received; beyond, 503.
-  std::size_t handshakes_max = 256;        ///< TLS handshakes under way; beyond, the oldest is ended.
+  /// Of all requests being received, of which nobody gets more than all leave free (SharedRoom); beyond, 503.
+  uint64_t bodies_bytes_max = 256u << 20;
+  std::size_t handshakes_max = 256;  ///< TLS handshakes under way; beyond, the oldest is ended.
   Duration handshake_timeout = seconds(10);
   Duration header_timeout = seconds(10);
   Duration body_timeout = seconds(30);
@@ -214,6 +222,9 @@ class HttpServer {
 
   /// Wakes the server's thread if answers wait. Any thread.
   void flush();
+
+  /// Connections that it serves at a time.
+  std::size_t connection_max() const;
 
   /// Calls `due` on the server's thread after `delay`. Any thread.
   HttpTimer run_after(Duration delay, std::function<void()> due);

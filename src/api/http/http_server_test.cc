@@ -254,6 +254,31 @@ TEST(HttpServer, BeyondTheLimitTheLongestIdleConnectionMakesRoom) {
   EXPECT_NE(clients[1]->read_until("/y?").find("200 OK"), std::string::npos);
 }
 
+TEST(HttpServer, BytesOfBodiesThatArriveAreSharedAmongWhoeverSendsThem) {
+  auto server = HttpServer::start(
+      {.bodies_bytes_max = 4'000},
+      {{.handler = echo, .payer = [](const HttpRequest& head) { return head.authorization; }}});
+  ASSERT_TRUE(server.ok());
+  const auto ask = [&server](const std::string& who, int bytes) {
+    auto client = std::make_unique<Client>((*server)->ports()[0]);
+    client->send("POST / HTTP/1.1\r\nExpect: 100-continue\r\nAuthorization: " + who +
+                 "\r\nContent-Length: " + std::to_string(bytes) + "\r\n\r\n");
+    return client;
+  };
+  const auto may_send = [](Client& client) {
+    return client.read_until("\r\n\r\n").starts_with("HTTP/1.1 100 Continue\r\n");
+  };
+  const auto first = ask("a", 2'000);
+  EXPECT_TRUE(may_send(*first));
+  EXPECT_NE(ask("a", 100)->read_all().find("HTTP/1.1 503 "), std::string::npos);
+  const auto other = ask("b", 900);
+  EXPECT_TRUE(may_send(*other));
+  first->send(std::string(2'000, 'x'));
+  EXPECT_NE(first->read_until("xxx").find("200 OK"), std::string::npos);
+  const auto again = ask("a", 100);
+  EXPECT_TRUE(may_send(*again));
+}
+
 TEST(HttpServer, ADroppedReplyIs500) {
   const auto server = serve([](HttpRequest&&, HttpReply) {});
   Client client(server->ports()[0]);

@@ -128,10 +128,10 @@ void RestGate::handle(HttpRequest&& request, HttpReply reply) {
     return;
   }
   // Before the token is looked at: whoever tries tokens is slowed down too.
-  if (options_.rate_limit != nullptr) {
-    if (const auto refused = options_.rate_limit->take(request.peer)) return refuse(request, call, *refused);
+  if (options_.admission != nullptr && options_.is_rated) {
+    if (const auto refused = options_.admission->take(request.peer)) return refuse(request, call, *refused);
   }
-  Answer<CallerPtr> caller = options_.doorkeeper.caller_of(request.authorization, request.peer_caller);
+  Answer<CallerPtr> caller = caller_of(request);
   if (!caller) return refuse(request, call, caller.error());
   call->set_caller(std::move(*caller), options_.doorkeeper);
   // Whoever sends a credential is no page of a stranger's. A Unix socket that somebody forwards to a port may
@@ -139,7 +139,31 @@ void RestGate::handle(HttpRequest&& request, HttpReply reply) {
   if (request.authorization.empty()) {
     if (const auto refused = check_page(request)) return refuse(request, call, *refused);
   }
+  if (options_.admission != nullptr) {
+    Answer<CallTicket> ticket = options_.admission->open(*call->caller(), request.peer, CallRoom::kHttp,
+                                                         [&] { return need_of_call(request, call->note()); });
+    if (!ticket) return refuse(request, call, ticket.error());
+    call->hold(std::move(*ticket));
+  }
   next_(std::move(request), call);
+}
+
+Answer<CallerPtr> RestGate::caller_of(const HttpRequest& request) const {
+  if (options_.admission == nullptr)
+    return options_.doorkeeper.caller_of(request.authorization, request.peer_caller);
+  return options_.admission->caller_of(options_.doorkeeper, request.peer, request.authorization,
+                                       request.peer_caller);
+}
+
+std::string RestGate::payer_of(const HttpRequest& request) const {
+  if (options_.admission == nullptr) return request.peer;
+  return options_.admission->payer_of(options_.doorkeeper, request.peer, request.authorization,
+                                      request.peer_caller);
+}
+
+CallNeed RestGate::need_of_call(const HttpRequest& request, CallNote& note) const {
+  if (options_.name_call != nullptr && !note.line.action) options_.name_call(request, note);
+  return need_of(note.line.action);
 }
 
 void RestGate::refuse(const HttpRequest& request, const RestCallPtr& call, const ApiError& error) const {

@@ -11,8 +11,8 @@
 #include "api/contract/caller.h"
 #include "api/contract/errors.h"
 #include "api/http/http_server.h"
-#include "api/http/rate_limit.h"
 #include "api/http/request_meter.h"
+#include "api/limits/admission.h"
 
 /// What stands before every REST door: token, origins, rates, and the shape of answers.
 namespace gpusched::api {
@@ -24,7 +24,8 @@ struct RestOptions {
   std::vector<std::string> host_names = {};
   bool cors_enabled = false;
   std::vector<std::string> cors_origins;  ///< "*": any.
-  RateLimit* rate_limit = nullptr;        ///< Null: none. It must outlive the gate.
+  Admission* admission = nullptr;         ///< Null: nobody is limited. It must outlive the gate.
+  bool is_rated = true;                   ///< The rate of the client's address holds here.
   std::string version;                    ///< Shown by /health.
   /// What counts the answers to GET and HEAD, and to all others; null: nothing does. They must outlive the
   /// gate.
@@ -57,6 +58,16 @@ class RestCall {
     caller_ = std::move(caller);
     doorkeeper_ = &doorkeeper;
   }
+  /// The call's place among those of its caller. By the gate, on the server's thread.
+  void hold(CallTicket ticket) {
+    ticket_ = std::make_shared<CallTicket>(std::move(ticket));
+    reply_.hold(ticket_);
+  }
+  /// Before an answer that goes on for as long as there is something to tell: why the caller may not have one
+  /// more.
+  std::optional<ApiError> become_stream() { return ticket_ ? ticket_->become_stream() : std::nullopt; }
+  /// Before a session: the same.
+  std::optional<ApiError> become_session() { return ticket_ ? ticket_->become_session() : std::nullopt; }
   /// The answer tells it. Whoever answers may say more in it before, and who goes on after the answer takes
   /// it.
   CallNote& note() { return note_; }
@@ -95,6 +106,7 @@ class RestCall {
   HttpMethod method_;
   CallerPtr caller_;
   const Doorkeeper* doorkeeper_ = nullptr;
+  std::shared_ptr<CallTicket> ticket_;  ///< None: nobody is limited.
   audit::RequestId request_;
   CallNote note_;
 };
@@ -109,8 +121,12 @@ class RestGate {
   RestGate(RestOptions options, RestHandler next) : options_(std::move(options)), next_(std::move(next)) {}
 
   void handle(HttpRequest&& request, HttpReply reply);
+  /// Whom the bytes of a request's body are charged to, of which the head is there.
+  std::string payer_of(const HttpRequest& request) const;
 
  private:
+  Answer<CallerPtr> caller_of(const HttpRequest& request) const;
+  CallNeed need_of_call(const HttpRequest& request, CallNote& note) const;
   /// Answers what the gate refuses.
   void refuse(const HttpRequest& request, const RestCallPtr& call, const ApiError& error) const;
   bool origin_allowed(std::string_view origin) const;

@@ -45,18 +45,21 @@ class SubmitStream final : public GrpcBidi<Request, Response>,
 
   void begin(const Doorkeeper& doorkeeper) {
     self_ = shared_from_this();
-    if (const std::optional<ApiError> refused = let_in(doorkeeper)) {
-      {
-        const std::lock_guard lock(mutex_);
-        finished_ = true;
-      }
-      tell_call(note_, context(), &*refused, nullptr, nullptr);
-      return Finish(to_status(context(), *refused));
-    }
+    if (const auto refused = thread().admit(context(), true, note_, ticket_)) return refuse(*refused);
+    if (const auto refused = let_in(doorkeeper)) return refuse(*refused);
     StartRead(&request_);
   }
 
  private:
+  void refuse(const ApiError& error) {
+    {
+      const std::lock_guard lock(mutex_);
+      finished_ = true;
+    }
+    tell_call(note_, context(), &error, nullptr, nullptr);
+    Finish(to_status(context(), error));
+  }
+
   std::optional<ApiError> let_in(const Doorkeeper& doorkeeper) {
     Answer<CallerPtr> caller = caller_of(doorkeeper, context(), note_);
     if (!caller) return caller.error();
@@ -135,6 +138,7 @@ class SubmitStream final : public GrpcBidi<Request, Response>,
 
   void OnDone() override {
     let_in_.reset();
+    ticket_.end();
     std::shared_ptr<SubmitStream> last;
     last.swap(self_);  // Answers that are still under way hold it a little longer.
   }
@@ -180,6 +184,7 @@ class SubmitStream final : public GrpcBidi<Request, Response>,
 
   Backend& backend_;
   CallNote note_;
+  CallTicket ticket_;
   CallerPtr caller_;
   std::shared_ptr<void> let_in_;        // Drops what waits for the end of the caller's key.
   std::shared_ptr<SubmitStream> self_;  // Until gRPC is done with it.

@@ -203,6 +203,7 @@ class LineStream : public std::enable_shared_from_this<LineStream> {
 }  // namespace
 
 void submit_lines(Backend& backend, HttpServer& server, const RestCallPtr& call, std::string by) {
+  if (const auto refused = call->become_stream()) return call->fail(*refused);
   std::make_shared<LineStream>(backend, server, call->caller(), std::move(by))->begin(call);
 }
 

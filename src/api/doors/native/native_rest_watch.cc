@@ -267,6 +267,7 @@ class ManyJobs final : public Events {
 
 void watch_one_job(Backend& backend, HttpServer& server, const RestCallPtr& call, JobId job,
                    const std::string& tenant, const JobMask& mask) {
+  if (const auto refused = call->become_stream()) return call->fail(*refused);
   const auto events = std::make_shared<OneJob>(server, mask);
   call->on_gone([events] { events->stop(); });
   events->keep(backend.watch_job(call->caller(), job, tenant, [events, call](const Answer<JobView>& changed) {
@@ -276,6 +277,7 @@ void watch_one_job(Backend& backend, HttpServer& server, const RestCallPtr& call
 
 void watch_changes(Backend& backend, HttpServer& server, const RestCallPtr& call, JobFilter filter,
                    const JobMask& mask, bool nodes) {
+  if (const auto refused = call->become_stream()) return call->fail(*refused);
   const auto events =
       std::make_shared<ManyJobs>(backend, server, call->caller(), std::move(filter), mask, nodes);
   call->on_gone([events] { events->stop(); });

@@ -234,6 +234,9 @@ std::string log_piece_json(LogPiece& piece, bool of_stderr, bool whole_lines) {
 
 void relay_log(Backend& backend, HttpServer& server, const RestCallPtr& call, LogRequest request, bool follow,
                LogFormat format) {
+  if (follow) {
+    if (const auto refused = call->become_stream()) return call->fail(*refused);
+  }
   std::make_shared<Relay>(backend, server, call, std::move(request), follow, format)->begin();
 }
 

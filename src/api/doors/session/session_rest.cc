@@ -269,6 +269,7 @@ void SessionRest::open_session(const HttpRequest& request, JobId job, const Rest
   for (const auto& [name, value] : *query) {
     if (name == "tenant_id") tenant = value;
   }
+  if (const auto refused = call->become_session()) return call->fail(*refused);
   std::make_shared<SessionLink>(backend_, *server_, job, tenant)->begin(request.websocket_key, call);
 }
 
