@@ -106,7 +106,7 @@ TEST_F(KeyEnd, AWatchOfOneJobEndsWithAnEventThatSaysWhy) {
   const auto watch = get("/v1/jobs/" + submit_with_key() + "/watch");
   EXPECT_NE(watch->until("event: job").find("200 OK"), std::string::npos);
   revoke();
-  const std::string all = watch->until("0\r\n\r\n");
+  const std::string all = watch->until("\r\n0\r\n\r\n");
   EXPECT_NE(
       all.find("event: error\ndata: {\"error\":\"" + revoked() + "\",\"code\":\"unauthenticated\"}\n\n"),
       std::string::npos)
@@ -118,7 +118,7 @@ TEST_F(KeyEnd, AWatchOfAllEndsToo) {
   const auto watch = get("/v1/watch");
   watch->until("event: begin");
   revoke();
-  EXPECT_NE(watch->until("0\r\n\r\n").find("event: error\ndata: {\"error\":\"" + revoked()),
+  EXPECT_NE(watch->until("\r\n0\r\n\r\n").find("event: error\ndata: {\"error\":\"" + revoked()),
             std::string::npos);
 }
 
@@ -130,7 +130,7 @@ TEST_F(KeyEnd, AnExpiredKeyEndsWhatItHasOpenByItself) {
     watch = get("/v1/jobs/" + job + "/watch", "Connection: close\r\n");
     if (watch->until("event: job").find("event: job") == std::string::npos) watch.reset();
   }
-  const std::string all = watch->until("0\r\n\r\n");
+  const std::string all = watch->until("\r\n0\r\n\r\n");
   EXPECT_NE(all.find("event: job"), std::string::npos) << all;
   EXPECT_NE(
       all.find("event: error\ndata: {\"error\":\"the API key " + id_ + " has expired; send another one"),
@@ -144,7 +144,7 @@ TEST_F(KeyEnd, ADeletedTenantsKeysEndWhatTheyHaveOpen) {
   const auto watch = get("/v1/watch");
   watch->until("event: begin");
   EXPECT_EQ(as_admin("DELETE", "/v1/tenants/" + tenant).status, 200);
-  EXPECT_NE(watch->until("0\r\n\r\n").find(revoked()), std::string::npos);
+  EXPECT_NE(watch->until("\r\n0\r\n\r\n").find(revoked()), std::string::npos);
 }
 
 TEST_F(KeyEnd, ARoleThatIsTakenEndsWhatItAllowed) {
@@ -158,7 +158,7 @@ TEST_F(KeyEnd, ARoleThatIsTakenEndsWhatItAllowed) {
   EXPECT_EQ(watch->until("\"held\":true").find("event: error"), std::string::npos);
   bind("user", true);
   bind("tenant_admin", true);
-  const std::string all = watch->until("0\r\n\r\n");
+  const std::string all = watch->until("\r\n0\r\n\r\n");
   EXPECT_NE(all.find("was taken from the API key " + id_), std::string::npos) << all;
   EXPECT_NE(all.find("\"code\":\"permission_denied\""), std::string::npos) << all;
 }
@@ -194,7 +194,7 @@ TEST_F(KeyEnd, AStreamOfLinesAnswersWhatItTookAndEnds) {
                   "\r\n" + chunk(line));
   EXPECT_NE(stream.until("job-").find("200 OK"), std::string::npos);
   revoke();
-  const std::string all = stream.until("0\r\n\r\n");
+  const std::string all = stream.until("\r\n0\r\n\r\n");
   EXPECT_NE(all.find("{\"error\":\"" + revoked() + "\",\"code\":\"unauthenticated\"}\n"), std::string::npos)
       << all;
   EXPECT_TRUE(all.ends_with("0\r\n\r\n")) << all;
@@ -256,10 +256,10 @@ TEST_F(KeyEnd, OthersGoOn) {
   const auto ended = get("/v1/watch");
   ended->until("event: begin");
   revoke();
-  ended->until("0\r\n\r\n");
+  ended->until("\r\n0\r\n\r\n");
   EXPECT_EQ(as_admin("POST", "/v1/jobs/" + job + "/cancel").status, 200);
   for (const auto& watch : {other.get(), admin.get()}) {
-    const std::string& all = watch->until("0\r\n\r\n");
+    const std::string& all = watch->until("\r\n0\r\n\r\n");
     EXPECT_NE(all.find("\"state\":\"cancelled\""), std::string::npos) << all;
     EXPECT_EQ(all.find("event: error"), std::string::npos) << all;
   }

@@ -332,14 +332,16 @@ def test_the_schedulers_own_commands_speak_tls(site):
 
 
 def test_a_scheduler_that_others_reach_says_that_grpc_stays_plain(new_world):
-    site = Site(new_world, API_ADDRESS="0.0.0.0")
+    site = Site(new_world, API_ADDRESS="0.0.0.0", API_GRPC_TLS="false")
     site.scheduler.address = "0.0.0.0"
     site.scheduler.start()
     wait_until("the warning", lambda: events(site.scheduler, "grpc_without_tls"))
-    quiet = Site(new_world)
-    quiet.scheduler.start()
-    wait_until("its start", lambda: events(quiet.scheduler, "scheduler_started"))
-    assert events(quiet.scheduler, "grpc_without_tls") == []
+    for settings in ({"API_ADDRESS": "0.0.0.0"}, {"API_GRPC_TLS": "false"}):
+        quiet = Site(new_world, **settings)
+        quiet.scheduler.address = settings.get("API_ADDRESS", "127.0.0.1")
+        quiet.scheduler.start()
+        wait_until("its start", lambda quiet=quiet: events(quiet.scheduler, "scheduler_started"))
+        assert events(quiet.scheduler, "grpc_without_tls") == []
 
 
 def test_a_stop_ends_what_is_open_in_order(site):
