@@ -252,13 +252,17 @@ class NativeService final : public KeysService {
     // What is kept is dropped on the thread that this runs on too.
     const auto watch = std::make_shared<std::shared_ptr<void>>();
     writer->on_gone([watch] { watch->reset(); });
-    *watch = backend_.watch_job(*caller, *job, request.tenant_id(), [writer](Answer<JobView> answer) {
-      if (!answer) return writer->fail(answer.error());
+    // Of the call alone: who waits for changes drops what it asked with later than the call ends.
+    const auto changed = [weak = std::weak_ptr(writer)](Answer<JobView> answer) {
+      const auto open = weak.lock();
+      if (open == nullptr) return;
+      if (!answer) return open->fail(answer.error());
       v1::Job message;
       write_job(*answer, message);
-      writer->write(std::move(message));
-      if (is_final(answer->state)) writer->end();
-    });
+      open->write(std::move(message));
+      if (is_final(answer->state)) open->end();
+    };
+    *watch = backend_.watch_job(*caller, *job, request.tenant_id(), changed);
   }
 
   void GetJobHistory(const GrpcCall& incoming, const v1::GetJobRequest* request, v1::JobHistory* response) {
