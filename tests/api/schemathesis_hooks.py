@@ -12,7 +12,7 @@ CONTRADICTIONS = re.compile(r"is given twice|users requires tenant_id|given both
                             r"is given; (a part has members|of several parts)|given without GPUs|differ; send only one of them|"
                             r"is for the cluster as a whole|would have expired already|send either cluster or tenant_id|"
                             r"more than a year ahead|time after 1970|command and args have in total|"
-                            r"command\[0\] is empty|array has (a range that runs backwards|ranges that overlap|more than \d+ elements)")
+                            r"command\[0\] is empty|which environment does not have|array has (a range that runs backwards|ranges that overlap|more than \d+ elements)")
 # What the scheduler's configuration forbids; the document is every scheduler's.
 CONFIGURED = re.compile(r"scheduler\.(preempt_webhook_hosts|preempt_grace_max_seconds)\b")
 BYTES = re.compile(r"longer than (\d+) bytes|of more than (\d+) bytes")

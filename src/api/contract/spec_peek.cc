@@ -1,11 +1,14 @@
 #include "api/contract/spec_peek.h"
 
+#include <set>
+
 #include "base/bytes.h"
 
 namespace gpusched::api {
 namespace {
 
-constexpr uint64_t kName = 1, kLabels = 7, kSubmitter = 11, kUser = 12, kCredential = 21, kAnonymous = 50;
+constexpr uint64_t kName = 1, kEnvironment = 6, kLabels = 7, kSubmitter = 11, kUser = 12, kCredential = 21,
+                   kAnonymous = 50, kSecretVariables = 66;
 
 /// Calls `visit(number, bytes)` with every length-delimited field until it returns false, and
 /// `visit_number(number, value)` with every number, of whatever width.
@@ -41,8 +44,8 @@ void for_each_field(std::string_view packed, Visit&& visit) {
   for_each_field(packed, std::forward<Visit>(visit), [](uint64_t, uint64_t) {});
 }
 
-/// An entry of the map of labels.
-std::pair<std::string_view, std::string_view> label_of(std::string_view entry) {
+/// An entry of a map of texts.
+std::pair<std::string_view, std::string_view> entry_of(std::string_view entry) {
   std::string_view key, value;
   for_each_field(entry, [&](uint64_t part, std::string_view word) {
     (part == 1 ? key : value) = word;
@@ -58,7 +61,7 @@ SpecPeek peek_spec(std::string_view packed) {
   for_each_field(packed, [&peek](uint64_t number, std::string_view bytes) {
     if (number == kName) peek.name = bytes;
     if (number == kLabels) {
-      const auto [key, value] = label_of(bytes);
+      const auto [key, value] = entry_of(bytes);
       if (key == "task_type") peek.task_type = value;
     }
     if (number == kSubmitter) peek.submitter = bytes;
@@ -104,6 +107,43 @@ void set_user(std::string& packed, std::string_view user) {
   packed.insert(place, field);
 }
 
+Blob without_secrets(const Blob& packed) {
+  std::set<std::string_view> secrets;
+  for_each_field(packed.view(), [&secrets](uint64_t number, std::string_view bytes) {
+    if (number == kSecretVariables) secrets.insert(bytes);
+    return true;
+  });
+  if (secrets.empty()) return packed;
+  std::string shown;
+  ByteReader reader(packed.view());
+  while (!reader.at_end()) {
+    const std::size_t begin = packed.view().size() - reader.remaining();
+    const uint64_t tag = reader.varint();
+    std::string_view bytes;
+    switch (tag & 7) {
+      case 0:
+        reader.varint();
+        break;
+      case 1:
+        reader.fixed64();
+        break;
+      case 2:
+        bytes = reader.bytes();
+        break;
+      case 5:
+        reader.fixed32();
+        break;
+      default:
+        return {};  // Groups: a JobSpec has none.
+    }
+    if (!reader.ok()) return {};
+    if (tag >> 3 == kEnvironment && secrets.contains(entry_of(bytes).first)) continue;
+    const std::size_t end = packed.view().size() - reader.remaining();
+    shown.append(packed.view().substr(begin, end - begin));
+  }
+  return Blob(shown);
+}
+
 bool spec_names_credential(std::string_view packed) {
   bool found = false;
   for_each_field(packed, [&found](uint64_t number, std::string_view bytes) {
@@ -118,7 +158,7 @@ bool spec_has_label(std::string_view packed, std::string_view label,
   bool found = false;
   for_each_field(packed, [&](uint64_t number, std::string_view bytes) {
     if (number != kLabels) return number < kLabels;
-    const auto [key, text] = label_of(bytes);
+    const auto [key, text] = entry_of(bytes);
     found = key == label && (!value || text == *value);
     return !found;
   });

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/blob.h"
+
 namespace gpusched::api {
 
 /// Words of a packed JobSpec, found without unpacking it. They live as long as the bytes.
@@ -21,6 +23,9 @@ bool is_never_root(std::string_view packed);
 void mark_never_root(std::string& packed);
 /// Gives a packed JobSpec that names no user this one; its other bytes stay as they are.
 void set_user(std::string& packed, std::string_view user);
+/// The packed JobSpec without the values of its secret variables: what may be shown. The same bytes where it
+/// has none; nothing where they are damaged.
+Blob without_secrets(const Blob& packed);
 /// Whether the packed JobSpec names a credential for a registry of images.
 bool spec_names_credential(std::string_view packed);
 

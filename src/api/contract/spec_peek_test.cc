@@ -1,5 +1,6 @@
 #include "api/contract/spec_peek.h"
 
+#include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
 
 #include "base/bytes.h"
@@ -54,6 +55,40 @@ TEST(SpecPeek, PassesFieldsOfAFixedWidth) {
   const std::string packed = field(90, kFixed32) + field(91, kFixed64) + spec.SerializeAsString();
   EXPECT_EQ(peek_spec(packed).name, "train");
   EXPECT_EQ(peek_spec(packed).user, "ada");
+}
+
+TEST(SpecPeek, ValuesOfSecretVariablesAreLeftOutAndNothingElse) {
+  v1::JobSpec spec;
+  spec.set_name("train");
+  (*spec.mutable_environment())["EPOCHS"] = "3";
+  (*spec.mutable_environment())["HUB_TOKEN"] = "open sesame";
+  (*spec.mutable_environment())["HUB"] = "a mirror";
+  (*spec.mutable_labels())["HUB_TOKEN"] = "none";
+  spec.set_umask(18);
+  const Blob open(spec.SerializeAsString());
+  EXPECT_EQ(without_secrets(open).identity(), open.identity());
+
+  spec.add_secret_variables("HUB_TOKEN");
+  const Blob shown =
+      without_secrets(Blob(spec.SerializeAsString() + field(90, kFixed32) + field(91, kFixed64)));
+  EXPECT_EQ(shown.view().find("sesame"), std::string_view::npos);
+  v1::JobSpec read;
+  ASSERT_TRUE(read.ParseFromArray(shown.view().data(), static_cast<int>(shown.view().size())));
+  spec.mutable_environment()->erase("HUB_TOKEN");
+  read.DiscardUnknownFields();
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(read, spec));
+}
+
+TEST(SpecPeek, NothingIsShownOfADamagedSpecificationThatHasSecrets) {
+  v1::JobSpec spec;
+  (*spec.mutable_environment())["HUB_TOKEN"] = "open sesame";
+  spec.add_secret_variables("HUB_TOKEN");
+  const std::string whole = spec.SerializeAsString();
+  std::string no_end = whole;
+  ByteWriter out(no_end);
+  out.varint(uint64_t{95} << 3 | 2);
+  out.varint(100);  // Bytes that are not there.
+  EXPECT_TRUE(without_secrets(Blob(no_end)).empty());
 }
 
 TEST(SpecPeek, AUserIsPutWhereItsFieldBelongs) {

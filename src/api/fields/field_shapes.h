@@ -79,6 +79,7 @@ inline constexpr FieldShape kFieldShapes[] = {
     {.field = "JobSpec.command", .pattern = kText, .items_max = limits::kCommandWordsMax},
     {.field = "JobSpec.args", .pattern = kText, .items_max = limits::kCommandWordsMax},
     {.field = "JobSpec.environment", .items_max = limits::kEnvironmentCountMax},
+    {.field = "JobSpec.secret_variables", .items_max = limits::kEnvironmentCountMax},
     {.field = "JobSpec.labels",
      .pattern = kPrintable,
      .items_max = limits::kLabelCountMax,

@@ -14,7 +14,7 @@ namespace gpusched::api {
 struct JobFields {
   // What it runs, and in which box: gpusched.v1.JobSpec.
   std::optional<std::string> name, comment, script, image, working_directory, submitter;
-  std::optional<StringList> command, args;
+  std::optional<StringList> command, args, secret_variables;
   std::optional<StringMap> environment, labels;
   std::optional<bool> working_directory_optional, gang_scheduling, checkpoint_enabled, memory_unlimited;
   std::optional<std::string> user, stdout_path, stderr_path, stdin_path;

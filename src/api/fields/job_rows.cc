@@ -204,6 +204,11 @@ constexpr JobRow kRows[] = {
         .up_to(kCommentBytesMax)
         .is_shown()
         .can_change(),
+    spec(66, "secret_variables", kSameName, &F::secret_variables,
+         "names of variables in `environment` whose values nobody is shown, the submitter included; the job "
+         "has "
+         "them ([secrets](rest.md#secrets-of-a-job))")
+        .hinted(R"(, such as ["HUB_TOKEN"])"),
     resources(1, "gpu_count", kSameName, &F::gpu_count,
               "number of GPUs; with `nodes`: at the jobs door the total of all nodes, in the native API "
               "those of each node")

@@ -53,6 +53,21 @@ std::optional<ApiError> check_environment(const StringMap& environment) {
   return std::nullopt;
 }
 
+/// What is to be kept from view has to be there, or it was misspelt and the real one is shown.
+std::optional<ApiError> check_secrets(const JobFields& fields) {
+  if (!fields.secret_variables) return std::nullopt;
+  std::set<std::string_view> variables;
+  if (fields.environment) {
+    for (const auto& [name, value] : *fields.environment) variables.insert(name);
+  }
+  for (const std::string& name : *fields.secret_variables) {
+    if (variables.contains(name)) continue;
+    return invalid("secret_variables", "secret_variables names '" + name.substr(0, limits::kNameBytesMax) +
+                                           "', which environment does not have; give its value there");
+  }
+  return std::nullopt;
+}
+
 std::optional<ApiError> check_labels(const StringMap& labels) {
   if (labels.size() > limits::kLabelCountMax) {
     return invalid("labels",
@@ -280,6 +295,7 @@ Answer<JobRequest> check_job(JobFields fields, bool containers_possible) {
                           [&] { return check_rows(fields); }, [&] { return check_command(fields); },
                           [&] { return check_gpus(fields); },
                           [&] { return check_environment(fields.environment ? *fields.environment : none); },
+                          [&] { return check_secrets(fields); },
                           [&] { return check_labels(fields.labels ? *fields.labels : none); },
                           [&] { return settle_slice(fields); }, [&] { return check_directory(fields); },
                           [&] { return check_preemption(fields); }, [&] { return check_class(fields); },

@@ -169,7 +169,7 @@ JobView view_of(const Observer::View& view, const Job& job, const Viewer& viewer
   const Node* node = job.state != JobState::kPending ? state.find_node(job.node) : nullptr;
   JobView out{.id = job.id,
               .tenant = job.tenant,
-              .spec = job.spec,
+              .spec = without_secrets(job.spec),
               .state = job.state,
               .reason = job.reason,
               .cause = job.last_cause,

@@ -41,6 +41,7 @@ struct SubmitOptions {
   std::string working_directory;
   std::string output, error, input;
   std::vector<std::string> environment;  ///< "K=V", or "K" for the caller's own value.
+  std::vector<std::string> secrets;      ///< The same, of variables whose values nobody is shown.
   std::string export_list;               ///< "NONE", "ALL", or names and K=V with commas between.
   std::vector<std::string> labels;       ///< "K=V"
   std::optional<int64_t> retries;

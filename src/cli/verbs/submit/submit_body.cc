@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <set>
 
 #include "base/limits.h"
 #include "cli/terminal/job_name.h"
@@ -80,7 +81,23 @@ Result<Pairs> job_environment(const SubmitOptions& submit, const CliIo& io) {
   }
   if (const Result<Unit> added = add_pairs("--env", submit.environment, &io, out); !added)
     return added.error();
+  // An empty value is no secret: most likely the variable is not set here.
+  Pairs secrets;
+  if (const Result<Unit> added = add_pairs("--secret-env", submit.secrets, &io, secrets); !added)
+    return added.error();
+  for (const auto& [name, value] : secrets) {
+    if (value.empty())
+      return bad_option("--secret-env", name + " has no value in this shell; set and export it first");
+    out[name] = value;
+  }
   return out;
+}
+
+/// The names of "K=V" or "K", each once.
+std::vector<std::string> names_of(const std::vector<std::string>& texts) {
+  std::set<std::string> names;
+  for (const std::string& text : texts) names.insert(text.substr(0, text.find('=')));
+  return {names.begin(), names.end()};
 }
 
 /// What people call the job when they do not say.
@@ -430,6 +447,8 @@ Result<std::string> job_body(const Options& options, const SubmitOptions& submit
   const Result<Pairs> environment = job_environment(submit, io);
   if (!environment) return environment.error();
   if (!environment->empty()) body.add("environment", *environment);
+  if (const std::vector<std::string> names = names_of(submit.secrets); !names.empty())
+    body.add("secret_variables", names);
   Pairs labels;
   if (const Result<Unit> added = add_pairs("--label", submit.labels, nullptr, labels); !added)
     return added.error();

@@ -109,6 +109,9 @@ void declare_environment(Grammar& grammar, SubmitOptions& submit) {
       .completes(Complete::kFile);
   grammar.option("--env", "K=V", &submit.environment,
                  "Environment variable; K alone: with its value in this shell; may be repeated");
+  grammar.option(
+      "--secret-env", "K", &submit.secrets,
+      "Like --env, for a value that nobody is shown again; K alone keeps it out of the shell's history");
   grammar.option("--export", "LIST", &submit.export_list,
                  "Variables of this shell to pass on: NONE (the default), ALL, or a comma-separated list of "
                  "names and K=V");
