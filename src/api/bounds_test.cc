@@ -134,6 +134,12 @@ TEST_F(Bounds, QuestionsBeyondWhatWaitsAreRefusedWithATimeToComeAgain) {
                     [&](const Answer<JobView>& answer) { count(answer); });
   EXPECT_GE(refused, kReads - limits::kReadsWaitingMax);
   EXPECT_LE(host_->observer().reads_waiting(), limits::kReadsWaitingMax);
+  const std::size_t shed = refused;
+  constexpr std::size_t kMetrics = 1'000;
+  for (std::size_t i = 0; i < kMetrics; ++i)
+    backend.get_metrics(shared_token_caller(), [&](const Answer<MetricsView>& answer) { count(answer); });
+  EXPECT_GE(refused - shed, kMetrics - limits::kScansWaitingMax);
+  EXPECT_LT(refused - shed, kMetrics);
   const std::size_t before = refused;
   constexpr std::size_t kScans = 10 * limits::kScansWaitingMax;
   for (std::size_t i = 0; i < kScans; ++i)
@@ -143,7 +149,7 @@ TEST_F(Bounds, QuestionsBeyondWhatWaitsAreRefusedWithATimeToComeAgain) {
   go.set_value();
   std::promise<void> done;
   host_->observer().scan(0, [&](const Observer::View&) {
-    if (answered + refused < kReads + kScans) return true;
+    if (answered + refused < kReads + kMetrics + kScans) return true;
     done.set_value();
     return false;
   });

@@ -15,6 +15,7 @@
 #include "api/doors/native/native_grpc.h"
 #include "api/doors/node/node_grpc.h"
 #include "api/grpc/grpc_call.h"
+#include "api/grpc/grpc_log.h"
 #include "api/grpc/tls_credentials.h"
 
 namespace gpusched::api {
@@ -94,6 +95,7 @@ GrpcServer::GrpcServer(const GrpcServerOptions& options, Backend& backend, Host&
 GrpcServer::~GrpcServer() { shutdown(); }
 
 Result<Unit> GrpcServer::start() {
+  route_grpc_log();
   // gRPC's own locks look for cycles at every use where they were built with their checks.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   Impl* const impl = impl_.get();

@@ -44,11 +44,16 @@ class Waiting {
   GrpcServer* grpc_ = nullptr;
 };
 
+std::function<std::optional<SignIn>()> sign_in_of(const ServerOptions& options) {
+  if (options.tokens == nullptr) return nullptr;
+  return [desk = options.tokens] { return desk->sign_in(); };
+}
+
 /// The REST doors.
 struct RestDoors {
   RestDoors(Backend& backend, const ServerOptions& options)
       : rest(backend, options.version, options.token_file),
-        native(backend, options.version),
+        native(backend, options.version, sign_in_of(options)),
         sessions(backend, options.copy_bytes_max) {}
 
   void attach(HttpServer& server) {
@@ -111,6 +116,7 @@ struct Server::Impl {
               .reads = &rest_reads,
               .writes = &rest_writes,
               .audit = options.audit,
+              .is_public = NativeRest::is_public,
               .name_call = name_call},
              [this](HttpRequest&& request, const RestCallPtr& call) {
                const bool anonymous = call->caller()->kind == access::CallerKind::kAnonymous;

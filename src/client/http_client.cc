@@ -98,7 +98,8 @@ error_code HttpClient::Impl::send(const HttpRequest& request) {
   if (!options.token.empty()) message.set(http::field::authorization, "Bearer " + options.token);
   for (const auto& [name, value] : request.headers) message.set(name, value);
   if (!request.body.empty()) {
-    message.set(http::field::content_type, "application/json");
+    if (message.find(http::field::content_type) == message.end())
+      message.set(http::field::content_type, "application/json");
     message.body() = request.body;
   }
   message.prepare_payload();

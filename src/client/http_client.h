@@ -33,7 +33,7 @@ struct HttpClientOptions {
 struct HttpRequest {
   std::string method;
   std::string target;
-  std::string body = {};  ///< JSON; empty: none.
+  std::string body = {};  ///< JSON, unless `headers` have another Content-Type; empty: none.
   std::vector<std::pair<std::string, std::string>> headers = {};
   Duration timeout = seconds(30);  ///< Of the exchange; for a stream, until its head.
   /// Doing it twice is the same as doing it once (a GET, or a POST with an Idempotency-Key), so that it is

@@ -140,8 +140,9 @@ def test_jwt(site):
     printed = run_page(site, "jwt")
     assert '"kid":"2026"' in printed[0]
     assert "tokens of https://login.example.com are taken: 1 keys, 3 rules" in printed[2]
-    assert "job-" in printed[3] and "from-ana" in printed[3] and "may not" in printed[3]
-    assert "config_reloaded" in printed[4] and "was revoked" in printed[4]
+    assert '"client_id":"gpu-cli","scopes":["openid","offline_access"],"token":"access"' in printed[3]
+    assert "job-" in printed[4] and "from-ana" in printed[4] and "user in ml" in printed[4] and "may not" in printed[4]
+    assert "config_reloaded" in printed[5] and "was revoked" in printed[5]
 
 
 def test_nodes(site):

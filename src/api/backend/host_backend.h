@@ -192,6 +192,8 @@ class HostBackend final : public Backend {
   HostBackendOptions options_;
   std::atomic<uint64_t> answered_{0};  ///< The newest command whose answer a client may have.
   std::shared_ptr<JobCounts> counts_;  ///< Of the observer's thread.
+  /// Questions for metrics that wait.
+  std::shared_ptr<std::atomic<std::size_t>> metrics_waiting_ = std::make_shared<std::atomic<std::size_t>>(0);
   std::shared_ptr<std::atomic<bool>> containers_ = std::make_shared<std::atomic<bool>>(false);
   std::shared_ptr<ChangeFeed> feed_;
   std::shared_ptr<NamelessJobs> nameless_ = std::make_shared<NamelessJobs>();

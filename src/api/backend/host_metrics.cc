@@ -25,12 +25,30 @@ int64_t guaranteed_gpus_missing(const State& state) {
   return std::max<int64_t>(missing, 0);
 }
 
+/// Waiting questions for metrics at most. They have room of their own: whoever watches an overloaded
+/// scheduler is answered, and is none of those who overload it.
+constexpr std::size_t kMetricsWaitingMax = 32;
+
+/// A place among those that wait, given back with the last copy; null: there is none.
+std::shared_ptr<void> place_among(const std::shared_ptr<std::atomic<std::size_t>>& waiting) {
+  if (waiting->fetch_add(1) < kMetricsWaitingMax)
+    return std::shared_ptr<void>(nullptr, [waiting](void*) { waiting->fetch_sub(1); });
+  waiting->fetch_sub(1);
+  return nullptr;
+}
+
 }  // namespace
 
 void HostBackend::get_metrics(const CallerPtr& caller, Done<MetricsView> done) {
   if (auto refused = refuse(*caller, access::Action::kSeeMetrics, "see metrics"))
     return done(std::move(*refused));
-  scan_once([this, counts = counts_, done = std::move(done)](const Observer::View& view) {
+  std::shared_ptr<void> place = place_among(metrics_waiting_);
+  if (place.use_count() == 0)
+    return done(ApiError{.kind = ErrorKind::kUnavailable,
+                         .message = "too many requests for metrics are waiting; try again soon",
+                         .retry_after = seconds(1)});
+  scan_once([this, place = std::move(place), counts = counts_,
+             done = std::move(done)](const Observer::View& view) {
     MetricsView metrics;
     counts->fill(metrics);
     const HostStats stats = host_.stats();

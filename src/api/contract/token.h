@@ -2,6 +2,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 
@@ -22,6 +23,14 @@ bool bearer_matches(std::string_view authorization, std::string_view token);
 
 /// True for 127.0.0.0/8, ::1 and "localhost": nobody else can reach it.
 bool is_loopback(std::string_view address);
+
+/// How people get a token of a provider of identities. None of it is secret.
+struct SignIn {
+  std::string issuer;
+  std::string client_id;            ///< Of a public client there, which has no secret.
+  std::vector<std::string> scopes;  ///< What it asks for.
+  bool sends_access_token = false;  ///< The access token is the credential here; else the id token is.
+};
 
 /// `size` random bytes of the operating system.
 std::string random_bytes(std::size_t size);

@@ -131,12 +131,13 @@ void RestGate::handle(HttpRequest&& request, HttpReply reply) {
   if (options_.admission != nullptr && options_.is_rated) {
     if (const auto refused = options_.admission->take(request.peer)) return refuse(request, call, *refused);
   }
-  Answer<CallerPtr> caller = caller_of(request);
+  const bool is_public = reads && options_.is_public != nullptr && options_.is_public(request);
+  Answer<CallerPtr> caller = is_public ? Answer<CallerPtr>(anonymous_caller()) : caller_of(request);
   if (!caller) return refuse(request, call, caller.error());
   call->set_caller(std::move(*caller), options_.doorkeeper);
   // Whoever sends a credential is no page of a stranger's. A Unix socket that somebody forwards to a port may
   // be reached by one.
-  if (request.authorization.empty()) {
+  if (request.authorization.empty() && !is_public) {
     if (const auto refused = check_page(request)) return refuse(request, call, *refused);
   }
   if (options_.admission != nullptr) {

@@ -33,6 +33,9 @@ struct RestOptions {
   RequestMeter* writes = nullptr;
   audit::AuditLog* audit = nullptr;  ///< Null: none. It must outlive the gate.
   audit::Door door = audit::Door::kRest;
+  /// Whether a request is answered to everybody, whatever credential it has and whoever's page it is from: it
+  /// reads what is no secret. Null: none is.
+  bool (*is_public)(const HttpRequest&) = nullptr;
   /// Says what a request is about that the gate itself refuses; of others their doors say it.
   std::function<void(const HttpRequest&, CallNote&)> name_call = nullptr;
 };

@@ -83,12 +83,12 @@ std::optional<ApiError> Admission::take(std::string_view address) {
 /// Why the credential is not even looked at. The shared token is compared without a hash, and so costs
 /// nothing.
 std::optional<ApiError> Admission::hold_off(const Doorkeeper& doorkeeper, const std::string& group,
-                                            std::string_view authorization, Time now) {
+                                            std::string_view authorization, uint64_t fingerprint, Time now) {
   std::optional<Duration> wait;
   {
     const std::lock_guard lock(mutex_);
     wait = failed_.spent(group, now);
-    if (!wait || failed_.remembers(authorization)) return std::nullopt;
+    if (!wait || failed_.remembers(fingerprint)) return std::nullopt;
   }
   if (bearer_matches(authorization, doorkeeper.token)) return std::nullopt;
   const std::string_view key = key_named_in(doorkeeper, authorization);
@@ -108,15 +108,16 @@ Answer<CallerPtr> Admission::caller_of(const Doorkeeper& doorkeeper, std::string
   if (authorization.empty()) return doorkeeper.caller_of(authorization, peer);  // Nothing is tried.
   const std::string group = address_group(address);
   const Time now = now_();
-  if (auto refused = hold_off(doorkeeper, group, authorization, now)) return *refused;
+  const uint64_t fingerprint = failed_.fingerprint(authorization);  // Long texts are hashed without the lock.
+  if (auto refused = hold_off(doorkeeper, group, authorization, fingerprint, now)) return *refused;
   Answer<CallerPtr> caller = doorkeeper.caller_of(authorization, peer);
   if (caller) {
     const std::lock_guard lock(mutex_);
-    failed_.remember(authorization);
+    failed_.remember(fingerprint);
   } else if (caller.error().kind != ErrorKind::kUnavailable) {  // Then nothing was looked at.
     const std::string_view key = key_named_in(doorkeeper, authorization);
     const std::lock_guard lock(mutex_);
-    failed_.forget(authorization);
+    failed_.forget(fingerprint);
     failed_.count(group, now);
     if (!key.empty()) failed_.count(key, now);
   }
@@ -131,8 +132,9 @@ Answer<CallTicket> Admission::open(const access::Caller& caller, std::string_vie
 std::string Admission::payer_of(const Doorkeeper& doorkeeper, std::string_view address,
                                 std::string_view authorization, const CallerPtr& peer) {
   if (!authorization.empty() && !bearer_matches(authorization, doorkeeper.token)) {
+    const uint64_t fingerprint = failed_.fingerprint(authorization);
     const std::lock_guard lock(mutex_);
-    if (!failed_.remembers(authorization)) return address_group(address);
+    if (!failed_.remembers(fingerprint)) return address_group(address);
   }
   const Answer<CallerPtr> caller = doorkeeper.caller_of(authorization, peer);
   return caller ? limited_name(**caller, address) : address_group(address);

@@ -46,7 +46,7 @@ class Admission {
 
  private:
   std::optional<ApiError> hold_off(const Doorkeeper& doorkeeper, const std::string& group,
-                                   std::string_view authorization, Time now);
+                                   std::string_view authorization, uint64_t fingerprint, Time now);
 
   const CallerLimits limits_;
   const std::function<Time()> now_;

@@ -30,19 +30,14 @@ void FailedCredentials::count(std::string_view party, Time now) {
   if (rate_.is_limited()) failed_.at(party).value.take(rate_, now);
 }
 
-void FailedCredentials::remember(std::string_view credential) {
-  const uint64_t print = fingerprint(credential);
-  good_[print % kGoodKept] = print;
+void FailedCredentials::remember(uint64_t fingerprint) { good_[fingerprint % kGoodKept] = fingerprint; }
+
+bool FailedCredentials::remembers(uint64_t fingerprint) const {
+  return good_[fingerprint % kGoodKept] == fingerprint;
 }
 
-bool FailedCredentials::remembers(std::string_view credential) const {
-  const uint64_t print = fingerprint(credential);
-  return good_[print % kGoodKept] == print;
-}
-
-void FailedCredentials::forget(std::string_view credential) {
-  const uint64_t print = fingerprint(credential);
-  if (good_[print % kGoodKept] == print) good_[print % kGoodKept] = 0;
+void FailedCredentials::forget(uint64_t fingerprint) {
+  if (good_[fingerprint % kGoodKept] == fingerprint) good_[fingerprint % kGoodKept] = 0;
 }
 
 /// SipHash with a key that nobody knows: nobody finds another text with the same.

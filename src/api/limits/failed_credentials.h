@@ -15,7 +15,7 @@
 namespace gpusched::api {
 
 /// How often wrong credentials came, by where they came from or which key they named, and which were good.
-/// Not thread-safe.
+/// Not thread-safe, except `fingerprint`.
 class FailedCredentials {
  public:
   FailedCredentials(const Rate& rate, std::size_t names_max);
@@ -24,20 +24,20 @@ class FailedCredentials {
   std::optional<Duration> spent(std::string_view party, Time now);
   void count(std::string_view party, Time now);
 
-  /// Keeps a fingerprint of a credential that was good, in a table of fixed size. It says nothing about
+  /// What a credential is remembered by. It costs a hash of the whole text, and needs no lock.
+  uint64_t fingerprint(std::string_view credential) const;
+  /// Keeps the fingerprint of a credential that was good, in a table of fixed size. It says nothing about
   /// whether the credential still is.
-  void remember(std::string_view credential);
-  bool remembers(std::string_view credential) const;
-  void forget(std::string_view credential);
+  void remember(uint64_t fingerprint);
+  bool remembers(uint64_t fingerprint) const;
+  void forget(uint64_t fingerprint);
 
   std::size_t parties() const { return failed_.size(); }
 
  private:
-  uint64_t fingerprint(std::string_view credential) const;
-
   const Rate rate_;
   RecentTable<TokenBucket> failed_;
-  std::string fingerprint_key_;
+  const std::string fingerprint_key_;
   std::vector<uint64_t> good_;
 };
 

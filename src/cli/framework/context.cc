@@ -165,14 +165,29 @@ Action about_context(Grammar& grammar, int (*act)(Session&, const std::string&),
 
 }  // namespace
 
-std::string contexts_path(const CliIo& io) {
+namespace {
+
+/// Empty when neither XDG_CONFIG_HOME nor HOME is set.
+std::string config_folder(const CliIo& io) {
   std::string folder = io.environment("XDG_CONFIG_HOME");
   if (folder.empty()) {
     const std::string home = io.environment("HOME");
     if (home.empty()) return {};
     folder = home + "/.config";
   }
-  return folder + "/gpu-scheduler/contexts.json";
+  return folder + "/gpu-scheduler";
+}
+
+}  // namespace
+
+std::string contexts_path(const CliIo& io) {
+  const std::string folder = config_folder(io);
+  return folder.empty() ? folder : folder + "/contexts.json";
+}
+
+std::string logins_path(const CliIo& io) {
+  const std::string folder = config_folder(io);
+  return folder.empty() ? folder : folder + "/logins";
 }
 
 Result<Contexts> load_contexts(const std::string& path) {

@@ -25,6 +25,9 @@ struct Contexts {
 /// Empty when neither XDG_CONFIG_HOME nor HOME is set.
 std::string contexts_path(const CliIo& io);
 
+/// The folder of `gpu-cli login`, beside the file of contexts; empty as that.
+std::string logins_path(const CliIo& io);
+
 /// No file is no context. kIo when it cannot be read or is no such file.
 Result<Contexts> load_contexts(const std::string& path);
 

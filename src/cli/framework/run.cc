@@ -94,7 +94,15 @@ int run_verb(const CommandLine& line, Options& options, const Grammar& global, c
   if (!complete) return usage_error(io, complete.error().message);
   const Result<Unit> filled = complete_options(options, io, verb.offline);
   if (!filled) return usage_error(io, filled.error().message);
-  Result<Session> session = Session::open(options, io, !verb.offline);
+  Result<Session> session = Session::open(options, io, !verb.offline && !verb.anonymous);
+  if (!session && session.error().code == ErrorCode::kUnauthenticated) {
+    print_error(io, session.error().message, "login_ended");
+    return kExitRefused;
+  }
+  if (!session && session.error().code == ErrorCode::kUnavailable) {
+    print_error(io, session.error().message, "unreachable");
+    return kExitUnreachable;
+  }
   if (!session) return usage_error(io, session.error().message);
   return action(*session);
 }

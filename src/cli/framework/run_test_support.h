@@ -39,6 +39,7 @@ struct World {
   bool err_is_terminal = false;
   int height = 24;
   std::optional<std::string> answer = std::nullopt;  ///< What somebody types when asked.
+  std::function<std::string()> find_token = {};      ///< The token of this machine's scheduler.
   std::string socket = {};  ///< URL of the socket of this machine's scheduler; empty: none answers.
 };
 
@@ -81,6 +82,7 @@ inline Ran run(const std::vector<std::string>& arguments, const World& world = {
   io.err_is_terminal = world.err_is_terminal;
   io.read_answer = [&] { return world.answer; };
   io.find_socket = [&] { return world.socket; };
+  if (world.find_token) io.find_token = [&](const auto&, const auto&) { return world.find_token(); };
   ran.exit_code = run_cli(static_cast<int>(raw.size()), raw.data(), io);
   return ran;
 }

@@ -10,11 +10,13 @@
 #include <cstring>
 #include <fstream>
 
+#include "cli/framework/context.h"
 #include "cli/framework/field_words.h"
 #include "cli/framework/tenant_names.h"
 #include "cli/terminal/text.h"
 #include "cli/terminal/units.h"
 #include "client/local_token.h"
+#include "client/login/login_file.h"
 
 namespace gpusched::cli {
 namespace {
@@ -26,7 +28,7 @@ constexpr std::string_view kFirstSteps =
     "  remember it      gpu-cli context set lab --api-url http://HOST:8080 --token-file FILE\n"
     "  more             gpu-cli --help\n";
 constexpr std::string_view kNative = "/v1/";
-constexpr size_t kTokenBytesMax = 4'096;
+constexpr size_t kTokenBytesMax = 8'192;
 constexpr Duration kPatienceMax = seconds(60);
 constexpr Duration kPauseMax = seconds(2);
 
@@ -82,8 +84,9 @@ Trouble trouble_of(const Error& error, const std::string& url) {
   }
 }
 
-/// What a status outside 2xx means. The scheduler says it itself; something in between may not.
-Trouble refusal_of(const HttpAnswer& answer, const Json& json) {
+/// What a status outside 2xx means. The scheduler says it itself; something in between may not. `mend`: what
+/// helps when the credential is wrong.
+Trouble refusal_of(const HttpAnswer& answer, const Json& json, std::string_view mend) {
   Trouble trouble{.exit_code = kExitRefused, .sentence = json["error"].text(), .code = json["code"].text()};
   if (trouble.sentence.empty()) {
     trouble.sentence = "the server answered with HTTP status " + std::to_string(answer.status) +
@@ -91,12 +94,20 @@ Trouble refusal_of(const HttpAnswer& answer, const Json& json) {
     trouble.exit_code = kExitUnexpected;
   }
   if (trouble.code.empty()) trouble.code = "http_" + std::to_string(answer.status);
-  if (answer.status == 401)
-    trouble.sentence += "; give a copy of the scheduler's DATA_DIR/token with --token-file";
+  if (answer.status == 401) trouble.sentence += std::string("; ") + std::string(mend);
   trouble.throttled = answer.status == 429;
   trouble.passing =
       answer.status == 429 || answer.status == 502 || answer.status == 503 || answer.status == 504;
   return trouble;
+}
+
+/// What goes wrong with a login, for a call that needs it.
+Trouble login_trouble(const Error& error) {
+  if (error.code == ErrorCode::kUnauthenticated)
+    return {.exit_code = kExitRefused, .sentence = error.message, .code = "login_ended"};
+  if (error.code == ErrorCode::kUnavailable)
+    return {.exit_code = kExitUnreachable, .sentence = error.message, .code = "unreachable", .passing = true};
+  return {.exit_code = kExitUsage, .sentence = error.message, .code = "usage"};
 }
 
 /// "anna@login1", for the job's timeline; empty: who calls is not known.
@@ -156,16 +167,60 @@ Result<Session> Session::open(const Options& options, const CliIo& io, bool need
       const Result<Unit> may = io.check_receiver(client_options.url, options.token_file);
       if (!may) return may.error();
     }
-  } else if (needs_token && io.find_token) {
-    client_options.token = io.find_token(client_options.url, client_options.ca_file);
   }
   Result<HttpClient> client = HttpClient::create(client_options);
   if (!client) return client.error();
-  return Session(options, io, std::move(client_options), std::move(*client));
+  Session session(options, io, std::move(client_options), std::move(*client));
+  if (!needs_token || !options.token_file.empty()) return session;
+  if (const Result<Unit> taken = session.take_login(); !taken) return taken.error();
+  if (session.login_issuer_.empty()) session.find_token_again();
+  return session;
+}
+
+Result<Unit> Session::take_login() {
+  const std::string folder = logins_path(*io_);
+  if (folder.empty()) return Unit{};
+  const Result<std::optional<login::Credential>> found =
+      login::current_credential(folder, client_.url(), io_->wall_now().ns / seconds(1).ns);
+  if (!found) return found.error();
+  if (!found->has_value()) return Unit{};
+  if (io_->check_receiver) {
+    const Result<Unit> may = io_->check_receiver(client_.url(), login::login_file(folder, client_.url()));
+    if (!may) return may.error();
+  }
+  login_issuer_ = (*found)->issuer;
+  renew_at_ = Time{(*found)->renew_at * seconds(1).ns};
+  set_token((*found)->token);
+  return Unit{};
+}
+
+std::optional<Trouble> Session::renew_login() {
+  if (login_issuer_.empty() || io_->wall_now() < renew_at_) return std::nullopt;
+  std::string before = std::exchange(login_issuer_, {});
+  const Result<Unit> taken = take_login();
+  if (!login_issuer_.empty()) return std::nullopt;
+  login_issuer_ = std::move(before);  // The next call tries again.
+  if (!taken) return login_trouble(taken.error());
+  return Trouble{.exit_code = kExitRefused,
+                 .sentence = "this login was ended with gpu-cli logout; log in again with gpu-cli login",
+                 .code = "login_ended"};
+}
+
+void Session::set_token(std::string token) {
+  if (token == client_options_.token) return;
+  client_options_.token = std::move(token);
+  Result<HttpClient> client = HttpClient::create(client_options_);
+  CHECK(client.ok());  // The same URL was accepted before.
+  client_ = std::move(*client);
 }
 
 bool Session::is_local() const {
   return client_options_.url.starts_with(kUnixScheme) && is_named_over_sockets();
+}
+
+std::string_view Session::credential_hint() const {
+  return login_issuer_.empty() ? "give a copy of the scheduler's DATA_DIR/token with --token-file"
+                               : "log in again with gpu-cli login";
 }
 
 bool Session::may_find_token() const {
@@ -174,19 +229,20 @@ bool Session::may_find_token() const {
 
 void Session::find_token_again() {
   if (!may_find_token()) return;
-  client_options_.token = io_->find_token(client_options_.url, client_options_.ca_file);
-  Result<HttpClient> client = HttpClient::create(client_options_);
-  CHECK(client.ok());  // The same URL was accepted before.
-  client_ = std::move(*client);
+  set_token(io_->find_token(client_options_.url, client_options_.ca_file));
 }
 
 Session Session::fork() const {
   Result<HttpClient> client = HttpClient::create(client_options_);
   CHECK(client.ok());  // The same options were accepted before.
-  return Session(*options_, *io_, client_options_, std::move(*client));
+  Session session(*options_, *io_, client_options_, std::move(*client));
+  session.login_issuer_ = login_issuer_;
+  session.renew_at_ = renew_at_;
+  return session;
 }
 
 Reply Session::perform(HttpRequest request, const HttpOnData* on_data, const HttpOnHead* on_head) {
+  if (std::optional<Trouble> trouble = renew_login()) return {.trouble = std::move(trouble)};
   if (!request.target.starts_with(kNative)) request.target = "/api/v1" + request.target;
   const std::string target = request.target;
   if (request.method != "GET") {
@@ -203,7 +259,10 @@ Reply Session::perform(HttpRequest request, const HttpOnData* on_data, const Htt
   Result<Json> json = Json::parse(reply.text);
   if (json) reply.json = *json;
   if (refused) {
-    reply.trouble = refusal_of(*answer, reply.json);
+    reply.trouble = refusal_of(*answer, reply.json, credential_hint());
+    // A long call ends with its token: the next one has another.
+    if (answer->status == 401 && !login_issuer_.empty() && io_->wall_now() >= renew_at_)
+      reply.trouble->passing = true;
     if (has_fields_of_options(request.method, request.target))
       reply.trouble->sentence = in_option_words(reply.trouble->sentence, reply.json["field"].text());
     // What is said about a tenant that is asked for by its id keeps that.
@@ -243,13 +302,14 @@ Reply Session::stream(const std::string& path, const HttpOnData& on_data, const 
 
 SocketReply Session::open_socket(const std::string& path) {
   SocketReply reply;
+  if (std::optional<Trouble> trouble = renew_login()) return {.trouble = std::move(trouble)};
   Result<WebSocketClient::Connected> connected =
       WebSocketClient::connect(client_options_, "/api/v1" + path, options_->call_timeout);
   if (!connected) {
     reply.trouble = trouble_of(connected.error(), client_.url());
   } else if (!connected->socket) {
     const Result<Json> json = Json::parse(connected->answer.body);
-    reply.trouble = refusal_of(connected->answer, json ? *json : Json());
+    reply.trouble = refusal_of(connected->answer, json ? *json : Json(), credential_hint());
   } else {
     reply.socket = std::move(connected->socket);
   }

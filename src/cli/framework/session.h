@@ -45,8 +45,9 @@ struct SocketReply {
 class Session {
  public:
   /// kInvalidArgument for a bad URL, kIo for a token file that cannot be read, kPermissionDenied for a token
-  /// that would go to somebody else; it is not read unless `needs_token`. Without a token file the
-  /// scheduler's own token is taken, where this user may read that.
+  /// that would go to somebody else; it is not read unless `needs_token`. Without a token file the token of a
+  /// login is taken (kUnauthenticated: one must log in again; kUnavailable: its provider does not answer),
+  /// and without one the scheduler's own token, where this user may read that.
   static Result<Session> open(const Options& options, const CliIo& io, bool needs_token = true);
   /// A second connection with the same options.
   Session fork() const;
@@ -73,6 +74,10 @@ class Session {
   void find_token_again();
   /// Whether the scheduler knows who calls: by a token, or over its Unix socket.
   bool is_known() const { return has_token() || is_local(); }
+  /// What this scheduler is called among logins.
+  const std::string& url() const { return client_.url(); }
+  /// Where the token that is sent comes from: a provider; empty: from none.
+  const std::string& login_issuer() const { return login_issuer_; }
   const Options& options() const { return *options_; }
   const CliIo& io() const { return *io_; }
 
@@ -84,7 +89,13 @@ class Session {
  private:
   bool has_token() const { return !client_options_.token.empty(); }
   bool is_local() const;
+  std::string_view credential_hint() const;
   Session(const Options& options, const CliIo& io, HttpClientOptions client_options, HttpClient client);
+  /// Takes the token of the login for this scheduler, if there is one.
+  Result<Unit> take_login();
+  void set_token(std::string token);
+  /// Gets another token of the login when it is time. The trouble: there is none.
+  std::optional<Trouble> renew_login();
   Reply perform(HttpRequest request, const HttpOnData* on_data, const HttpOnHead* on_head = nullptr);
 
   const Options* options_;
@@ -92,6 +103,8 @@ class Session {
   HttpClientOptions client_options_;
   HttpClient client_;
   Duration call_timeout_;
+  std::string login_issuer_;  ///< Whose token is sent; empty: another credential, or none.
+  Time renew_at_ = kNever;    ///< Wall clock: when the login's token is to be exchanged.
 };
 
 /// Whether standard output gets colours.

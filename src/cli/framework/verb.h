@@ -24,6 +24,7 @@ struct VerbDefinition {
   Action (*define)(Grammar& grammar);
   std::string_view alias = {};  ///< An older name of the whole path.
   bool offline = false;         ///< Needs no scheduler: contexts and token files are not read.
+  bool anonymous = false;       ///< Shows the scheduler no credential.
 };
 
 /// All commands, in the order of the help.

@@ -66,6 +66,10 @@ Action define_context_list(Grammar& grammar);
 Action define_context_set(Grammar& grammar);
 Action define_context_delete(Grammar& grammar);
 
+Action define_login(Grammar& grammar);
+Action define_logout(Grammar& grammar);
+Action define_whoami(Grammar& grammar);
+
 Action define_completion(Grammar& grammar);
 Action define_man(Grammar& grammar);
 Action define_support_bundle(Grammar& grammar);

@@ -36,6 +36,12 @@ int64_t seconds_of(const std::string& text) {
   return text == std::string_view(again.data(), size) ? time : 0;
 }
 
+/// RFC 6749, section 3.3.
+bool is_scope(std::string_view word) {
+  return !word.empty() && word.size() <= limits::kNameBytesMax &&
+         std::ranges::all_of(word, [](char c) { return c > ' ' && c < '\x7f' && c != '"' && c != '\\'; });
+}
+
 class Reader {
  public:
   explicit Reader(std::string path) : path_(std::move(path)) {}
@@ -58,6 +64,7 @@ class Reader {
   void read_rule(const YAML::Node& entry);
   void check_tenant(const api::JwtRule& rule, const YAML::Node& entry);
   void read_revocation(const YAML::Node& entry);
+  void read_login(const YAML::Node& entry);
 
   const std::string path_;
   std::string problems_;
@@ -191,8 +198,29 @@ void Reader::read_revocation(const YAML::Node& entry) {
   out_.revoked.push_back(std::move(revoked));
 }
 
+void Reader::read_login(const YAML::Node& entry) {
+  const Members found = members(entry, "`login:`", {"client_id", "scopes", "token"});
+  if (!entry.IsMap()) return;
+  api::JwtLogin login{.client_id = text(found, "client_id", entry, true)};
+  if (found.contains("scopes")) {
+    login.scopes.clear();
+    for (const YAML::Node& each : entries(found.at("scopes"), "`scopes:`")) {
+      const std::string scope = each.IsScalar() ? each.Scalar() : "";
+      if (!is_scope(scope))
+        problem(each, "a scope is a word of printable ASCII without quotes, such as openid");
+      login.scopes.push_back(scope);
+    }
+  }
+  if (found.contains("token")) {
+    const std::string token = text(found, "token", entry, true);
+    if (token != "id" && token != "access") problem(found.at("token"), "`token:` is neither id nor access");
+    login.token = token == "id" ? api::JwtLogin::Token::kId : api::JwtLogin::Token::kAccess;
+  }
+  out_.login = std::move(login);
+}
+
 void Reader::read(const YAML::Node& root) {
-  const Members found = members(root, "the file", {"rules", "unix_user_claim", "revoked"});
+  const Members found = members(root, "the file", {"rules", "unix_user_claim", "revoked", "login"});
   if (found.contains("rules")) {
     for (const YAML::Node& entry : entries(found.at("rules"), "`rules:`")) read_rule(entry);
   }
@@ -200,6 +228,7 @@ void Reader::read(const YAML::Node& root) {
   if (found.contains("revoked")) {
     for (const YAML::Node& entry : entries(found.at("revoked"), "`revoked:`")) read_revocation(entry);
   }
+  if (found.contains("login")) read_login(found.at("login"));
   if (problems_.empty() && out_.rules.empty())
     problem(path_ + ": it has no rule, so that nobody has a role; write one below `rules:`");
 }

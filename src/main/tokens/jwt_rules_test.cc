@@ -82,6 +82,22 @@ TEST(JwtRules, AreRefusedWithTheLineOfEachProblem) {
             std::string::npos);
 }
 
+TEST(JwtRules, SayHowPeopleLogIn) {
+  const std::string rule = "rules: [{claim: a, value: a, tenant: ml, role: user}]\n";
+  const auto login = [&](const std::string& text) { return parse_jwt_rules("r.yaml", rule + text)->login; };
+  EXPECT_EQ(login("").client_id, "");
+  EXPECT_EQ(login("login: {client_id: gpu-cli}"), api::JwtLogin{.client_id = "gpu-cli"});
+  EXPECT_EQ(login("login: {client_id: gpu-cli, scopes: [openid, offline_access], token: access}"),
+            (api::JwtLogin{.client_id = "gpu-cli",
+                           .scopes = {"openid", "offline_access"},
+                           .token = api::JwtLogin::Token::kAccess}));
+  EXPECT_EQ(login("login: {client_id: gpu-cli, token: id}").token, api::JwtLogin::Token::kId);
+  for (const char* bad : {"login: x", "login: {}", "login: {client_id: ''}",
+                          "login: {client_id: a, token: both}", "login: {client_id: a, scopes: ['a b']}",
+                          "login: {client_id: a, scopes: openid}", "login: {client_id: a, secret: b}"})
+    EXPECT_NE(problem(rule + bad), "") << bad;
+}
+
 TEST(JwtRules, OfAFileThatOthersMayWriteAreRefused) {
   std::string folder = (std::filesystem::temp_directory_path() / "gpusched_rules_XXXXXX").string();
   CHECK(::mkdtemp(folder.data()) != nullptr);

@@ -153,6 +153,22 @@ Answer<std::shared_ptr<void>> JwtDesk::while_valid(const CallerPtr& caller,
   return token;
 }
 
+std::optional<SignIn> JwtDesk::sign_in() const {
+  std::shared_ptr<const Known> known;
+  {
+    const std::lock_guard lock(mutex_);
+    known = known_;
+  }
+  if (known->trust == nullptr || known->trust->rules.login.client_id.empty()) return std::nullopt;
+  const JwtLogin& login = known->trust->rules.login;
+  const bool is_for_client = known->trust->expected.audience == login.client_id;
+  return SignIn{.issuer = known->trust->expected.issuer,
+                .client_id = login.client_id,
+                .scopes = login.scopes,
+                .sends_access_token = login.token == JwtLogin::Token::kAccess ||
+                                      (login.token == JwtLogin::Token::kByAudience && !is_for_client)};
+}
+
 void JwtDesk::resolve(const State& state) {
   change([&state](Known& known) {
     known.tenants.clear();

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -13,6 +14,7 @@
 
 #include "api/backend/keys/open_under_keys.h"
 #include "api/contract/caller.h"
+#include "api/contract/token.h"
 #include "host/host.h"
 #include "model/identity/binding.h"
 #include "sign/jwt.h"
@@ -40,10 +42,22 @@ struct JwtRevocation {
   bool operator==(const JwtRevocation&) const = default;
 };
 
+/// How people get a token, as the file of rules says it.
+struct JwtLogin {
+  enum class Token { kByAudience, kId, kAccess };
+  std::string client_id;  ///< Empty: the file does not say how.
+  std::vector<std::string> scopes = {"openid"};
+  Token token =
+      Token::kByAudience;  ///< The id token where the audience is the client id, else the access token.
+
+  bool operator==(const JwtLogin&) const = default;
+};
+
 struct JwtRules {
   std::vector<JwtRule> rules;
   std::vector<std::string> unix_user_claim = {};  ///< Path of the claim that names a Unix user; empty: none.
   std::vector<JwtRevocation> revoked = {};
+  JwtLogin login = {};
 
   bool operator==(const JwtRules&) const = default;
 };
@@ -85,6 +99,8 @@ class JwtDesk final : public TokenHolders, public std::enable_shared_from_this<J
   /// they give now.
   Answer<std::shared_ptr<void>> while_valid(const CallerPtr& caller,
                                             std::function<void(const ApiError&)> end) const override;
+  /// How people get a token, for everybody to know; nothing: nobody has said it.
+  std::optional<SignIn> sign_in() const;
   /// Ends what is open under tokens that have expired by now. Often; any thread.
   void end_expired() const;
 

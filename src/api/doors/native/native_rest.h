@@ -2,6 +2,8 @@
 
 #include <google/protobuf/descriptor.h>
 
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -9,6 +11,7 @@
 
 #include "access/actions.h"
 #include "api/contract/backend.h"
+#include "api/contract/token.h"
 #include "api/doors/rest_query.h"
 #include "api/http/rest_gate.h"
 
@@ -65,8 +68,10 @@ struct NativeCall {
 /// docs/reference/rest.md. Requests come on the server's thread; nothing blocks it.
 class NativeRest {
  public:
-  explicit NativeRest(Backend& backend, std::string version)
-      : backend_(backend), version_(std::move(version)) {}
+  /// `sign_in`: how people get tokens of a provider, or nothing; null: they do not. Any thread.
+  explicit NativeRest(Backend& backend, std::string version,
+                      std::function<std::optional<SignIn>()> sign_in = nullptr)
+      : backend_(backend), version_(std::move(version)), sign_in_(std::move(sign_in)) {}
   /// Where timers run; before the first request.
   void attach(HttpServer& server) { server_ = &server; }
 
@@ -76,6 +81,8 @@ class NativeRest {
   static bool streams_body(HttpMethod method, std::string_view path) {
     return method == HttpMethod::kPost && path == "/v1/jobs:stream";
   }
+  /// Whether everybody is answered, who has no credential yet above all.
+  static bool is_public(const HttpRequest& request) { return request.path == "/v1/login"; }
   void handle(HttpRequest&& request, const RestCallPtr& call);
   /// Says in the note what a request is about that nobody is to answer.
   static void name_call(const HttpRequest& request, CallNote& note);
@@ -133,10 +140,13 @@ class NativeRest {
   void get_moves(NativeCall& call);
   void apply_moves(NativeCall& call);
   void openapi(NativeCall& call);
+  void get_login(NativeCall& call);
+  void who_am_i(NativeCall& call);
 
   Backend& backend_;
   HttpServer* server_ = nullptr;
   const std::string version_;
+  const std::function<std::optional<SignIn>()> sign_in_;
 };
 
 }  // namespace gpusched::api

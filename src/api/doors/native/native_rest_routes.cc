@@ -4,6 +4,7 @@
 #include "api/doors/native/native_rest.h"
 #include "base/limits.h"
 #include "gpusched/v1/edits.pb.h"
+#include "gpusched/v1/login.pb.h"
 #include "gpusched/v1/scheduler.pb.h"
 
 namespace gpusched::api {
@@ -421,6 +422,14 @@ void NativeRest::Routes::cluster(Table& table) {
       .body(v1::ApplyMovesRequest::descriptor())
       .needs({"id"})
       .answers(v1::MoveProposal::descriptor());
+  table
+      .add(kGet, "v1/login", kSeeHealth, "get_login", &NativeRest::get_login,
+           "Says where people log in and with what, to callers without a credential, too.")
+      .answers(v1::LoginInfo::descriptor());
+  table
+      .add(kGet, "v1/whoami", kSeeHealth, "who_am_i", &NativeRest::who_am_i,
+           "Returns who the caller is to the scheduler, and its roles.")
+      .answers(v1::WhoAmI::descriptor());
   table
       .add(kGet, "v1/openapi.json", kSeeHealth, "get_openapi", &NativeRest::openapi, "Returns this document.")
       .as(Kind::kDocument);

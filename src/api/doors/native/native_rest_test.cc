@@ -486,10 +486,10 @@ class NativeRestWithToken : public DoorsTest {
   NativeRestWithToken() : DoorsTest(options()) {}
 };
 
-TEST_F(NativeRestWithToken, EveryCallNeedsIt) {
+TEST_F(NativeRestWithToken, EveryCallNeedsItButTheOneThatSaysWherePeopleLogIn) {
   for (const NativeRoute& route : NativeRest::routes()) {
     const Reply reply = http(std::string(to_string(route.method)), "/" + std::string(route.path), "{}");
-    EXPECT_EQ(reply.status, 401) << route.path;
+    EXPECT_EQ(reply.status, route.path == "v1/login" ? 200 : 401) << route.path;
   }
   grpc::ClientContext context;
   const auto stream = v1::Scheduler::NewStub(channel_)->SubmitJobStream(&context);

@@ -76,9 +76,10 @@ bool await_scheduler(Session& session, bool retry) {
   Patience patience(session.io());
   for (bool said = false;;) {
     const Reply reply = session.get("/health");
-    // Any answer will do.
+    // Any answer will do. That it is there now says nothing of when its token was looked for: it may have
+    // come up just behind that.
     const bool away = reply.trouble && reply.trouble->code == "unreachable";
-    if (!away && said) session.find_token_again();
+    if (!away) session.find_token_again();
     if (!away) return true;
     if (!std::exchange(said, true)) say_repeating(session, *reply.trouble);
     if (!patience.wait_again()) return false;
