@@ -240,6 +240,18 @@ class Planner {
     /// Until then work may pass it that is expected to be gone by `start`; after that only work that must be.
     Time trusting_until;
   };
+  /// What is left of a tenant's limit, or of a strict pool, is kept for the first job that it keeps waiting.
+  struct LimitClaim {
+    uint32_t job_class = 0;
+    JobId job;
+    policy::QueueKey key;
+    TenantId tenant;  ///< Whose limit; none: the pool's.
+    Time start;       ///< When enough of it is expected to be back,
+    Time found_at;    ///< and when that was found; none: not yet.
+    Time trusting_until;
+  };
+  /// Whose limit; without a tenant the pool of this kind of work.
+  using LimitKey = std::pair<TenantId, WorkClass>;
   /// The first job of a class, as it stands against reservations.
   struct Candidate {
     JobId job;
@@ -331,6 +343,7 @@ class Planner {
   void refresh_census(const State& state, Shape& shape);
   std::optional<Reservation> start_of_shape(const State& state, const Shape& shape, uint32_t slot);
   void refresh_starts(const State& state, Shape& shape);
+  WaitReason explain_refusal(const State& state, uint32_t job_class);
 
   // Where it fits (planner_nodes.cc).
   void index_node(const State& state, uint32_t slot);
@@ -383,7 +396,7 @@ class Planner {
   std::optional<uint64_t> put(const State& state, const Shape& shape, uint32_t part, NodeTrial& at);
   int32_t room_beside(const State& state, const Shape& shape, uint32_t slot,
                       const std::vector<int32_t>& others, Candidate* candidate);
-  int32_t members_affordable(const State& state, uint32_t job_class) const;
+  int32_t members_affordable(const State& state, Candidate& candidate);
   std::vector<uint32_t> restricted_nodes() const;
   std::optional<GangFit> choose_gang(const State& state, Candidate& candidate);
   bool place_gang(const State& state, const Job& job, Candidate& candidate, CommitPlan& plan);
@@ -408,7 +421,9 @@ class Planner {
 
   // What is kept free (planner_reserve.cc).
   void complete(const State& state, Candidate& candidate) const;
-  bool is_gone_by(const Candidate& candidate, const Reservation& held) const;
+  /// Until when expectations are trusted beside a job that is promised `start` now.
+  static Time trust_until(Time now, Time start);
+  bool is_gone_by(const Candidate& candidate, Time start, Time trusting_until) const;
   const Reservation* delayed_by(const State& state, Candidate& candidate, uint32_t slot, const Part& part,
                                 uint32_t device_class) const;
   const Reservation* delayed_by(const State& state, Candidate& candidate, uint32_t slot,
@@ -431,13 +446,30 @@ class Planner {
   void pass_on(uint32_t job_class);
   bool is_over_by(const State& state, uint32_t job_class, Time start);
   bool has_room_before_booking(const State& state, const Job& job, uint32_t slot) const;
-  void drop_reservation(uint32_t job_class);
+  void drop_reservation(const State& state, uint32_t job_class);
   void refresh_reservations(const State& state);
   bool refresh_reservation(const State& state, Reservation& held);
   void fill_reservations(const State& state);
   void set_start(uint32_t job_class, Time start);
   void update_reserved(uint32_t slot);
   bool is_reserved(uint32_t slot) const { return nodes_[slot].reserved; }
+
+  // What limits keep it waiting, and what is kept of them (planner_limits.cc).
+  std::optional<WaitReason> quota_block(const State& state, uint32_t job_class) const;
+  std::optional<WaitReason> quota_block(const State& state, uint32_t job_class, const Amount& amount) const;
+  std::optional<WaitReason> pool_block(const std::vector<Part>& parts, const State& state,
+                                       const Amount& amount) const;
+  std::optional<WaitReason> limit_block(const State& state, Candidate& candidate);
+  std::optional<WaitReason> limit_kept_from(const State& state, Candidate& candidate, const Amount& amount);
+  std::optional<WaitReason> overflow_beside(const State& state, uint32_t job_class, const Amount& amount,
+                                            uint32_t holder) const;
+  void claim_limit(const State& state, uint32_t job_class, const WaitReason& reason);
+  void find_limit_start(const State& state, LimitClaim& claim) const;
+  void forget_claims(TenantId tenant);
+  void wake_limited(const State& state, TenantId tenant);
+  bool waits_behind_limit(const ClassInfo& entry) const {
+    return entry.state == ClassState::kBlocked && entry.reason.of_limit;
+  }
 
   // Whom it may end (planner_preempt.cc).
   void refresh_preemptors(const State& state);
@@ -471,13 +503,6 @@ class Planner {
   void retry_preemptors(const State& state);
   void guarantees_moved();
   bool could_run(const State& state, uint32_t slot, uint32_t device_class, uint64_t mask, const Part& part);
-
-  // Why it waits (planner_explain.cc).
-  std::optional<WaitReason> quota_block(const State& state, uint32_t job_class) const;
-  std::optional<WaitReason> quota_block(const State& state, uint32_t job_class, const Amount& amount) const;
-  std::optional<WaitReason> pool_block(const std::vector<Part>& parts, const State& state,
-                                       const Amount& amount) const;
-  WaitReason explain_refusal(const State& state, uint32_t job_class);
 
   policy::PolicySet policies_;
   SchedulingPolicy chosen_;  ///< By the configuration, when `policies_` is by it.
@@ -519,6 +544,8 @@ class Planner {
   std::set<TenantId> freed_tenants_;    ///< Use less than at the last cycle, or may use more.
   bool unblock_all_ = false;
   std::vector<Reservation> reservations_;
+  std::map<LimitKey, LimitClaim> limit_claims_;
+  std::map<LimitKey, LimitClaim> limit_starts_;  ///< What was found for the last claims.
   std::vector<uint32_t> fresh_classes_;
   bool look_ = false;                  ///< A promised start has come.
   Time looked_at_;                     ///< When one last had.

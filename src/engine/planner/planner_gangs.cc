@@ -210,13 +210,15 @@ std::vector<uint32_t> Planner::restricted_nodes() const {
 }
 
 // How many members of an elastic part the quotas leave room for.
-int32_t Planner::members_affordable(const State& state, uint32_t job_class) const {
-  const std::vector<Part>& parts = state.classes[job_class].parts;
+int32_t Planner::members_affordable(const State& state, Candidate& candidate) {
+  const std::vector<Part>& parts = state.classes[candidate.job_class].parts;
   int32_t low = parts.back().member_count;  // What was found to be within them.
   int32_t high = parts.back().members_most();
   while (low < high) {
     const int32_t middle = low + (high - low + 1) / 2;
-    if (quota_block(state, job_class, total_of(parts, middle)).has_value()) {
+    const Amount amount = total_of(parts, middle);
+    if (quota_block(state, candidate.job_class, amount).has_value() ||
+        limit_kept_from(state, candidate, amount).has_value()) {
       high = middle - 1;
     } else {
       low = middle;
@@ -238,7 +240,7 @@ std::optional<GangFit> Planner::choose_gang(const State& state, Candidate& candi
                 .members_max = main.member_count,
                 .domain = main.domain,
                 .required = widest_of(main) != DomainLevel::kAny};
-  if (main.is_elastic()) wish.members_max = members_affordable(state, candidate.job_class);
+  if (main.is_elastic()) wish.members_max = members_affordable(state, candidate);
   const std::vector<int32_t> others = other_counts(shape.parts, gang.main);
   const auto search = [&](const GangRoom& room, Candidate* asking) {
     if (others.empty()) return fit_gang(domains_, room, wish);

@@ -199,8 +199,9 @@ class Planner::Learner {
     ClassInfo& entry = planner_.info(touched->job_class);
     planner_.touch_class(state_, touched->job_class);
     // The head waits for the sake of a reservation that this one may not delay.
-    if (entry.state == ClassState::kBlocked && !planner_.shapes_[entry.shape].kept.empty() &&
-        touched->is_queued() && entry.fresh.size() < limits::kPassTriesMax) {
+    const bool kept = entry.state == ClassState::kBlocked &&
+                      (entry.reason.of_limit || !planner_.shapes_[entry.shape].kept.empty());
+    if (kept && touched->is_queued() && entry.fresh.size() < limits::kPassTriesMax) {
       if (entry.fresh.empty()) planner_.fresh_classes_.push_back(touched->job_class);
       entry.fresh.push_back(job);
     }

@@ -129,7 +129,8 @@ void Planner::start_promised(const State& state, CommitPlan& plan) {
                         .attempt = group.attempt,
                         .node = state.node_at(promise.members.front().node).slot,
                         .amounts = {}});
-    if (promise.moves) add_planned_usage(state, *job, total_of(state.class_of(*job).parts));
+    if (promise.moves && promise.amount == Amount{})
+      add_planned_usage(state, *job, total_of(state.class_of(*job).parts));
     plan.groups.push_back(std::move(group));
   }
 }

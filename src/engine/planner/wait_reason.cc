@@ -202,6 +202,24 @@ std::string quota_reached(const WaitReason& reason) {
          (cpu ? cores_text(reason.limit) : std::to_string(reason.limit)) + " " + resource;
 }
 
+std::string limit_of(const WaitReason& reason) {
+  if (reason.resource == Resource::kNone)
+    return "the pool of " + std::string(reason.wanted.work == WorkClass::kOnline ? "online" : "batch") +
+           " work";
+  const std::string resource(to_string(reason.resource));
+  if (!reason.tenant.valid()) return "the limit of " + resource + " of " + std::string(kTenantAbove);
+  return "the limit of " + resource + " of tenant " + name_of(reason.tenant);
+}
+
+std::string reserved(const WaitReason& reason) {
+  return (reason.of_limit ? "what is left of " + limit_of(reason) + " is"
+                          : std::string("the free resources are")) +
+         " reserved for " + name_of(reason.reserved_for) +
+         ", which is ahead in the queue and would otherwise start later; a shorter time limit may let this "
+         "job "
+         "start at once";
+}
+
 std::string gpu_time_used(const WaitReason& reason) {
   const std::string next = "GPU hours of this window; the next window begins at " + utc(reason.lifts_at);
   if (!reason.tenant.valid()) return std::string(kTenantAbove) + " has used its " + next;
@@ -250,9 +268,7 @@ std::string describe(const WaitReason& reason) {
     case WaitCode::kNodesHeld:
       return "the matching nodes take no new jobs (draining or validating); gpu-cli node list shows why";
     case WaitCode::kReserved:
-      return "the free resources are reserved for " + name_of(reason.reserved_for) +
-             ", which is ahead in the queue and would otherwise start later; a shorter time limit may let "
-             "this job start at once";
+      return reserved(reason);
     case WaitCode::kGpuTime:
       return gpu_time_used(reason);
     case WaitCode::kPool:

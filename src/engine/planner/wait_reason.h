@@ -63,6 +63,7 @@ struct WaitReason {
   Time reserved_start;        ///< and when that can start. kBooked: when the booking begins.
   uint64_t booking = 0;       ///< kBooked: its own, which is not on;
   bool booking_over = false;  ///< and never will be again.
+  bool of_limit = false;      ///< kReserved: what is left of the limit of `tenant` is kept, or of a pool.
   Time lifts_at;              ///< kGpuTime: when the next window begins.
   Time start;  ///< When the class's first job can start, as was promised to it; none: it was not.
   int64_t members_wanted = 0;   ///< Of a gang: at least so many at once, of all parts or of `wanted`;
@@ -71,6 +72,9 @@ struct WaitReason {
 
   friend bool operator==(const WaitReason&, const WaitReason&) = default;
 };
+
+/// Whether it is a limit, or what another keeps of one, and nothing that a node could lift.
+inline bool is_limit(const WaitReason& reason) { return is_quota(reason.code) || reason.of_limit; }
 
 /// There is room, and it is only the job's length that keeps it from that: a shorter one like it may pass.
 inline bool is_kept_back(const WaitReason& reason) {
