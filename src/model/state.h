@@ -267,6 +267,8 @@ struct State {
   void remove_promise(JobId job, Time at);
   /// Counts what a promise keeps (sign 1), or no longer (-1); its devices say so already.
   void count_promise(const Promise& promise, int64_t sign, Time at);
+  /// The attempt of a job that is moved has ended: what it held stays its tenant's.
+  void charge_move(const Job& job, Time at);
   const Booking* find_booking(BookingId id) const;
   const Booking* find_booking_named(std::string_view name) const;
   /// Adds the booking, or puts it in place of what it was, with its timer and what its nodes know of it.

@@ -16,12 +16,22 @@ void State::count_promise(const Promise& promise, int64_t sign, Time at) {
     if (member.exclusive) node->exclusive_count += static_cast<uint32_t>(sign);
     refresh_free_mask(*node);
   }
-  if (promise.moves) return;  // Its attempt counts until that ends, and its next one from its start.
+  // Its attempt counts until that ends; from then on what is kept for the next one, before feature level 10
+  // nothing.
+  if (promise.moves && promise.amount == Amount{}) return;
   if (sign > 0) {
     charge(promise.tenant, promise.amount, at, promise.work);
   } else {
     discharge(promise.tenant, promise.amount, at, promise.work);
   }
+}
+
+void State::charge_move(const Job& job, Time at) {
+  const auto found = promises.find(job.id);
+  if (found == promises.end() || !found->second.moves || found->second.amount != Amount{}) return;
+  Promise& promise = found->second;
+  promise.amount = total_of(class_of(job).parts);
+  charge(promise.tenant, promise.amount, at, promise.work);
 }
 
 void State::mark_promised(const Promise& promise, JobId job) {

@@ -540,7 +540,11 @@ void conclude(const State& state, const Job& job, StopReason stop, const Outcome
   if (stop == StopReason::kCancel) return finish(JobState::kCancelled, JobReason::kCancelled);
   if (stop == StopReason::kIdle) return finish(JobState::kCancelled, JobReason::kIdle);
   if (stop == StopReason::kHung) return finish(JobState::kCancelled, JobReason::kHung);
-  const bool too_late = job.deadline.valid() && at >= job.deadline;
+  // It began in time, and others took its place: it goes on where there is room for it.
+  const bool displaced = state.config.feature_level >= 10 && !job.interactive &&
+                         (job.started_at.valid() || job.ever_started) &&
+                         (stop == StopReason::kPreempt || stop == StopReason::kRequeue);
+  const bool too_late = !displaced && job.deadline.valid() && at >= job.deadline;
   if (stop == StopReason::kTimeout || outcome.cause == EndCause::kTimeout) {
     if (too_late || !job.retry.covers(kRetryTimeout, 0) || job.exit_failures >= job.retry.exit_code_retries)
       return finish(JobState::kFailed, JobReason::kTimeout);

@@ -107,7 +107,7 @@ bool over_limit(const State& state, const Promise& promise) {
   return false;
 }
 
-std::optional<PromiseEnd> broken(const State& state, const Promise& promise) {
+std::optional<PromiseEnd> broken(const State& state, const Promise& promise, Time at) {
   if (!still_wants(state, promise)) return PromiseEnd::kNotWaiting;
   for (const Member& member : promise.members) {
     const Node* node = state.find_node(member.node);
@@ -121,11 +121,16 @@ std::optional<PromiseEnd> broken(const State& state, const Promise& promise) {
     if (node->cpu_milli < part.cpu_milli || node->memory_mb < part.memory_mb) return PromiseEnd::kNode;
   }
   if (over_limit(state, promise)) return PromiseEnd::kQuota;
+  // Who is moved runs on; who has not begun begins nothing with GPU hours that are used up.
+  if (state.config.feature_level >= 10 && !promise.moves &&
+      guarantees::out_of_gpu_time(state, promise.tenant, promise.amount, at) != nullptr)
+    return PromiseEnd::kQuota;
   return std::nullopt;
 }
 
 /// A job that was moved is in line, and its tenant may have what nothing has kept for it.
-bool may_begin(const State& state, const Job& job, Stamp stamp) {
+bool may_begin(const State& state, const Promise& promise, const Job& job, Stamp stamp) {
+  if (promise.amount != Amount{}) return job.is_queued();  // It is counted already, and goes on where it was.
   const Amount amount = total_of(state.class_of(job).parts);
   return job.is_queued() && !over_quota(state, job.tenant, amount, true) &&
          guarantees::out_of_gpu_time(state, job.tenant, amount, stamp.at) == nullptr;
@@ -186,7 +191,8 @@ bool preempt_group(const State& state, const Job& job, const PlanGroup& group, S
 
 bool place_promised(const State& state, const Promise& promise, const PlanGroup& group, Stamp stamp,
                     Events& events) {
-  if (broken(state, promise).has_value() || group.members.size() != promise.members.size()) return false;
+  if (broken(state, promise, stamp.at).has_value() || group.members.size() != promise.members.size())
+    return false;
   std::vector<Given> given;
   for (std::size_t i = 0; i < promise.members.size(); ++i) {
     const Member& kept = promise.members[i];
@@ -209,7 +215,7 @@ bool place_promised(const State& state, const Promise& promise, const PlanGroup&
   const Job& job = state.job_at(promise.job);
   const std::vector<Part>& parts = state.class_of(job).parts;
   if (!group_fits(state, group, parts, given)) return false;
-  if (promise.moves && !may_begin(state, job, stamp)) return false;
+  if (promise.moves && !may_begin(state, promise, job, stamp)) return false;
   events.push_back(
       PromiseEnded{.job = job.id, .why = PromiseEnd::kPlaced, .at = stamp.at, .asked_at = promise.asked_at});
   events.push_back(AttemptPlaced{
@@ -221,7 +227,7 @@ bool end_broken_promises(const State& state, Time at, Events& events) {
   const std::size_t before = events.size();
   JobId over;  // Of those that together are too much only the newest job's goes at a time.
   for (const auto& [job, promise] : state.promises) {
-    const std::optional<PromiseEnd> why = broken(state, promise);
+    const std::optional<PromiseEnd> why = broken(state, promise, at);
     if (why == PromiseEnd::kQuota) over = job;
     if (why.has_value() && why != PromiseEnd::kQuota)
       events.push_back(PromiseEnded{.job = job, .why = *why, .at = at});

@@ -97,12 +97,18 @@ void note_step(const State& state, Job& job, JobStep step, Time at) {
   note(state, job, {.step = step, .at = at});
 }
 
-void note_requeued(const State& state, Job& job, const JobRequeued& event) {
+void note_requeued(State& state, Job& job, const JobRequeued& event) {
   note_end(state, job, event.outcome, event.at);
   const JobStep step = event.preempted ? JobStep::kPreempted
                        : event.hold    ? JobStep::kHeldByFailure
                                        : JobStep::kRequeued;
   note(state, job, {.step = step, .at = event.at, .until = event.not_before});
+  if (state.config.feature_level < 10) return;
+  state.charge_move(job, event.at);
+  const bool displaced = event.preempted || (event.free_of_charge && !is_of_node(event.outcome.cause));
+  const bool began = job.started_at.valid() || job.ever_started;
+  // It began in time; that others took its place is not to end it.
+  if (displaced && began && !job.interactive) state.set_deadline(job, {});
 }
 
 void note_finished(const State& state, Job& job, const JobFinished& event) {

@@ -106,6 +106,11 @@ void Auditor::check_excuse(const PromiseEnded& event, const Promise& promise) {
              {Resource::kGpus, Resource::kGpuMemory, Resource::kCpu, Resource::kMemory, Resource::kJobs}) {
           excused = excused || amount_of(usage, resource) > tenants_.at(tenant).limits.get(resource);
         }
+        const BookTenant& book = tenants_.at(tenant);
+        if (own.has_gpus() && book.window.ns > 0) {
+          const auto [used, rounded] = gpu_ms_of(tenant, event.at);
+          excused = excused || used + rounded >= book.gpu_ms_max;
+        }
       }
       break;
     }
