@@ -63,7 +63,7 @@ bool goes_on(const Promise& promise, const Job* job) {
 }
 
 /// What is promised is what the job's parts are now, of each as many members as it asks for.
-bool is_of(const Promise& promise, const std::vector<Part>& parts) {
+bool is_of(const State& state, const Promise& promise, const std::vector<Part>& parts) {
   std::vector<int64_t> members(parts.size());
   for (const Member& member : promise.members) {
     if (member.part >= parts.size()) return false;
@@ -75,7 +75,10 @@ bool is_of(const Promise& promise, const std::vector<Part>& parts) {
     if (part.is_share() || part.is_elastic() || part.is_exclusive()) return false;
     if (members[i] != part.member_count) return false;
   }
-  return promise.moves || promise.amount == total_of(parts);
+  Amount wanted = total_of(parts);
+  if (state.config.feature_level >= 10)
+    wanted.gpu_memory_mb = promise.amount.gpu_memory_mb;  // That of its devices.
+  return promise.moves || promise.amount == wanted;
 }
 
 /// The job still waits for what was promised to it, or is on its way there.
@@ -86,7 +89,7 @@ bool still_wants(const State& state, const Promise& promise) {
       job != nullptr && job->state == JobState::kPending && !job->held && !job->not_before.valid();
   if (!promise.moves && !waits) return false;
   const std::vector<Part>& parts = state.class_of(*job).parts;
-  if (state.config.feature_level >= 6 && !is_of(promise, parts)) return false;
+  if (state.config.feature_level >= 6 && !is_of(state, promise, parts)) return false;
   return std::all_of(promise.members.begin(), promise.members.end(), [&](const Member& member) {
     if (member.part >= parts.size()) return false;
     const Part& part = parts[member.part];
@@ -167,7 +170,9 @@ bool preempt_group(const State& state, const Job& job, const PlanGroup& group, S
   for (const Attempt* victim : victims) {
     if (all_give(state, victims, victim, group, parts)) return false;
   }
-  const Amount amount = total_of(parts);
+  Amount amount = total_of(parts);
+  if (state.config.feature_level >= 10)
+    amount.gpu_memory_mb += state.given_gpu_memory(parts, members_of(state, group, parts));
   if (over_quota(state, job.tenant, amount, true)) return false;
   if (guarantees::out_of_gpu_time(state, job.tenant, amount, stamp.at) != nullptr) return false;
   const Tenant* covering = group.reclaims ? guarantees::covering(state, job.tenant, amount, {}) : nullptr;

@@ -70,6 +70,7 @@ void note_move(State& state, const Promise& promise) {
 }
 
 void note_submitted(State& state, Job& job, const JobSubmitted& event) {
+  job.require_feasible = state.config.feature_level >= 10 && event.request.require_feasible;
   job.submitted_at = event.at;
   job.owner = state.owners.acquire(event.owner_kind, event.owner);
   if (state.config.feature_level < 8 || event.by.empty()) return;
@@ -86,6 +87,9 @@ void note_remembered(State& state, const RequestRemembered& event) {
 }
 
 void note_placed(const State& state, Job& job, const AttemptPlaced& event) {
+  const std::vector<Part>& parts = state.class_of(job).parts;
+  job.given_gpu_memory_mb =
+      state.config.feature_level >= 10 ? state.given_gpu_memory(parts, event.members) : 0;
   note(state, job,
        {.step = JobStep::kPlaced,
         .at = event.at,

@@ -224,7 +224,10 @@ void Planner::place(const State& state, const Job& job, Candidate& candidate, co
   }
   plan.groups.push_back(
       PlanGroup{.job = job.id, .attempt = job.attempt_count + 1, .members = {std::move(member)}});
-  add_planned_usage(state, job, total_of(state.class_of(job).parts));
+  Amount amount = total_of(state.class_of(job).parts);
+  if (level_ >= 10 && part.gpu_count > 0 && !part.names_gpu_memory())
+    amount.gpu_memory_mb += given_by(state, choice.device_class, part);
+  add_planned_usage(state, job, amount);
 }
 
 void Planner::add_planned_usage(const State& state, const Job& job, const Amount& amount) {
@@ -275,6 +278,12 @@ bool Planner::place_head(const State& state, uint32_t job_class, CommitPlan& pla
   if (preempt(state, job, candidate, plan)) {
     drop_reservation(state, job_class);
     return true;
+  }
+  if (const std::optional<WaitReason> over_memory = memory_block(state, candidate)) {
+    block(state, job_class, *over_memory);
+    pass_on(job_class);  // Nodes of the kinds that it may have lift it, too.
+    lift_next(state, index);
+    return false;
   }
   WaitReason reason =
       shapes_[index].gang.has_value() ? explain_gang(state, job_class) : explain_refusal(state, job_class);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "base/check.h"
@@ -45,7 +46,52 @@ Resource limit_exceeded(const Tenant& tenant, const Amount& used, const Amount& 
 }  // namespace
 
 std::optional<WaitReason> Planner::quota_block(const State& state, uint32_t job_class) const {
-  return quota_block(state, job_class, total_of(state.classes[job_class].parts));
+  return quota_block(state, job_class, expected_amount(state, state.classes[job_class].parts, 0));
+}
+
+// The memory of what devices of this kind give to one member that names no size.
+int64_t Planner::given_by(const State& state, uint32_t device_class, const Part& part) const {
+  const DeviceClass& kind = state.device_classes[device_class];
+  return part.is_share() ? kind.share_mb_of(part, kind.memory_mb) : part.gpu_count * kind.memory_mb;
+}
+
+// What the job would hold at least; of a gang, whose members may get several kinds of devices, at most.
+Amount Planner::expected_amount(const State& state, const std::vector<Part>& parts,
+                                int32_t last_members) const {
+  Amount amount = total_of(parts, last_members);
+  if (level_ < 10) return amount;
+  for (const Part& part : parts) {
+    if (part.gpu_count == 0 || part.names_gpu_memory()) continue;
+    std::optional<int64_t> given;
+    for (uint32_t kind = 0; kind < state.device_classes.size(); ++kind) {
+      if (!state.device_classes[kind].serves(part)) continue;
+      const int64_t of_kind = given_by(state, kind, part);
+      if (!given.has_value() || (is_gang(parts) ? of_kind > *given : of_kind < *given)) given = of_kind;
+    }
+    const int64_t members = last_members > 0 && &part == &parts.back() ? last_members : part.member_count;
+    amount.gpu_memory_mb += members * given.value_or(0);
+  }
+  return amount;
+}
+
+// Kinds of devices of which the job may have what it would be given, by its tenants' limits of GPU memory.
+uint64_t Planner::affordable(const State& state, const Candidate& candidate) const {
+  const JobClass& wanted = state.classes[candidate.job_class];
+  const Part& part = wanted.parts.front();
+  if (level_ < 10 || part.gpu_count == 0 || part.names_gpu_memory()) return ~uint64_t{0};
+  int64_t left = INT64_MAX;
+  for (const Tenant* at = state.find_tenant(wanted.tenant); at != nullptr;
+       at = state.find_tenant(at->parent)) {
+    const int64_t limit = at->limits.get(Resource::kGpuMemory);
+    if (limit == Limits::kUnlimited) continue;
+    left = std::min(left, limit - at->usage.gpu_memory_mb - planned_usage_of(at->id).gpu_memory_mb);
+  }
+  if (left == INT64_MAX) return ~uint64_t{0};
+  uint64_t kinds = 0;
+  for (uint32_t kind = 0; kind < state.device_classes.size(); ++kind) {
+    if (given_by(state, kind, part) <= left) kinds |= uint64_t{1} << kind;
+  }
+  return kinds;
 }
 
 std::optional<WaitReason> Planner::quota_block(const State& state, uint32_t job_class,
@@ -67,7 +113,8 @@ std::optional<WaitReason> Planner::quota_block(const State& state, uint32_t job_
                         .tenant = at->id,
                         .resource = resource,
                         .limit = limit,
-                        .current = amount_of(used, resource)};
+                        .current = amount_of(used, resource),
+                        .requested = amount_of(amount, resource)};
     }
   }
   if (const Tenant* spent = guarantees::out_of_gpu_time(state, wanted.tenant, amount, now_)) {
@@ -140,6 +187,19 @@ std::optional<WaitReason> Planner::overflow_beside(const State& state, uint32_t 
   if (kept.gpu_thousandths() > share) return std::nullopt;
   if (held + kept.gpu_thousandths() + amount.gpu_thousandths() <= share) return std::nullopt;
   return reason;
+}
+
+// Whether devices of some kind may be free of which its tenant may not have what they would give.
+std::optional<WaitReason> Planner::memory_block(const State& state, const Candidate& candidate) {
+  const uint64_t beyond = shape_of(candidate.job_class).device_classes & ~affordable(state, candidate);
+  if (beyond == 0) return std::nullopt;
+  const std::vector<Part>& parts = state.classes[candidate.job_class].parts;
+  Amount amount = total_of(parts);
+  for (uint64_t rest = beyond; rest != 0; rest &= rest - 1) {
+    const auto kind = static_cast<uint32_t>(std::countr_zero(rest));
+    amount.gpu_memory_mb = std::max(amount.gpu_memory_mb, given_by(state, kind, parts.front()));
+  }
+  return quota_block(state, candidate.job_class, amount);
 }
 
 // Who stands before the candidate and needs what it would take of a limit, and for longer than until then.

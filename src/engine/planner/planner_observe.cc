@@ -43,6 +43,7 @@ class Planner::Learner {
     // It may have left another class, whose number only older states know.
     if ((event.change->given & kJobParts) != 0) touch_classes();
     if ((event.change->given & kJobDeadline) != 0) deadline_moved(event.change->job);
+    if ((event.change->given & kJobMaxRuntime) != 0) runtime_changed(event.change->job);
   }
   void operator()(const BackoffEnded& event) {
     const bool is_moved = state_.find_promise(event.job) != nullptr;
@@ -214,6 +215,15 @@ class Planner::Learner {
     const ClassInfo& entry = planner_.info(job->job_class);
     const bool waits = entry.state == ClassState::kBlocked && entry.preempts && entry.head.job == id;
     if (waits) planner_.look_again(job->job_class, planner_.now_);
+  }
+
+  // Its nodes are free at another time: whoever is promised one, or passes, is looked at again.
+  void runtime_changed(JobId id) {
+    const Job* job = state_.jobs.find(id);
+    const Attempt* attempt = job == nullptr ? nullptr : state_.find_attempt(id, job->attempt_count);
+    if (attempt == nullptr) return;
+    for (const Member& member : attempt->members) planner_.node_gained(state_, member.node);
+    tenant_gained(job->tenant);
   }
 
   void touch_classes() {

@@ -68,7 +68,9 @@ bool Auditor::is_of(const Promise& promise, const BookJob& job) const {
     const Part& part = job.parts[i];
     if (members[i] != part.member_count || part.is_elastic() || part.is_exclusive()) return false;
   }
-  return promise.moves || promise.amount == total_of(job.parts);
+  Amount wanted = total_of(job.parts);
+  if (replica_.config.feature_level >= 10) wanted.gpu_memory_mb = promise.amount.gpu_memory_mb;
+  return promise.moves || promise.amount == wanted;
 }
 
 // A promise is kept, or somebody or something is to blame.
