@@ -480,7 +480,8 @@ class SnapshotDecoder {
     if (job == nullptr || job->promised == promise.moves || job->tenant != promise.tenant)
       return corrupt("a promise's job");
     // Before feature level 6 the job may have been changed since.
-    if (!possible(promise.amount) || (promise.moves && promise.amount != Amount{}))
+    if (!possible(promise.amount) ||
+        (promise.moves && promise.amount != Amount{} && job->state != JobState::kPending))
       return corrupt("a promise's amount");
     if (promise.moves) ++moves_;
     const Timer over{

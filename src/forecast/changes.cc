@@ -114,8 +114,12 @@ class Asker {
 };
 
 std::optional<Change> shorter_limit(Asker& asker, const WaitReason& reason, Time now) {
-  if (reason.code != WaitCode::kReserved) return std::nullopt;
-  const int64_t steps = (reason.reserved_start - now).ns / kLimitStep.ns;
+  if (!is_kept_back(reason)) return std::nullopt;
+  // Before a reservation it must have ended, with what its end may take.
+  const Duration span =
+      reason.reserved_start - now -
+      (reason.code == WaitCode::kBooked ? limits::kRuntimeSlack + milliseconds(1) : Duration{});
+  const int64_t steps = span.ns / kLimitStep.ns;
   const Duration fits = kLimitStep * steps;
   if (steps < 1 || (asker.limit().ns > 0 && fits >= asker.limit())) return std::nullopt;
   return asker.ask(ChangeKind::kShorterLimit, asker.part(), fits);

@@ -154,10 +154,14 @@ struct Job {
   WatchdogFinding watch = WatchdogFinding::kNone;  ///< Latest warning about its last attempt,
   Time watch_since;                                ///< since when that is so,
   Blob watch_detail;                               ///< and the evidence.
-  Time moved_at;      ///< Time at which it was last moved, or others were moved for it,
-  Blob move_detail;   ///< and how, packed: see move_record. Of an earlier version: a sentence.
-  Blob history;       ///< Its timeline, packed: see timeline.
-  Blob usage;         ///< Resources that its last attempt used, once that has ended, packed: see last_usage.
+  Time moved_at;     ///< Time at which it was last moved, or others were moved for it,
+  Blob move_detail;  ///< and how, packed: see move_record. Of an earlier version: a sentence.
+  Blob history;      ///< Its timeline, packed: see timeline.
+  Blob usage;        ///< Resources that its last attempt used, once that has ended, packed: see last_usage.
+  bool require_feasible =
+      false;  ///< Refused what no node could run; so are its changes. Since feature level 10.
+  int64_t given_gpu_memory_mb =
+      0;              ///< Of GPUs for which it names no size, in its last attempt. Since feature level 10.
   Blob submitted_by;  ///< Who submitted it, for people; empty: not known. Since feature level 8.
 
   OrderKey order() const { return {.key = order_key, .job = id}; }
@@ -255,6 +259,8 @@ struct Job {
     visit(121, "usage", self.usage);
     visit(122, "submitted_by", self.submitted_by);
     visit(123, "owner", self.owner);
+    visit(130, "require_feasible", self.require_feasible);
+    visit(131, "given_gpu_memory_mb", self.given_gpu_memory_mb);
   }
 };
 

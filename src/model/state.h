@@ -157,7 +157,13 @@ struct State {
   PoolUse& pool_of(WorkClass work) { return work == WorkClass::kOnline ? online : batch; }
   const JobClass& class_of(const Job& job) const { return classes[job.job_class]; }
   /// Returns what a placed job holds, as charged to its tenant; of another one what it had or will have.
-  Amount held_by(const Job& job) const { return total_of(class_of(job).parts, job.elastic_members); }
+  Amount held_by(const Job& job) const {
+    Amount held = total_of(class_of(job).parts, job.elastic_members);
+    held.gpu_memory_mb += job.given_gpu_memory_mb;
+    return held;
+  }
+  /// The memory of the GPUs and shares that the members have and for which their parts name no size.
+  int64_t given_gpu_memory(const std::vector<Part>& parts, std::span<const Member> members) const;
 
   int64_t count(JobState state) const { return state_counts[static_cast<std::size_t>(state)]; }
   /// Pending jobs; of an array not its own job but each element that is not expanded yet.
@@ -267,6 +273,8 @@ struct State {
   void remove_promise(JobId job, Time at);
   /// Counts what a promise keeps (sign 1), or no longer (-1); its devices say so already.
   void count_promise(const Promise& promise, int64_t sign, Time at);
+  /// The attempt of a job that is moved has ended: what it held stays its tenant's.
+  void charge_move(const Job& job, Time at);
   const Booking* find_booking(BookingId id) const;
   const Booking* find_booking_named(std::string_view name) const;
   /// Adds the booking, or puts it in place of what it was, with its timer and what its nodes know of it.

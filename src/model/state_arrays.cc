@@ -71,6 +71,7 @@ Job& State::add_element(JobId element, bool parked) {
   job.priority = whole->priority;
   job.preemption_mode = whole->preemption_mode;
   job.preemption_exempt = whole->preemption_exempt;
+  job.require_feasible = whole->require_feasible;
   job.job_class = whole->job_class;
   retain_class(job.job_class);
   const Time deadline = whole->deadline;

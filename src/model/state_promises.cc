@@ -1,4 +1,6 @@
 // Promises: devices that are kept for a job until they are free.
+#include <bit>
+
 #include "base/check.h"
 #include "base/limits.h"
 #include "model/state.h"
@@ -16,12 +18,41 @@ void State::count_promise(const Promise& promise, int64_t sign, Time at) {
     if (member.exclusive) node->exclusive_count += static_cast<uint32_t>(sign);
     refresh_free_mask(*node);
   }
-  if (promise.moves) return;  // Its attempt counts until that ends, and its next one from its start.
+  // Its attempt counts until that ends; from then on what is kept for the next one, before feature level 10
+  // nothing.
+  if (promise.moves && promise.amount == Amount{}) return;
   if (sign > 0) {
     charge(promise.tenant, promise.amount, at, promise.work);
   } else {
     discharge(promise.tenant, promise.amount, at, promise.work);
   }
+}
+
+int64_t State::given_gpu_memory(const std::vector<Part>& parts, std::span<const Member> members) const {
+  int64_t given = 0;
+  for (const Member& member : members) {
+    const Part& part = parts[member.part];
+    if (part.names_gpu_memory()) continue;
+    if (part.is_share()) {
+      given += member.gpu_share_mb;
+      continue;
+    }
+    const Node* node = find_node(member.node);
+    CHECK(node != nullptr);
+    for (uint64_t rest = member.device_mask; rest != 0; rest &= rest - 1)
+      given += device_classes[node->devices[static_cast<std::size_t>(std::countr_zero(rest))].device_class]
+                   .memory_mb;
+  }
+  return given;
+}
+
+void State::charge_move(const Job& job, Time at) {
+  const auto found = promises.find(job.id);
+  if (found == promises.end() || !found->second.moves || found->second.amount != Amount{}) return;
+  Promise& promise = found->second;
+  promise.amount = total_of(class_of(job).parts);
+  promise.amount.gpu_memory_mb += given_gpu_memory(class_of(job).parts, promise.members);
+  charge(promise.tenant, promise.amount, at, promise.work);
 }
 
 void State::mark_promised(const Promise& promise, JobId job) {

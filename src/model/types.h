@@ -273,8 +273,7 @@ struct Part {
   int32_t members_most() const { return is_elastic() ? member_max : member_count; }
   std::vector<PlaceRequest> place;  ///< At most one element: most parts may run anywhere.
 
-  /// Of a share: a slice of a GPU in MIG mode of this profile, "1g.10gb"; `gpu_milli` is what of a GPU that
-  /// counts as. Empty: none.
+  /// Of a share: a slice of this MIG profile, "1g.10gb", which counts as `gpu_milli`. Empty: none.
   std::string mig_profile = {};
 
   const PlaceRequest* wishes() const { return place.empty() ? nullptr : &place.front(); }
@@ -284,6 +283,7 @@ struct Part {
   bool is_share() const { return gpu_milli > 0; }
   bool is_slice() const { return !mig_profile.empty(); }
   /// A share is of one device, and less than all of it; a slice may be all of it.
+  bool names_gpu_memory() const { return (is_share() ? gpu_share_mb : gpu_memory_mb) > 0; }
   bool has_sound_share() const;
   /// The memory that its share, if it is no slice, takes of a device of so much. Of any: DeviceClass.
   int64_t share_mb_of(int64_t device_mb) const {
@@ -456,7 +456,6 @@ struct IndexRange {
 };
 /// Ranges that ascend, do not meet, and hold at most limits::kArrayElementsMax indexes together.
 bool well_formed(const std::vector<IndexRange>& ranges);
-/// Returns the total number of indexes.
 int64_t count_of(const std::vector<IndexRange>& ranges);
 
 /// Effect on a job when a parent can no longer meet its condition.
@@ -474,8 +473,9 @@ enum class OnParentFailure : uint8_t { kCancel = 0, kWait };
 /// within a year; time that nobody watched is not counted against shares that drain; GPU time of shares
 /// keeps what is less than a millisecond. 7: what is kept of a job's move is a record, not a sentence; jobs
 /// keep their timelines; a job whose starts fail is held; starts can be paused. 8: jobs keep who submitted
-/// them. 9: jobs have owners, whose request keys are theirs; reservations end with their tenant.
-inline constexpr int64_t kFeatureLevel = 9;
+/// them. 9: jobs have owners, whose request keys are theirs; reservations end with their tenant. 10: a
+/// deadline that was met is over; what a moved job held stays counted.
+inline constexpr int64_t kFeatureLevel = 10;
 
 /// Order and placement of pending jobs. Journaled, so that every leader plans by the same; what it chose
 /// is in the plans.

@@ -427,11 +427,9 @@ Command Clients::some_update(JobId job) {
   command.given = kJobParts;
   command.parts = state.class_of(*known).parts;
   Part& part = command.parts.back();
-  if (prng.chance(500)) {
-    part.cpu_milli = static_cast<int32_t>(prng.between(0, 8) * 500);
-  } else {
-    part.gpu_memory_mb = part.gpu_count > 0 ? prng.between(0, 4) * 4'096 : 0;
-  }
+  const bool cores = prng.chance(500);
+  if (cores) part.cpu_milli = static_cast<int32_t>(prng.between(0, 8) * 500);
+  if (!cores) part.gpu_memory_mb = part.gpu_count > 0 ? prng.between(0, 4) * 4'096 : 0;
   return command;
 }
 
@@ -551,6 +549,8 @@ void Clients::update_tenant() {
   command.given = static_cast<uint32_t>(context_.prng.below(32)) << 3;  // Some of the five limits.
   command.allow_preemption = context_.prng.chance(600);
   command.can_preempt_others = context_.prng.chance(500);
+  command.priority_tier = static_cast<int32_t>(context_.prng.between(1, 5) * 100);
+  if (context_.prng.chance(100)) command.given |= kTenantPriorityTier;
   if (context_.prng.chance(300)) command.given |= kTenantAllowPreemption;
   if (context_.prng.chance(300)) command.given |= kTenantCanPreempt;
   command.guarantee = some_guarantee();

@@ -164,6 +164,7 @@ class Scenario {
   static Limits limits_of(const Line& line) {
     Limits limits;
     if (line.has("gpus_max")) limits.set(Resource::kGpus, line.number("gpus_max"));
+    if (line.has("gpu_mem_max")) limits.set(Resource::kGpuMemory, line.number("gpu_mem_max"));
     if (line.has("cpus_max")) limits.set(Resource::kCpu, line.number("cpus_max") * 1000);
     if (line.has("mem_max")) limits.set(Resource::kMemory, line.number("mem_max"));
     if (line.has("jobs_max")) limits.set(Resource::kJobs, line.number("jobs_max"));
@@ -412,18 +413,15 @@ class Scenario {
   }
   std::string update(const Line& line) {
     UpdateJob command{.job = job(line)};
-    if (line.has("priority")) {
-      command.given |= kJobPriority;
-      command.priority = static_cast<int32_t>(line.number("priority"));
-    }
-    if (line.has("begin")) {
-      command.given |= kJobBegin;
-      command.begin_after = duration_of(line.text("begin"));
-    }
-    if (line.has("deadline")) {
-      command.given |= kJobDeadline;
-      command.deadline_after = duration_of(line.text("deadline"));
-    }
+    if (line.has("priority")) command.given |= kJobPriority;
+    command.priority = static_cast<int32_t>(line.number("priority"));
+    if (line.has("begin")) command.given |= kJobBegin;
+    if (line.has("begin")) command.begin_after = duration_of(line.text("begin"));
+    if (line.has("deadline")) command.given |= kJobDeadline;
+    if (line.has("deadline")) command.deadline_after = duration_of(line.text("deadline"));
+    if (line.has("time")) command.given |= kJobMaxRuntime;
+    if (line.has("time")) command.max_runtime = duration_of(line.text("time"));
+    command.may_raise = line.has("operator");
     if (line.has("gpus") || line.has("cpus") || line.has("mem")) {
       command.given |= kJobParts;
       command.parts = request_of(want_of(line)).parts;

@@ -48,6 +48,9 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
 void update_tenant(State& state, const TenantUpdated& event);
 Applied pause_starts(const State& state, const PauseStarts& command, Stamp stamp, Events& events);
 Applied cancel_job(const State& state, const CancelJob& command, Stamp stamp, Events& events);
+/// Why a placed job may not have this limit: it is longer than before, and could pass the next reservation of
+/// its nodes, or jobs wait, whose promised start it could delay.
+std::optional<Rejection> check_longer(const State& state, const Job& job, Duration limit, Time now);
 Applied update_job(const State& state, const UpdateJob& command, Stamp stamp, Events& events);
 Applied hold_job(const State& state, const HoldJob& command, Stamp stamp, Events& events);
 Applied requeue_job(const State& state, const RequeueJob& command, Stamp stamp, Events& events);

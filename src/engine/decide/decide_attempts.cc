@@ -199,13 +199,13 @@ bool plan_group(const State& state, const PlanGroup& group, Stamp stamp, Events&
   if (!group.preemptions.empty()) return preempt_group(state, *job, group, stamp, events);
   const std::vector<Part>& parts = state.class_of(*job).parts;
   if (!group_fits(state, group, parts, {})) return false;
-  const Amount amount = amount_of_group(group, parts);
+  Amount amount = amount_of_group(group, parts);
+  std::vector<Member> members = members_of(state, group, parts);
+  if (state.config.feature_level >= 10) amount.gpu_memory_mb += state.given_gpu_memory(parts, members);
   if (over_quota(state, job->tenant, amount, true)) return false;
   if (guarantees::out_of_gpu_time(state, job->tenant, amount, stamp.at) != nullptr) return false;
-  events.push_back(AttemptPlaced{.job = group.job,
-                                 .attempt = group.attempt,
-                                 .members = members_of(state, group, parts),
-                                 .at = stamp.at});
+  events.push_back(AttemptPlaced{
+      .job = group.job, .attempt = group.attempt, .members = std::move(members), .at = stamp.at});
   return true;
 }
 
@@ -362,6 +362,124 @@ void MemberEnds::end(const Attempt& attempt, uint32_t member, const Outcome& out
   CHECK(job->attempt_count == attempt.number);
   const StopReason stop = attempt.stop == StopReason::kGang ? StopReason::kNone : attempt.stop;
   conclude(state_, *job, stop, of_job, at_, events_);
+}
+
+namespace {
+
+Duration backoff(int32_t failures) {
+  Duration wait = limits::kBackoffFirst;
+  for (int32_t i = 1; i < failures && wait < limits::kBackoffMax; ++i) wait = wait * 2;
+  return std::min(wait, limits::kBackoffMax);
+}
+
+/// The bit of RetryPolicy::causes for an end that is the job's own doing; memory and other limits are, as its
+/// exit code is. Zero for what the cluster did.
+uint32_t own_cause_of(EndCause cause) {
+  switch (cause) {
+    case EndCause::kExited:
+      return kRetryExit;
+    case EndCause::kSignaled:
+      return kRetrySignal;
+    case EndCause::kOutOfMemory:
+      return kRetryOutOfMemory;
+    case EndCause::kOverLimit:
+      return kRetryOverLimit;
+    default:
+      return 0;
+  }
+}
+
+JobReason failure_reason(EndCause cause) {
+  switch (cause) {
+    case EndCause::kNone:
+    case EndCause::kStopped:
+    case EndCause::kShimLost:
+    case EndCause::kNodeLost:
+    case EndCause::kContactLost:
+      return JobReason::kLost;
+    case EndCause::kExited:
+      return JobReason::kExitCode;
+    case EndCause::kSignaled:
+      return JobReason::kSignal;
+    case EndCause::kStartFailed:
+      return JobReason::kStartFailed;
+    case EndCause::kTimeout:
+      return JobReason::kTimeout;
+    case EndCause::kOutOfMemory:
+      return JobReason::kOutOfMemory;
+    case EndCause::kNodeFault:
+    case EndCause::kDeviceFault:
+      return JobReason::kNodeFault;
+    case EndCause::kOverLimit:
+      return JobReason::kOverLimit;
+  }
+  UNREACHABLE();
+}
+
+}  // namespace
+
+void conclude(const State& state, const Job& job, StopReason stop, const Outcome& outcome, Time at,
+              Events& events) {
+  const auto finish = [&](JobState to, JobReason reason) {
+    events.push_back(JobFinished{.job = job.id, .state = to, .reason = reason, .outcome = outcome, .at = at});
+  };
+  const auto requeue = [&](JobRequeued requeued) {
+    requeued.job = job.id;
+    requeued.outcome = outcome;
+    if (requeued.preempted || state.config.feature_level >= 7) requeued.at = at;
+    events.push_back(std::move(requeued));
+  };
+  const uint32_t own_cause = own_cause_of(outcome.cause);
+  if (outcome.cause == EndCause::kExited && outcome.exit_code == 0) {
+    return finish(JobState::kCompleted, JobReason::kSucceeded);
+  }
+  if (stop == StopReason::kCancel) return finish(JobState::kCancelled, JobReason::kCancelled);
+  if (stop == StopReason::kIdle) return finish(JobState::kCancelled, JobReason::kIdle);
+  if (stop == StopReason::kHung) return finish(JobState::kCancelled, JobReason::kHung);
+  // It began in time, and others took its place: it goes on where there is room for it.
+  const bool displaced = state.config.feature_level >= 10 && !job.interactive &&
+                         (job.started_at.valid() || job.ever_started) &&
+                         (stop == StopReason::kPreempt || stop == StopReason::kRequeue);
+  const bool too_late = !displaced && job.deadline.valid() && at >= job.deadline;
+  if (stop == StopReason::kTimeout || outcome.cause == EndCause::kTimeout) {
+    if (too_late || !job.retry.covers(kRetryTimeout, 0) || job.exit_failures >= job.retry.exit_code_retries)
+      return finish(JobState::kFailed, JobReason::kTimeout);
+    return requeue({.not_before = at + backoff(job.exit_failures + 1), .by_exit_code = true});
+  }
+  if (too_late) {
+    if (job.interactive && !job.started_at.valid()) return finish(JobState::kFailed, JobReason::kNotAtOnce);
+    if (job.interactive && stop == StopReason::kPreempt)
+      return finish(JobState::kCancelled, JobReason::kPreempted);
+    if (job.interactive && stop != StopReason::kRequeue)
+      return finish(JobState::kFailed, failure_reason(outcome.cause));
+    const bool asked = stop == StopReason::kRequeue || own_cause == 0;
+    return finish(JobState::kFailed, asked ? JobReason::kDeadline : failure_reason(outcome.cause));
+  }
+  if (stop == StopReason::kRequeue) {
+    return requeue({.not_before = at + limits::kBackoffFirst, .free_of_charge = true});
+  }
+  if (stop == StopReason::kPreempt) {
+    if (job.preemption_mode == PreemptionMode::kCancel)
+      return finish(JobState::kCancelled, JobReason::kPreempted);
+    return requeue({.not_before = at + limits::kBackoffFirst, .free_of_charge = true, .preempted = true});
+  }
+  if (is_of_node(outcome.cause)) {
+    const int32_t faults = job.node_faults + 1;
+    return requeue({.not_before = at + backoff(faults),
+                    .free_of_charge = true,
+                    .hold = faults >= limits::kNodeFaultsMax});
+  }
+  const bool by_itself = own_cause != 0;
+  const int32_t failures = (by_itself ? job.exit_failures : job.system_failures) + 1;
+  int32_t retries = job.retry.covers(own_cause, outcome.exit_code) ? job.retry.exit_code_retries : 0;
+  if (!by_itself) {
+    retries =
+        job.retry.system_retries == 0 ? limits::kSystemRetriesMax : std::max(job.retry.system_retries, 0);
+  }
+  if (failures > retries) return finish(JobState::kFailed, failure_reason(outcome.cause));
+  const bool mended_by_people = state.config.feature_level >= 7 && outcome.cause == EndCause::kStartFailed &&
+                                failures >= limits::kFailedStartsMax;
+  requeue({.not_before = at + backoff(failures), .by_exit_code = by_itself, .hold = mended_by_people});
 }
 
 }  // namespace gpusched::rules

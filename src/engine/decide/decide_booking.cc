@@ -91,4 +91,22 @@ void booking_due(const State& state, const Timer& timer, Time now, Events& event
   }
 }
 
+std::optional<Rejection> check_longer(const State& state, const Job& job, Duration limit, Time now) {
+  if (job.state == JobState::kPending || job.max_runtime.ns == 0) return std::nullopt;
+  if (limit.ns != 0 && limit <= job.max_runtime) return std::nullopt;
+  const Rejection refused{.code = RejectionCode::kRuntimeRaised};
+  if (!state.line.empty()) return refused;
+  const Attempt* attempt = state.find_attempt(job.id, job.attempt_count);
+  CHECK(attempt != nullptr);
+  if (state.class_of(job).parts.front().booking != 0)
+    return std::nullopt;  // It stands in a reservation of its own.
+  const Time begin = attempt->started_at.valid() ? attempt->started_at : now;
+  const Time end = limit.ns == 0 ? kNever : begin + limit + limits::kRuntimeSlack;
+  const bool meets = std::any_of(attempt->members.begin(), attempt->members.end(), [&](const Member& member) {
+    const Time next = state.node_at(member.node).booked_from;
+    return next != kNever && next <= end;
+  });
+  return meets ? std::optional(refused) : std::nullopt;
+}
+
 }  // namespace gpusched::rules

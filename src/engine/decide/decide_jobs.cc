@@ -161,6 +161,28 @@ std::optional<Rejection> check_interactive(const State& state, const JobRequest&
   return std::nullopt;
 }
 
+/// What is asked of a new job is asked of a change, too: of an interactive one, and of one that some node
+/// must be able to run.
+std::optional<Rejection> check_change(const State& state, const Job& job, const UpdateJob& command,
+                                      Time now) {
+  const bool parts = (command.given & kJobParts) != 0;
+  if (parts && job.require_feasible) {
+    if (auto problem = Feasibility(state).check(command.parts)) return problem;
+  }
+  const bool runtime = (command.given & kJobMaxRuntime) != 0;
+  if (job.interactive && (parts || runtime) && !(command.may_raise && job.state != JobState::kPending)) {
+    const JobRequest asked{.parts = parts ? command.parts : state.class_of(job).parts,
+                           .max_runtime = runtime ? command.max_runtime : job.max_runtime};
+    if (auto problem = check_interactive(state, asked)) return problem;
+  }
+  if (!runtime || command.may_raise || command.job != job.id) return std::nullopt;  // Else it is no job yet.
+  if (!job.is_array()) return check_longer(state, job, command.max_runtime, now);
+  for (const JobId element : state.array_at(job.id).live) {
+    if (auto problem = check_longer(state, state.job_at(element), command.max_runtime, now)) return problem;
+  }
+  return std::nullopt;
+}
+
 /// Times instead of spans; none for a begin that is over.
 std::optional<Rejection> resolve_times(JobFlow& flow, Time now) {
   if (flow.begin_after.ns > 0) flow.begin_at = now + flow.begin_after;
@@ -191,56 +213,6 @@ uint64_t body_digest(const SubmitJobs& command) {
   body.mix(command.tenant.value);
   for (const JobRequest& job : command.jobs) mix_fields(body, job);
   return body.value();
-}
-
-Duration backoff(int32_t failures) {
-  Duration wait = limits::kBackoffFirst;
-  for (int32_t i = 1; i < failures && wait < limits::kBackoffMax; ++i) wait = wait * 2;
-  return std::min(wait, limits::kBackoffMax);
-}
-
-/// The bit of RetryPolicy::causes for an end that is the job's own doing; memory and other limits are, as its
-/// exit code is. Zero for what the cluster did.
-uint32_t own_cause_of(EndCause cause) {
-  switch (cause) {
-    case EndCause::kExited:
-      return kRetryExit;
-    case EndCause::kSignaled:
-      return kRetrySignal;
-    case EndCause::kOutOfMemory:
-      return kRetryOutOfMemory;
-    case EndCause::kOverLimit:
-      return kRetryOverLimit;
-    default:
-      return 0;
-  }
-}
-
-JobReason failure_reason(EndCause cause) {
-  switch (cause) {
-    case EndCause::kNone:
-    case EndCause::kStopped:
-    case EndCause::kShimLost:
-    case EndCause::kNodeLost:
-    case EndCause::kContactLost:
-      return JobReason::kLost;
-    case EndCause::kExited:
-      return JobReason::kExitCode;
-    case EndCause::kSignaled:
-      return JobReason::kSignal;
-    case EndCause::kStartFailed:
-      return JobReason::kStartFailed;
-    case EndCause::kTimeout:
-      return JobReason::kTimeout;
-    case EndCause::kOutOfMemory:
-      return JobReason::kOutOfMemory;
-    case EndCause::kNodeFault:
-    case EndCause::kDeviceFault:
-      return JobReason::kNodeFault;
-    case EndCause::kOverLimit:
-      return JobReason::kOverLimit;
-  }
-  UNREACHABLE();
 }
 
 /// The jobs that would wait by it; of an array its elements are what waits.
@@ -441,6 +413,9 @@ Applied update_job(const State& state, const UpdateJob& command, Stamp stamp, Ev
     if (const auto over = over_quota(state, job->tenant, total_of(command.parts), false))
       return reject(*over);
   }
+  if (state.config.feature_level >= 10) {
+    if (const auto problem = check_change(state, *job, command, stamp.at)) return reject(*problem);
+  }
   JobUpdated updated{.change = command};
   for (Part& part : updated.change->parts) part.booking = state.class_of(*job).parts.front().booking;
   JobFlow times{.begin_at = command.begin_at,
@@ -487,7 +462,18 @@ Applied hold_job(const State& state, const HoldJob& command, Stamp stamp, Events
   const Job& job = *subject.job;
   const JobStep step = command.held ? JobStep::kHoldAsked : JobStep::kReleaseAsked;
   if (subject.added) {
-    if (!command.held) return accepted_about(command.job);
+    if (!command.held) {
+      // Of a held array one element may be released alone; whether it has its turn at once is its array's to
+      // say.
+      if (state.config.feature_level < 10 || !job.held) return accepted_about(command.job);
+      const JobArray& array = state.array_at(job.id);
+      ElementAdded released = *subject.added;
+      released.parked = job.unmet > 0 || job.not_before.valid() ||
+                        (array.at_once > 0 && std::ssize(array.live) >= array.at_once);
+      events.push_back(released);
+      note_asked(state, command.job, step, command.by, stamp.at, events);
+      return accepted_about(command.job);
+    }
     events.push_back(*subject.added);
     note_asked(state, command.job, step, command.by, stamp.at, events);
     events.push_back(JobHoldChanged{.job = command.job, .held = true});
@@ -520,66 +506,6 @@ Applied requeue_job(const State& state, const RequeueJob& command, Stamp stamp, 
         StopRequested{.job = job->id, .attempt = attempt->number, .reason = StopReason::kRequeue});
   }
   return {.rejection = {}, .first_id = job->id.value, .id_count = 1};
-}
-
-void conclude(const State& state, const Job& job, StopReason stop, const Outcome& outcome, Time at,
-              Events& events) {
-  const auto finish = [&](JobState to, JobReason reason) {
-    events.push_back(JobFinished{.job = job.id, .state = to, .reason = reason, .outcome = outcome, .at = at});
-  };
-  const auto requeue = [&](JobRequeued requeued) {
-    requeued.job = job.id;
-    requeued.outcome = outcome;
-    if (requeued.preempted || state.config.feature_level >= 7) requeued.at = at;
-    events.push_back(std::move(requeued));
-  };
-  const uint32_t own_cause = own_cause_of(outcome.cause);
-  if (outcome.cause == EndCause::kExited && outcome.exit_code == 0) {
-    return finish(JobState::kCompleted, JobReason::kSucceeded);
-  }
-  if (stop == StopReason::kCancel) return finish(JobState::kCancelled, JobReason::kCancelled);
-  if (stop == StopReason::kIdle) return finish(JobState::kCancelled, JobReason::kIdle);
-  if (stop == StopReason::kHung) return finish(JobState::kCancelled, JobReason::kHung);
-  const bool too_late = job.deadline.valid() && at >= job.deadline;
-  if (stop == StopReason::kTimeout || outcome.cause == EndCause::kTimeout) {
-    if (too_late || !job.retry.covers(kRetryTimeout, 0) || job.exit_failures >= job.retry.exit_code_retries)
-      return finish(JobState::kFailed, JobReason::kTimeout);
-    return requeue({.not_before = at + backoff(job.exit_failures + 1), .by_exit_code = true});
-  }
-  if (too_late) {
-    if (job.interactive && !job.started_at.valid()) return finish(JobState::kFailed, JobReason::kNotAtOnce);
-    if (job.interactive && stop == StopReason::kPreempt)
-      return finish(JobState::kCancelled, JobReason::kPreempted);
-    if (job.interactive && stop != StopReason::kRequeue)
-      return finish(JobState::kFailed, failure_reason(outcome.cause));
-    const bool asked = stop == StopReason::kRequeue || own_cause == 0;
-    return finish(JobState::kFailed, asked ? JobReason::kDeadline : failure_reason(outcome.cause));
-  }
-  if (stop == StopReason::kRequeue) {
-    return requeue({.not_before = at + limits::kBackoffFirst, .free_of_charge = true});
-  }
-  if (stop == StopReason::kPreempt) {
-    if (job.preemption_mode == PreemptionMode::kCancel)
-      return finish(JobState::kCancelled, JobReason::kPreempted);
-    return requeue({.not_before = at + limits::kBackoffFirst, .free_of_charge = true, .preempted = true});
-  }
-  if (is_of_node(outcome.cause)) {
-    const int32_t faults = job.node_faults + 1;
-    return requeue({.not_before = at + backoff(faults),
-                    .free_of_charge = true,
-                    .hold = faults >= limits::kNodeFaultsMax});
-  }
-  const bool by_itself = own_cause != 0;
-  const int32_t failures = (by_itself ? job.exit_failures : job.system_failures) + 1;
-  int32_t retries = job.retry.covers(own_cause, outcome.exit_code) ? job.retry.exit_code_retries : 0;
-  if (!by_itself) {
-    retries =
-        job.retry.system_retries == 0 ? limits::kSystemRetriesMax : std::max(job.retry.system_retries, 0);
-  }
-  if (failures > retries) return finish(JobState::kFailed, failure_reason(outcome.cause));
-  const bool mended_by_people = state.config.feature_level >= 7 && outcome.cause == EndCause::kStartFailed &&
-                                failures >= limits::kFailedStartsMax;
-  requeue({.not_before = at + backoff(failures), .by_exit_code = by_itself, .hold = mended_by_people});
 }
 
 }  // namespace gpusched::rules

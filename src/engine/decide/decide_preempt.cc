@@ -63,7 +63,7 @@ bool goes_on(const Promise& promise, const Job* job) {
 }
 
 /// What is promised is what the job's parts are now, of each as many members as it asks for.
-bool is_of(const Promise& promise, const std::vector<Part>& parts) {
+bool is_of(const State& state, const Promise& promise, const std::vector<Part>& parts) {
   std::vector<int64_t> members(parts.size());
   for (const Member& member : promise.members) {
     if (member.part >= parts.size()) return false;
@@ -75,7 +75,10 @@ bool is_of(const Promise& promise, const std::vector<Part>& parts) {
     if (part.is_share() || part.is_elastic() || part.is_exclusive()) return false;
     if (members[i] != part.member_count) return false;
   }
-  return promise.moves || promise.amount == total_of(parts);
+  Amount wanted = total_of(parts);
+  if (state.config.feature_level >= 10)
+    wanted.gpu_memory_mb = promise.amount.gpu_memory_mb;  // That of its devices.
+  return promise.moves || promise.amount == wanted;
 }
 
 /// The job still waits for what was promised to it, or is on its way there.
@@ -86,7 +89,7 @@ bool still_wants(const State& state, const Promise& promise) {
       job != nullptr && job->state == JobState::kPending && !job->held && !job->not_before.valid();
   if (!promise.moves && !waits) return false;
   const std::vector<Part>& parts = state.class_of(*job).parts;
-  if (state.config.feature_level >= 6 && !is_of(promise, parts)) return false;
+  if (state.config.feature_level >= 6 && !is_of(state, promise, parts)) return false;
   return std::all_of(promise.members.begin(), promise.members.end(), [&](const Member& member) {
     if (member.part >= parts.size()) return false;
     const Part& part = parts[member.part];
@@ -107,7 +110,7 @@ bool over_limit(const State& state, const Promise& promise) {
   return false;
 }
 
-std::optional<PromiseEnd> broken(const State& state, const Promise& promise) {
+std::optional<PromiseEnd> broken(const State& state, const Promise& promise, Time at) {
   if (!still_wants(state, promise)) return PromiseEnd::kNotWaiting;
   for (const Member& member : promise.members) {
     const Node* node = state.find_node(member.node);
@@ -121,11 +124,16 @@ std::optional<PromiseEnd> broken(const State& state, const Promise& promise) {
     if (node->cpu_milli < part.cpu_milli || node->memory_mb < part.memory_mb) return PromiseEnd::kNode;
   }
   if (over_limit(state, promise)) return PromiseEnd::kQuota;
+  // Who is moved runs on; who has not begun begins nothing with GPU hours that are used up.
+  if (state.config.feature_level >= 10 && !promise.moves &&
+      guarantees::out_of_gpu_time(state, promise.tenant, promise.amount, at) != nullptr)
+    return PromiseEnd::kQuota;
   return std::nullopt;
 }
 
 /// A job that was moved is in line, and its tenant may have what nothing has kept for it.
-bool may_begin(const State& state, const Job& job, Stamp stamp) {
+bool may_begin(const State& state, const Promise& promise, const Job& job, Stamp stamp) {
+  if (promise.amount != Amount{}) return job.is_queued();  // It is counted already, and goes on where it was.
   const Amount amount = total_of(state.class_of(job).parts);
   return job.is_queued() && !over_quota(state, job.tenant, amount, true) &&
          guarantees::out_of_gpu_time(state, job.tenant, amount, stamp.at) == nullptr;
@@ -162,7 +170,9 @@ bool preempt_group(const State& state, const Job& job, const PlanGroup& group, S
   for (const Attempt* victim : victims) {
     if (all_give(state, victims, victim, group, parts)) return false;
   }
-  const Amount amount = total_of(parts);
+  Amount amount = total_of(parts);
+  if (state.config.feature_level >= 10)
+    amount.gpu_memory_mb += state.given_gpu_memory(parts, members_of(state, group, parts));
   if (over_quota(state, job.tenant, amount, true)) return false;
   if (guarantees::out_of_gpu_time(state, job.tenant, amount, stamp.at) != nullptr) return false;
   const Tenant* covering = group.reclaims ? guarantees::covering(state, job.tenant, amount, {}) : nullptr;
@@ -186,7 +196,8 @@ bool preempt_group(const State& state, const Job& job, const PlanGroup& group, S
 
 bool place_promised(const State& state, const Promise& promise, const PlanGroup& group, Stamp stamp,
                     Events& events) {
-  if (broken(state, promise).has_value() || group.members.size() != promise.members.size()) return false;
+  if (broken(state, promise, stamp.at).has_value() || group.members.size() != promise.members.size())
+    return false;
   std::vector<Given> given;
   for (std::size_t i = 0; i < promise.members.size(); ++i) {
     const Member& kept = promise.members[i];
@@ -209,7 +220,7 @@ bool place_promised(const State& state, const Promise& promise, const PlanGroup&
   const Job& job = state.job_at(promise.job);
   const std::vector<Part>& parts = state.class_of(job).parts;
   if (!group_fits(state, group, parts, given)) return false;
-  if (promise.moves && !may_begin(state, job, stamp)) return false;
+  if (promise.moves && !may_begin(state, promise, job, stamp)) return false;
   events.push_back(
       PromiseEnded{.job = job.id, .why = PromiseEnd::kPlaced, .at = stamp.at, .asked_at = promise.asked_at});
   events.push_back(AttemptPlaced{
@@ -221,7 +232,7 @@ bool end_broken_promises(const State& state, Time at, Events& events) {
   const std::size_t before = events.size();
   JobId over;  // Of those that together are too much only the newest job's goes at a time.
   for (const auto& [job, promise] : state.promises) {
-    const std::optional<PromiseEnd> why = broken(state, promise);
+    const std::optional<PromiseEnd> why = broken(state, promise, at);
     if (why == PromiseEnd::kQuota) over = job;
     if (why.has_value() && why != PromiseEnd::kQuota)
       events.push_back(PromiseEnded{.job = job, .why = *why, .at = at});

@@ -70,6 +70,7 @@ void note_move(State& state, const Promise& promise) {
 }
 
 void note_submitted(State& state, Job& job, const JobSubmitted& event) {
+  job.require_feasible = state.config.feature_level >= 10 && event.request.require_feasible;
   job.submitted_at = event.at;
   job.owner = state.owners.acquire(event.owner_kind, event.owner);
   if (state.config.feature_level < 8 || event.by.empty()) return;
@@ -86,6 +87,9 @@ void note_remembered(State& state, const RequestRemembered& event) {
 }
 
 void note_placed(const State& state, Job& job, const AttemptPlaced& event) {
+  const std::vector<Part>& parts = state.class_of(job).parts;
+  job.given_gpu_memory_mb =
+      state.config.feature_level >= 10 ? state.given_gpu_memory(parts, event.members) : 0;
   note(state, job,
        {.step = JobStep::kPlaced,
         .at = event.at,
@@ -97,12 +101,18 @@ void note_step(const State& state, Job& job, JobStep step, Time at) {
   note(state, job, {.step = step, .at = at});
 }
 
-void note_requeued(const State& state, Job& job, const JobRequeued& event) {
+void note_requeued(State& state, Job& job, const JobRequeued& event) {
   note_end(state, job, event.outcome, event.at);
   const JobStep step = event.preempted ? JobStep::kPreempted
                        : event.hold    ? JobStep::kHeldByFailure
                                        : JobStep::kRequeued;
   note(state, job, {.step = step, .at = event.at, .until = event.not_before});
+  if (state.config.feature_level < 10) return;
+  state.charge_move(job, event.at);
+  const bool displaced = event.preempted || (event.free_of_charge && !is_of_node(event.outcome.cause));
+  const bool began = job.started_at.valid() || job.ever_started;
+  // It began in time; that others took its place is not to end it.
+  if (displaced && began && !job.interactive) state.set_deadline(job, {});
 }
 
 void note_finished(const State& state, Job& job, const JobFinished& event) {

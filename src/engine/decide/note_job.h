@@ -17,8 +17,8 @@ void note_remembered(State& state, const RequestRemembered& event);
 void note_placed(const State& state, Job& job, const AttemptPlaced& event);
 /// A step that says nothing beside its time, of the job's last attempt.
 void note_step(const State& state, Job& job, JobStep step, Time at);
-/// The end of its attempt, and that it waits again. Before the job is in line.
-void note_requeued(const State& state, Job& job, const JobRequeued& event);
+/// The end of its attempt, that it waits again, and what it keeps of what it had. Before the job is in line.
+void note_requeued(State& state, Job& job, const JobRequeued& event);
 /// The end of its attempt, if it has one, and its own. Before the job's state changes.
 void note_finished(const State& state, Job& job, const JobFinished& event);
 void note_asked(const State& state, Job& job, const JobAsked& event);

@@ -77,6 +77,7 @@ struct UpdateJob {
   Duration deadline_after;  ///< so long from now on; neither: none any more.
   std::vector<Part> parts;  ///< Checked as those of a new job.
   std::string by;           ///< As in CancelJob.
+  bool may_raise = false;   ///< An operator: a longer limit of a placed job is not looked at.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -92,6 +93,7 @@ struct UpdateJob {
     visit(10, "deadline_after", self.deadline_after);
     visit(11, "parts", self.parts);
     visit(12, "by", self.by);
+    visit(13, "may_raise", self.may_raise);
   }
 };
 

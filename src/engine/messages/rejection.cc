@@ -344,6 +344,12 @@ constexpr RejectionRow kRows[] = {
         "another role or tenant")
         .told_as("unprocessable")
         .at("role"),
+    row(kRuntimeRaised, "runtime_raised",
+        "the job has been placed, and with a longer time limit it could run into a reservation or delay jobs "
+        "that "
+        "wait; lower the limit, or ask an operator to raise it")
+        .told_as("job_not_waiting")
+        .at("max_runtime"),
 };
 
 static_assert(std::ranges::all_of(kRows, [](const RejectionRow& one) {

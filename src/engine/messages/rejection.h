@@ -68,6 +68,7 @@ enum class RejectionCode : uint8_t {
   kKeyRevoked,      ///< It is revoked, or expired.
   kKeyExpiry,       ///< It would be expired already.
   kBindingInvalid,  ///< No such role or tenant, or not within the key's home.
+  kRuntimeRaised,   ///< It runs; with the longer limit it might pass a reservation, or jobs that wait.
 };
 
 std::string_view to_string(RejectionCode code);

@@ -73,6 +73,8 @@ void Planner::reset(const State& state, bool nodes_present) {
   freed_tenants_.clear();
   unblock_all_ = false;
   reservations_.clear();
+  limit_claims_.clear();
+  limit_starts_.clear();
   reservations_missing_ = false;
   fresh_classes_.clear();
   look_ = false;
@@ -143,6 +145,8 @@ void Planner::touch_class(const State& state, uint32_t job_class) {
     const OrderKey before = std::exchange(entry.head, waiting.front());
     if (before != entry.head && lines_[entry.tenant.value].blocked.contains(job_class))
       rank_blocked(state, job_class);
+    // Whoever stands behind it below a limit stands behind another one now.
+    if (before != entry.head && is_limit(entry.reason)) freed_tenants_.insert(entry.reason.tenant);
     // It needs what the old one needed, but may be one for which others are ended.
     if (entry.preempts && entry.head.job != before.job) look_again(job_class, now_);
     return;
@@ -153,7 +157,9 @@ void Planner::touch_class(const State& state, uint32_t job_class) {
 
 void Planner::unblock(const State& state) {
   std::vector<uint32_t> lifted;
+  for (const TenantId tenant : freed_tenants_) forget_claims(tenant);
   if (unblock_all_) {
+    limit_claims_.clear();
     for (const auto& [tenant, job_class] : over_quota_) lifted.push_back(job_class);
     // Whom others may be ended for is one of each tenant's, not of each shape's.
     for (uint32_t job_class = 0; (may_preempt_ || can_reclaim()) && job_class < classes_.size();
@@ -169,6 +175,7 @@ void Planner::unblock(const State& state) {
   }
   // Those that wait for their pool stand under nobody.
   if (!freed_tenants_.empty()) {
+    forget_claims(TenantId{});
     for (auto at = over_quota_.begin(); at != over_quota_.end() && !at->first.valid(); ++at)
       lifted.push_back(at->second);
   }
@@ -217,10 +224,14 @@ void Planner::place(const State& state, const Job& job, Candidate& candidate, co
   }
   plan.groups.push_back(
       PlanGroup{.job = job.id, .attempt = job.attempt_count + 1, .members = {std::move(member)}});
-  add_planned_usage(state, job, total_of(state.class_of(job).parts));
+  Amount amount = total_of(state.class_of(job).parts);
+  if (level_ >= 10 && part.gpu_count > 0 && !part.names_gpu_memory())
+    amount.gpu_memory_mb += given_by(state, choice.device_class, part);
+  add_planned_usage(state, job, amount);
 }
 
 void Planner::add_planned_usage(const State& state, const Job& job, const Amount& amount) {
+  std::erase_if(limit_claims_, [&](const auto& entry) { return entry.second.job == job.id; });
   for (const Tenant* at = state.find_tenant(job.tenant); at != nullptr; at = state.find_tenant(at->parent)) {
     auto it = std::find_if(planned_usage_.begin(), planned_usage_.end(),
                            [&](const auto& entry) { return entry.first == at->id; });
@@ -243,10 +254,14 @@ bool Planner::place_on_free(const State& state, const Job& job, Candidate& candi
 // Places the class's head, or blocks the class.
 bool Planner::place_head(const State& state, uint32_t job_class, CommitPlan& plan) {
   const uint32_t index = info(job_class).shape;
-  if (starts_where_moved(state, head_of(state, job_class).id)) return true;
-  const std::optional<WaitReason> over = quota_block(state, job_class);
+  const Job& job = head_of(state, job_class);
+  if (starts_where_moved(state, job.id)) return true;
+  Candidate candidate{.job = job.id, .job_class = job_class};
+  const std::optional<WaitReason> over = limit_block(state, candidate);
   if (over) {
+    claim_limit(state, job_class, *over);
     block(state, job_class, *over);
+    if (over->of_limit) pass_behind_head(state, job_class, plan);
     if (over->lifts_at.valid()) {
       preemptors_.insert(job_class);  // It is looked at again then.
       look_again(job_class, over->lifts_at);
@@ -254,17 +269,21 @@ bool Planner::place_head(const State& state, uint32_t job_class, CommitPlan& pla
     lift_next(state, index);
     return false;
   }
-  const Job& job = head_of(state, job_class);
-  Candidate candidate{.job = job.id, .job_class = job_class};
   // Within a slice nodes only lose.
   const bool full = shapes_[index].full_cycle == cycle_;
   if (!full && place_on_free(state, job, candidate, plan)) {
-    drop_reservation(job_class);
+    drop_reservation(state, job_class);
     return true;
   }
   if (preempt(state, job, candidate, plan)) {
-    drop_reservation(job_class);
+    drop_reservation(state, job_class);
     return true;
+  }
+  if (const std::optional<WaitReason> over_memory = memory_block(state, candidate)) {
+    block(state, job_class, *over_memory);
+    pass_on(job_class);  // Nodes of the kinds that it may have lift it, too.
+    lift_next(state, index);
+    return false;
   }
   WaitReason reason =
       shapes_[index].gang.has_value() ? explain_gang(state, job_class) : explain_refusal(state, job_class);

@@ -51,7 +51,6 @@ class Planner {
   void reset(const State& state, bool nodes_present = true);
   /// Learns an event that `state` already has.
   void observe(const State& state, const Event& event);
-  /// True when `plan` might place something.
   bool wants_cycle() const {
     if (paused_) return false;
     return !queue_.empty() || pending_unblock() || look_ || look_promised_ || !fresh_classes_.empty();
@@ -95,16 +94,15 @@ class Planner {
     bool reason_changed = false;
     std::optional<OrderKey> passed;  ///< Of those behind the head that may pass it, the last that was tried.
     std::vector<JobId> fresh;        ///< Came in line while the head was kept from nodes by a reservation.
-    // Of a class whose jobs may end others.
-    bool preempts = false;
-    Time tried_at;          ///< When that was last tried,
-    Time look_at = kNever;  ///< and when it is worth another try.
-    JobId patient_job;      ///< Which one waits for what comes soon,
-    Time patient_since;     ///< and since when.
-    JobId room_for;         ///< Which one waits for what others are giving back,
-    Time room_since;        ///< and since when.
-    JobId asking_job;       ///< Which one asks for what its tenant is guaranteed,
-    Time asking_since;      ///< and since when.
+    bool preempts = false;           ///< Its jobs may end others.
+    Time tried_at;                   ///< When that was last tried,
+    Time look_at = kNever;           ///< and when it is worth another try.
+    JobId patient_job;               ///< Which one waits for what comes soon,
+    Time patient_since;              ///< and since when.
+    JobId room_for;                  ///< Which one waits for what others are giving back,
+    Time room_since;                 ///< and since when.
+    JobId asking_job;                ///< Which one asks for what its tenant is guaranteed,
+    Time asking_since;               ///< and since when.
   };
   /// What is left of a shared device.
   struct SharedRoom {
@@ -205,7 +203,6 @@ class Planner {
     Starts starts;
     std::optional<Gang> gang;  ///< Of several members.
   };
-  /// What one tenant has in the queue.
   struct Line {
     std::set<std::pair<OrderKey, uint32_t>> ready;
     std::optional<policy::QueueKey> key;  ///< Under which it stands in `queue_`,
@@ -219,7 +216,6 @@ class Planner {
     policy::Score score;
     int64_t link_gbs = 0;  ///< The weakest link among the devices.
   };
-  /// What a reservation keeps of one node.
   struct Hold {
     uint32_t node = 0;
     policy::PoolAmounts wanted;
@@ -240,6 +236,17 @@ class Planner {
     /// Until then work may pass it that is expected to be gone by `start`; after that only work that must be.
     Time trusting_until;
   };
+  /// What is left of a tenant's limit, or of a strict pool, is kept for the first job that it keeps waiting.
+  struct LimitClaim {
+    uint32_t job_class = 0;
+    JobId job;
+    policy::QueueKey key;
+    TenantId tenant;  ///< Whose limit; none: the pool's.
+    Time start;       ///< When enough of it is expected to be back,
+    Time found_at;    ///< and when that was found; none: not yet.
+    Time trusting_until;
+  };
+  using LimitKey = std::pair<TenantId, WorkClass>;  ///< Whose limit; without a tenant this work's pool.
   /// The first job of a class, as it stands against reservations.
   struct Candidate {
     JobId job;
@@ -331,6 +338,8 @@ class Planner {
   void refresh_census(const State& state, Shape& shape);
   std::optional<Reservation> start_of_shape(const State& state, const Shape& shape, uint32_t slot);
   void refresh_starts(const State& state, Shape& shape);
+  int64_t held_with_room(const State& state, const Shape& shape) const;
+  WaitReason explain_refusal(const State& state, uint32_t job_class);
 
   // Where it fits (planner_nodes.cc).
   void index_node(const State& state, uint32_t slot);
@@ -340,9 +349,7 @@ class Planner {
   void refresh_excluded(const State& state, Shape& shape);
   void note_relabeled(uint32_t slot);
   void count_links(const State& state, Shape& shape, uint32_t slot);
-  /// What is asked of a choice among the node's devices.
   static policy::DeviceWish wish_of(const Node& node, const Part& part);
-  /// Enough of the devices in `mask` lie as the part asks for.
   bool satisfy_layout(const State& state, uint32_t slot, const Part& part, uint64_t mask);
   policy::DeviceChoice pick_devices(const policy::NodeView& view, uint32_t slot, const Part& part);
   Choice choose_among(const State& state, Candidate& candidate, uint64_t device_classes);
@@ -383,7 +390,8 @@ class Planner {
   std::optional<uint64_t> put(const State& state, const Shape& shape, uint32_t part, NodeTrial& at);
   int32_t room_beside(const State& state, const Shape& shape, uint32_t slot,
                       const std::vector<int32_t>& others, Candidate* candidate);
-  int32_t members_affordable(const State& state, uint32_t job_class) const;
+  int64_t gpus_unowed(const State& state, uint32_t job_class) const;
+  int32_t members_affordable(const State& state, Candidate& candidate);
   std::vector<uint32_t> restricted_nodes() const;
   std::optional<GangFit> choose_gang(const State& state, Candidate& candidate);
   bool place_gang(const State& state, const Job& job, Candidate& candidate, CommitPlan& plan);
@@ -408,7 +416,9 @@ class Planner {
 
   // What is kept free (planner_reserve.cc).
   void complete(const State& state, Candidate& candidate) const;
-  bool is_gone_by(const Candidate& candidate, const Reservation& held) const;
+  /// Until when expectations are trusted beside a job that is promised `start` now.
+  static Time trust_until(Time now, Time start);
+  bool is_gone_by(const Candidate& candidate, Time start, Time trusting_until) const;
   const Reservation* delayed_by(const State& state, Candidate& candidate, uint32_t slot, const Part& part,
                                 uint32_t device_class) const;
   const Reservation* delayed_by(const State& state, Candidate& candidate, uint32_t slot,
@@ -431,13 +441,35 @@ class Planner {
   void pass_on(uint32_t job_class);
   bool is_over_by(const State& state, uint32_t job_class, Time start);
   bool has_room_before_booking(const State& state, const Job& job, uint32_t slot) const;
-  void drop_reservation(uint32_t job_class);
+  void drop_reservation(const State& state, uint32_t job_class);
   void refresh_reservations(const State& state);
   bool refresh_reservation(const State& state, Reservation& held);
   void fill_reservations(const State& state);
   void set_start(uint32_t job_class, Time start);
   void update_reserved(uint32_t slot);
   bool is_reserved(uint32_t slot) const { return nodes_[slot].reserved; }
+
+  // What limits keep it waiting, and what is kept of them (planner_limits.cc).
+  std::optional<WaitReason> quota_block(const State& state, uint32_t job_class) const;
+  std::optional<WaitReason> quota_block(const State& state, uint32_t job_class, const Amount& amount) const;
+  std::optional<WaitReason> pool_block(const std::vector<Part>& parts, const State& state,
+                                       const Amount& amount) const;
+  std::optional<WaitReason> limit_block(const State& state, Candidate& candidate);
+  std::optional<WaitReason> limit_kept_from(const State& state, Candidate& candidate, const Amount& amount);
+  std::optional<WaitReason> overflow_beside(const State& state, uint32_t job_class, const Amount& amount,
+                                            uint32_t holder) const;
+  void claim_limit(const State& state, uint32_t job_class, const WaitReason& reason);
+  void find_limit_start(const State& state, LimitClaim& claim) const;
+  void forget_claims(TenantId tenant);
+  void wake_limited(const State& state, TenantId tenant);
+  bool waits_behind_limit(const ClassInfo& entry) const {
+    return entry.state == ClassState::kBlocked && entry.reason.of_limit;
+  }
+
+  int64_t given_by(const State& state, uint32_t device_class, const Part& part) const;
+  Amount expected_amount(const State& state, const std::vector<Part>& parts, int32_t last_members) const;
+  uint64_t affordable(const State& state, const Candidate& candidate) const;
+  std::optional<WaitReason> memory_block(const State& state, const Candidate& candidate);
 
   // Whom it may end (planner_preempt.cc).
   void refresh_preemptors(const State& state);
@@ -471,13 +503,6 @@ class Planner {
   void retry_preemptors(const State& state);
   void guarantees_moved();
   bool could_run(const State& state, uint32_t slot, uint32_t device_class, uint64_t mask, const Part& part);
-
-  // Why it waits (planner_explain.cc).
-  std::optional<WaitReason> quota_block(const State& state, uint32_t job_class) const;
-  std::optional<WaitReason> quota_block(const State& state, uint32_t job_class, const Amount& amount) const;
-  std::optional<WaitReason> pool_block(const std::vector<Part>& parts, const State& state,
-                                       const Amount& amount) const;
-  WaitReason explain_refusal(const State& state, uint32_t job_class);
 
   policy::PolicySet policies_;
   SchedulingPolicy chosen_;  ///< By the configuration, when `policies_` is by it.
@@ -519,6 +544,8 @@ class Planner {
   std::set<TenantId> freed_tenants_;    ///< Use less than at the last cycle, or may use more.
   bool unblock_all_ = false;
   std::vector<Reservation> reservations_;
+  std::map<LimitKey, LimitClaim> limit_claims_;
+  std::map<LimitKey, LimitClaim> limit_starts_;  ///< What was found for the last claims.
   std::vector<uint32_t> fresh_classes_;
   bool look_ = false;                  ///< A promised start has come.
   Time looked_at_;                     ///< When one last had.

@@ -209,14 +209,56 @@ std::vector<uint32_t> Planner::restricted_nodes() const {
   return slots;
 }
 
+// Thousandths of GPUs up to which an elastic job of the class may grow: what is its tenant's own, or nobody
+// else's who waits. More could not be taken back: one job is ended whole, or not at all.
+int64_t Planner::gpus_unowed(const State& state, uint32_t job_class) const {
+  const JobClass& own = state.classes[job_class];
+  const bool online = work_of(own.parts) == WorkClass::kOnline;
+  const auto idle_of = [&](const Tenant& tenant) {
+    Amount held = tenant.usage;
+    held.add(negated(tenant.going));
+    held.add(planned_held_.of(tenant.id));
+    return std::max<int64_t>(tenant.guarantee.gpus * kMilliPerGpu - held.gpu_thousandths(), 0);
+  };
+  std::map<TenantId, int64_t>
+      owed;  // By the topmost tenant with a guarantee, whose idle part covers those below.
+  bool other_waits = false;
+  for (const ClassInfo& entry : classes_) {
+    if (entry.state == ClassState::kIdle) continue;
+    const std::vector<Part>& parts = shapes_[entry.shape].parts;
+    if (!total_of(parts).has_gpus()) continue;
+    other_waits = other_waits || (work_of(parts) == WorkClass::kOnline) != online;
+    const Tenant* top = nullptr;
+    for (const Tenant* at = state.find_tenant(entry.tenant); at != nullptr;
+         at = state.find_tenant(at->parent)) {
+      if (at->guarantee.gpus > 0) top = at;
+    }
+    if (top != nullptr) owed[top->id] = idle_of(*top);
+  }
+  int64_t mine = 0;
+  for (const Tenant* at = state.find_tenant(own.tenant); at != nullptr; at = state.find_tenant(at->parent)) {
+    owed.erase(at->id);
+    mine = std::max(mine, idle_of(*at));
+  }
+  int64_t free = capacity_.gpus * kMilliPerGpu - pool_held(state, true) - pool_held(state, false);
+  for (const auto& [id, idle] : owed) free -= idle;
+  int64_t most = std::max(mine, free);
+  if (!pools_.lends() || !other_waits) return most;
+  const PoolRooms rooms = pool_rooms(state);
+  return std::min(most, std::max(rooms[online ? 1 : 0], free - rooms[online ? 0 : 1]));
+}
+
 // How many members of an elastic part the quotas leave room for.
-int32_t Planner::members_affordable(const State& state, uint32_t job_class) const {
-  const std::vector<Part>& parts = state.classes[job_class].parts;
+int32_t Planner::members_affordable(const State& state, Candidate& candidate) {
+  const std::vector<Part>& parts = state.classes[candidate.job_class].parts;
   int32_t low = parts.back().member_count;  // What was found to be within them.
   int32_t high = parts.back().members_most();
+  const int64_t growth_max = can_reclaim() ? gpus_unowed(state, candidate.job_class) : INT64_MAX;
   while (low < high) {
     const int32_t middle = low + (high - low + 1) / 2;
-    if (quota_block(state, job_class, total_of(parts, middle)).has_value()) {
+    const Amount amount = expected_amount(state, parts, middle);
+    if (quota_block(state, candidate.job_class, amount).has_value() ||
+        limit_kept_from(state, candidate, amount).has_value() || amount.gpu_thousandths() > growth_max) {
       high = middle - 1;
     } else {
       low = middle;
@@ -238,7 +280,7 @@ std::optional<GangFit> Planner::choose_gang(const State& state, Candidate& candi
                 .members_max = main.member_count,
                 .domain = main.domain,
                 .required = widest_of(main) != DomainLevel::kAny};
-  if (main.is_elastic()) wish.members_max = members_affordable(state, candidate.job_class);
+  if (main.is_elastic()) wish.members_max = members_affordable(state, candidate);
   const std::vector<int32_t> others = other_counts(shape.parts, gang.main);
   const auto search = [&](const GangRoom& room, Candidate* asking) {
     if (others.empty()) return fit_gang(domains_, room, wish);
@@ -327,7 +369,7 @@ void Planner::place_members(const State& state, const Job& job, Candidate& candi
   }
   plan.groups.push_back(std::move(group));
   const int32_t last = main + 1 == shape.parts.size() ? fit.members : 0;
-  add_planned_usage(state, job, total_of(shape.parts, last));
+  add_planned_usage(state, job, expected_amount(state, shape.parts, last));
 }
 
 // What no node has even for one member comes first, by part; then what nothing but more nodes could lift.

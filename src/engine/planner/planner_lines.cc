@@ -94,7 +94,7 @@ void Planner::enqueue_blocked(const State& state, uint32_t job_class, bool kept)
 void Planner::leave_blocked(const State& state, uint32_t job_class) {
   ClassInfo& entry = info(job_class);
   preemptors_.erase(job_class);
-  if (is_quota(entry.reason.code) && over_quota_.erase({entry.reason.tenant, job_class}) > 0) return;
+  if (is_limit(entry.reason) && over_quota_.erase({entry.reason.tenant, job_class}) > 0) return;
   Shape& shape = shapes_[entry.shape];
   (entry.kept ? shape.kept : shape.blocked).erase({entry.key, job_class});
   lines_[entry.tenant.value].blocked.erase(job_class);
@@ -220,7 +220,7 @@ void Planner::block(const State& state, uint32_t job_class, const WaitReason& re
   entry.state = ClassState::kBlocked;
   if (entry.preempts) preemptors_.insert(job_class);
   set_reason(job_class, reason);
-  if (is_quota(reason.code)) {
+  if (is_limit(reason)) {
     over_quota_.insert({reason.tenant, job_class});
   } else {
     enqueue_blocked(state, job_class, is_kept_back(reason));
@@ -230,7 +230,10 @@ void Planner::block(const State& state, uint32_t job_class, const WaitReason& re
 void Planner::make_idle(const State& state, uint32_t job_class) {
   ClassInfo& entry = info(job_class);
   if (entry.state == ClassState::kReady) take_from_ready(state, job_class);
-  if (entry.state == ClassState::kBlocked) leave_blocked(state, job_class);
+  if (entry.state == ClassState::kBlocked) {
+    if (is_limit(entry.reason)) freed_tenants_.insert(entry.reason.tenant);
+    leave_blocked(state, job_class);
+  }
   if (entry.state != ClassState::kIdle) release_shape(entry.shape);
   entry.state = ClassState::kIdle;
 }

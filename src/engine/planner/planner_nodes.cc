@@ -448,8 +448,9 @@ Planner::Choice Planner::choose_on(const State& state, Candidate& candidate, uin
       if (part.gpu_count > 0 && ((device_classes >> kind) & 1) != 0) look(kind);
     }
   };
-  for (const uint64_t liked : entry.by_model) look_among(liked);
-  look_among(entry.device_classes);
+  const uint64_t within = part.gpu_count > 0 ? affordable(state, candidate) : 0;
+  for (const uint64_t liked : entry.by_model) look_among(liked & within);
+  look_among(entry.device_classes & within);
   return best;
 }
 
@@ -540,8 +541,10 @@ Planner::Choice Planner::choose(const State& state, Candidate& candidate) {
     entry.refused = entry.excluded;
     entry.refused_cycle = cycle_;
   }
+  const uint64_t within = affordable(state, candidate);
   Choice best;
-  if (fragments_ && goes_by_fragments(entry)) best = choose_by_fragments(state, candidate);
+  if (fragments_ && within == ~uint64_t{0} && goes_by_fragments(entry))
+    best = choose_by_fragments(state, candidate);
   if (best.node != Bitmap::kNone) return best;
   if (part.gpu_count == 0) {
     for (uint32_t free = 0; free <= index_.free_max(FreeIndex::kNoDevices); ++free) {
@@ -551,9 +554,9 @@ Planner::Choice Planner::choose(const State& state, Candidate& candidate) {
     return best;
   }
   if (part.gpu_count > static_cast<int32_t>(limits::kDevicesPerNodeMax)) return best;
-  if (entry.by_model.empty()) return choose_among(state, candidate, entry.device_classes);
+  if (entry.by_model.empty()) return choose_among(state, candidate, entry.device_classes & within);
   for (const uint64_t liked : entry.by_model) {
-    best = choose_among(state, candidate, liked);
+    best = choose_among(state, candidate, liked & within);
     if (best.node != Bitmap::kNone) break;
   }
   return best;

@@ -43,6 +43,7 @@ class Planner::Learner {
     // It may have left another class, whose number only older states know.
     if ((event.change->given & kJobParts) != 0) touch_classes();
     if ((event.change->given & kJobDeadline) != 0) deadline_moved(event.change->job);
+    if ((event.change->given & kJobMaxRuntime) != 0) runtime_changed(event.change->job);
   }
   void operator()(const BackoffEnded& event) {
     const bool is_moved = state_.find_promise(event.job) != nullptr;
@@ -199,8 +200,9 @@ class Planner::Learner {
     ClassInfo& entry = planner_.info(touched->job_class);
     planner_.touch_class(state_, touched->job_class);
     // The head waits for the sake of a reservation that this one may not delay.
-    if (entry.state == ClassState::kBlocked && !planner_.shapes_[entry.shape].kept.empty() &&
-        touched->is_queued() && entry.fresh.size() < limits::kPassTriesMax) {
+    const bool kept = entry.state == ClassState::kBlocked &&
+                      (entry.reason.of_limit || !planner_.shapes_[entry.shape].kept.empty());
+    if (kept && touched->is_queued() && entry.fresh.size() < limits::kPassTriesMax) {
       if (entry.fresh.empty()) planner_.fresh_classes_.push_back(touched->job_class);
       entry.fresh.push_back(job);
     }
@@ -213,6 +215,15 @@ class Planner::Learner {
     const ClassInfo& entry = planner_.info(job->job_class);
     const bool waits = entry.state == ClassState::kBlocked && entry.preempts && entry.head.job == id;
     if (waits) planner_.look_again(job->job_class, planner_.now_);
+  }
+
+  // Its nodes are free at another time: whoever is promised one, or passes, is looked at again.
+  void runtime_changed(JobId id) {
+    const Job* job = state_.jobs.find(id);
+    const Attempt* attempt = job == nullptr ? nullptr : state_.find_attempt(id, job->attempt_count);
+    if (attempt == nullptr) return;
+    for (const Member& member : attempt->members) planner_.node_gained(state_, member.node);
+    tenant_gained(job->tenant);
   }
 
   void touch_classes() {

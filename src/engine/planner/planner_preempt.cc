@@ -129,7 +129,8 @@ void Planner::start_promised(const State& state, CommitPlan& plan) {
                         .attempt = group.attempt,
                         .node = state.node_at(promise.members.front().node).slot,
                         .amounts = {}});
-    if (promise.moves) add_planned_usage(state, *job, total_of(state.class_of(*job).parts));
+    if (promise.moves && promise.amount == Amount{})
+      add_planned_usage(state, *job, total_of(state.class_of(*job).parts));
     plan.groups.push_back(std::move(group));
   }
 }
@@ -199,6 +200,7 @@ std::optional<Planner::Preempting> Planner::victims_on(const State& state, const
     if (kind == device_class) kind_mask = mask & fit_devices(from);
   }
   if (!could_run(state, slot, device_class, kind_mask, part)) return std::nullopt;
+  if (part.gpu_count > 0 && ((affordable(state, candidate) >> device_class) & 1) == 0) return std::nullopt;
   if (is_reserved(slot) && delayed_by(state, candidate, slot, part, device_class) != nullptr)
     return std::nullopt;
   if (nodes_[slot].booked && meets_booking(state, candidate, slot)) return std::nullopt;
@@ -391,7 +393,10 @@ void Planner::commit(const State& state, const Job& job, Candidate& candidate, c
   node.first_release = {};
   planned_.push_back({.job = job.id, .attempt = group.attempt, .node = chosen.node, .amounts = amounts});
   plan.groups.push_back(std::move(group));
-  add_planned_usage(state, job, total_of(state.class_of(job).parts));
+  Amount amount = total_of(state.class_of(job).parts);
+  if (level_ >= 10 && part.gpu_count > 0 && !part.names_gpu_memory())
+    amount.gpu_memory_mb += given_by(state, chosen.device_class, part);
+  add_planned_usage(state, job, amount);
 }
 
 // Thousandths of GPUs that this kind of work holds and keeps.

@@ -54,10 +54,11 @@ Duration run_of_running(const policy::RunTimes& run_times, const State& state, c
   return policy::corrected_estimate(policy::Correction::kLimit, overrun);
 }
 
-/// Until when expectations are trusted beside a job that is promised `start` now.
-Time trust_until(Time now, Time start) { return now + std::max(kTrustLeast, (start - now) * 2); }
-
 }  // namespace
+
+Time Planner::trust_until(Time now, Time start) {
+  return start == kNever ? kNever : now + std::max(kTrustLeast, (start - now) * 2);
+}
 
 const Planner::Hold* Planner::Reservation::on(uint32_t slot) const {
   const auto found = std::lower_bound(holds.begin(), holds.end(), slot,
@@ -96,8 +97,8 @@ void Planner::complete(const State& state, Candidate& candidate) const {
 }
 
 // Whether what the candidate would hold is back at the reservation's start.
-bool Planner::is_gone_by(const Candidate& candidate, const Reservation& held) const {
-  return (now_ < held.trusting_until ? candidate.end : candidate.end_by_limit) <= held.start;
+bool Planner::is_gone_by(const Candidate& candidate, Time start, Time trusting_until) const {
+  return (now_ < trusting_until ? candidate.end : candidate.end_by_limit) <= start;
 }
 
 PoolAmounts Planner::amounts_on(uint32_t slot, const Part& part, uint32_t device_class) const {
@@ -125,7 +126,8 @@ const Planner::Reservation* Planner::delayed_by(const State& state, Candidate& c
   complete(state, candidate);
   for (const Reservation& held : reservations_) {
     const Hold* hold = held.job_class == candidate.job_class ? nullptr : held.on(slot);
-    if (hold == nullptr || candidate.key < held.key || is_gone_by(candidate, held)) continue;
+    if (hold == nullptr || candidate.key < held.key || is_gone_by(candidate, held.start, held.trusting_until))
+      continue;
     if (!amounts.fits(hold->extra)) return &held;
   }
   return nullptr;
@@ -137,7 +139,8 @@ void Planner::take_extra(const State& state, Candidate& candidate, uint32_t slot
   complete(state, candidate);
   for (Reservation& held : reservations_) {
     Hold* hold = held.job_class == candidate.job_class ? nullptr : held.on(slot);
-    if (hold == nullptr || candidate.key < held.key || is_gone_by(candidate, held)) continue;
+    if (hold == nullptr || candidate.key < held.key || is_gone_by(candidate, held.start, held.trusting_until))
+      continue;
     hold->extra -= amounts;
   }
 }
@@ -287,8 +290,9 @@ bool Planner::pass_reservations(const State& state, JobId id, CommitPlan& plan) 
   if (job == nullptr || !job->is_queued()) return false;
   const bool placed = std::any_of(planned_.begin(), planned_.end(),
                                   [&](const Planned& planned) { return planned.job == id; });
-  if (placed || quota_block(state, job->job_class).has_value()) return false;
   Candidate candidate{.job = id, .job_class = job->job_class};
+  if (placed || limit_block(state, candidate).has_value()) return false;
+  if (info(job->job_class).reason.of_limit) return place_on_free(state, *job, candidate, plan);
   if (shape_of(job->job_class).gang.has_value()) return place_gang(state, *job, candidate, plan);
   for (const Reservation& held : reservations_) {
     for (const Hold& hold : held.holds) {
@@ -348,7 +352,8 @@ void Planner::pass_on(uint32_t job_class) {
 void Planner::pass_fresh(const State& state, CommitPlan& plan) {
   for (const uint32_t job_class : std::exchange(fresh_classes_, {})) {
     ClassInfo& entry = info(job_class);
-    const bool kept = entry.state == ClassState::kBlocked && !shape_of(job_class).kept.empty();
+    const bool kept =
+        entry.state == ClassState::kBlocked && (entry.reason.of_limit || !shape_of(job_class).kept.empty());
     const std::vector<JobId> fresh = std::exchange(entry.fresh, {});
     for (const JobId job : fresh) {
       if (kept && !is_full(plan)) pass_reservations(state, job, plan);
@@ -373,15 +378,17 @@ void Planner::update_reserved(uint32_t slot) {
   nodes_[slot].reserved = reserved;
 }
 
-void Planner::drop_reservation(uint32_t job_class) {
+void Planner::drop_reservation(const State& state, uint32_t job_class) {
   const auto at = std::find_if(reservations_.begin(), reservations_.end(),
                                [&](const Reservation& held) { return held.job_class == job_class; });
   if (at == reservations_.end()) return;
   const std::vector<Hold> holds = std::move(at->holds);
+  const TenantId tenant = info(job_class).tenant;
   reservations_.erase(at);
   reservations_missing_ = true;
   set_start(job_class, {});
   for (const Hold& hold : holds) update_reserved(hold.node);
+  wake_limited(state, tenant);
 }
 
 // The class was blocked: its head is promised a start if there is a reservation left to give and nobody
@@ -399,7 +406,7 @@ void Planner::promise(const State& state, uint32_t job_class) {
   // What no node could ever run takes nobody's.
   const bool never = gang ? !gang_start(state, job_class).has_value() : shape.starts.order.empty();
   if (none_for_it || never) return;
-  if (all_given) drop_reservation(last->job_class);
+  if (all_given) drop_reservation(state, last->job_class);
   fill_reservations(state);
 }
 
@@ -420,7 +427,7 @@ void Planner::set_start(uint32_t job_class, Time start) {
 // Keeps a reservation true to what is known now; false when it is over.
 bool Planner::refresh_reservation(const State& state, Reservation& held) {
   const ClassInfo& entry = info(held.job_class);
-  if (entry.state == ClassState::kIdle || is_quota(entry.reason.code)) return false;
+  if (entry.state == ClassState::kIdle || is_limit(entry.reason)) return false;
   const Job& head = head_of(state, held.job_class);
   if (held.job != head.id) held.trusting_until = trust_until(now_, held.start);
   held.job = head.id;
@@ -440,7 +447,10 @@ bool Planner::refresh_reservation(const State& state, Reservation& held) {
   }
   const uint32_t after = best->holds.front().node;
   // More may be over before it now.
-  if (best->start > held.start) freed_nodes_.push_back(after);
+  if (best->start > held.start) {
+    freed_nodes_.push_back(after);
+    wake_limited(state, entry.tenant);
+  }
   if (is_over_by(state, held.job_class, best->start)) return false;
   const bool moved = best->start != held.start;
   held.start = best->start;
@@ -458,7 +468,7 @@ void Planner::refresh_reservations(const State& state) {
   for (Reservation& held : reservations_) {
     if (!refresh_reservation(state, held)) over.push_back(held.job_class);
   }
-  for (const uint32_t job_class : over) drop_reservation(job_class);
+  for (const uint32_t job_class : over) drop_reservation(state, job_class);
 }
 
 // Gives what reservations are left to the blocked classes that stand first.

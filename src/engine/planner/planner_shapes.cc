@@ -236,7 +236,8 @@ void Planner::unblock_shapes(const State& state) {
 // may change with every end, and is told to those alone that are looked at.
 void Planner::share_reason(uint32_t index, const WaitReason& reason) {
   Shape& shape = shapes_[index];
-  const bool same = shape.reason.code == reason.code && shape.reason.nodes_fitting == reason.nodes_fitting;
+  const bool same = shape.reason.code == reason.code && shape.reason.nodes_fitting == reason.nodes_fitting &&
+                    shape.reason.nodes_held == reason.nodes_held;
   shape.tries = 0;
   if (same && !shape.mixed) return;
   shape.reason = reason;
@@ -250,6 +251,104 @@ void Planner::share_reason(uint32_t index, const WaitReason& reason) {
   };
   tell(shape.blocked);
   tell(shape.kept);
+}
+
+// Nodes that take no new jobs and would have room for one of the shape.
+int64_t Planner::held_with_room(const State& state, const Shape& shape) const {
+  const Part& part = shape.parts.front();
+  if (shape.census.count[6] == 0 || part.is_share() || part.is_exclusive() || part.is_arranged() ||
+      shape.gang.has_value())
+    return 0;
+  int64_t found = 0;
+  for (uint32_t slot = 0; slot < shape.census.stage.size(); ++slot) {
+    if (shape.census.stage[slot] != 6) continue;
+    const Node& node = state.nodes[slot];
+    if (node.cpu_milli - node.cpu_milli_used < part.cpu_milli) continue;
+    if (node.memory_mb - node.memory_mb_used < part.memory_mb || node.exclusive_count > 0) continue;
+    bool room = part.gpu_count == 0;
+    for (const auto& [kind, mask] : nodes_[slot].class_masks) {
+      if (((shape.device_classes >> kind) & 1) == 0) continue;
+      int free = 0;
+      for (uint64_t rest = mask; rest != 0; rest &= rest - 1) {
+        const Device& device = node.devices[static_cast<std::size_t>(std::countr_zero(rest))];
+        free += device.placeable() && !device.promised_to.valid() ? 1 : 0;
+      }
+      room = room || free >= part.gpu_count;
+    }
+    found += room ? 1 : 0;
+  }
+  return found;
+}
+
+WaitReason Planner::explain_refusal(const State& state, uint32_t job_class) {
+  Shape& shape = shape_of(job_class);
+  refresh_census(state, shape);
+  WaitReason reason{.wanted = shape.parts.front()};
+  // How many nodes pass so many checks or more.
+  int64_t at_least[Census::kStages] = {};
+  int64_t sum = 0;
+  for (std::size_t stage = Census::kStages; stage-- > 0;) at_least[stage] = sum += shape.census.count[stage];
+  const int64_t with_labels = at_least[2];
+  const int64_t with_devices = at_least[3];
+  const int64_t with_layout = at_least[4];
+  const int64_t ready = at_least[6];
+  const int64_t in_service = at_least[7];
+  const int64_t booked = in_service - at_least[8];
+  const int64_t sound = at_least[9];
+  const int64_t healthy = at_least[10];
+  const int64_t not_taken = at_least[11];
+  const int64_t with_free = at_least[12];
+  const int64_t with_free_layout = at_least[13];
+  const int64_t with_cpu = at_least[14];
+  const int64_t with_memory = at_least[15];
+  reason.nodes_fitting = at_least[5];
+  for (std::size_t free = shape.census.free_count.size(); free-- > 1;) {
+    if (shape.census.free_count[free] == 0) continue;
+    reason.gpus_free_max = static_cast<int64_t>(free);
+    break;
+  }
+  if (state.node_count() == 0) {
+    reason.code = WaitCode::kNoNode;
+  } else if (at_least[1] == 0) {
+    reason.code = WaitCode::kNoFeature;
+  } else if (with_labels == 0) {
+    reason.code = WaitCode::kNoLabels;
+  } else if (with_devices == 0) {
+    reason.code = WaitCode::kNoSuchDevice;
+  } else if (with_layout == 0) {
+    reason.code = WaitCode::kNoSuchLayout;
+  } else if (reason.nodes_fitting == 0) {
+    reason.code = WaitCode::kTooLarge;
+  } else if (ready == 0) {
+    reason.code = WaitCode::kNodesAway;
+  } else if (in_service == 0) {
+    reason.code = WaitCode::kNodesHeld;
+  } else if (in_service == booked) {
+    reason.code = WaitCode::kBooked;
+    const Booking* own = state.find_booking(BookingId{shape.parts.front().booking});
+    if (own != nullptr) reason.reserved_start = own->begin;
+    reason.booking = shape.parts.front().booking;
+    reason.booking_over = reason.booking != 0 && own == nullptr;
+  } else if (sound == 0) {
+    reason.code = WaitCode::kDevicesUnfit;
+  } else if (healthy == 0) {
+    reason.code = WaitCode::kDevicesHot;
+  } else if (not_taken == 0) {
+    reason.code = WaitCode::kNodesTaken;
+  } else if (with_free == 0) {
+    reason.code = WaitCode::kGpusBusy;
+  } else if (with_free_layout == 0) {
+    reason.code = WaitCode::kLayoutUnavailable;
+  } else if (with_cpu == 0) {
+    reason.code = WaitCode::kCpuBusy;
+  } else if (with_memory == 0) {
+    reason.code = WaitCode::kMemoryBusy;
+  } else {
+    reason.code = WaitCode::kNodeFull;
+  }
+  if (is_short_of_room(reason.code)) reason.nodes_fitting = in_service - booked;
+  if (is_short_of_room(reason.code)) reason.nodes_held = held_with_room(state, shape);
+  return reason;
 }
 
 }  // namespace gpusched

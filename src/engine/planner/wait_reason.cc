@@ -164,6 +164,15 @@ std::string member_wanted(const Part& part) {
   return part.gpu_count > 0 ? gpus_wanted(part) : box_wanted(part);
 }
 
+/// What else would let it start, where it waits for room.
+std::string held_too(const WaitReason& reason) {
+  if (reason.nodes_held == 0) return "";
+  return (reason.nodes_held == 1
+              ? std::string("; a node has room and takes no new jobs")
+              : "; " + std::to_string(reason.nodes_held) + " nodes have room and take no new jobs") +
+         " (draining or validating)";
+}
+
 /// Says of all nodes that fit the request what none of them has.
 std::string none_fitting(int64_t nodes, const std::string& has, const std::string& has_not) {
   return nodes == 1 ? "the only matching node " + has_not
@@ -197,9 +206,33 @@ std::string quota_reached(const WaitReason& reason) {
   const std::string resource(to_string(reason.resource));
   if (!reason.tenant.valid()) return std::string(kTenantAbove) + " has reached its limit of " + resource;
   const bool cpu = reason.resource == Resource::kCpu;
+  if (reason.requested > reason.limit) {
+    return "requests " + (cpu ? cores_text(reason.requested) : std::to_string(reason.requested)) + " " +
+           resource + ", more than the limit of tenant " + name_of(reason.tenant) + " of " +
+           (cpu ? cores_text(reason.limit) : std::to_string(reason.limit)) +
+           "; request less, or raise the limit";
+  }
   return "tenant " + name_of(reason.tenant) + " uses " +
          (cpu ? cores_text(reason.current) : std::to_string(reason.current)) + " of its " +
          (cpu ? cores_text(reason.limit) : std::to_string(reason.limit)) + " " + resource;
+}
+
+std::string limit_of(const WaitReason& reason) {
+  if (reason.resource == Resource::kNone)
+    return "the pool of " + std::string(reason.wanted.work == WorkClass::kOnline ? "online" : "batch") +
+           " work";
+  const std::string resource(to_string(reason.resource));
+  if (!reason.tenant.valid()) return "the limit of " + resource + " of " + std::string(kTenantAbove);
+  return "the limit of " + resource + " of tenant " + name_of(reason.tenant);
+}
+
+std::string reserved(const WaitReason& reason) {
+  return (reason.of_limit ? "what is left of " + limit_of(reason) + " is"
+                          : std::string("the free resources are")) +
+         " reserved for " + name_of(reason.reserved_for) +
+         ", which is ahead in the queue and would otherwise start later; a shorter time limit may let this "
+         "job "
+         "start at once";
 }
 
 std::string gpu_time_used(const WaitReason& reason) {
@@ -235,12 +268,13 @@ std::string describe(const WaitReason& reason) {
       return "a node has " + gpus_wanted(part) +
              ", but some are too hot for new jobs; they return to service when they have cooled down";
     case WaitCode::kGpusBusy:
-      return gpus_busy(reason);
+      return gpus_busy(reason) + held_too(reason);
     case WaitCode::kCpuBusy:
-      return "requests " + cores_wanted(part) + "; none of the nodes with enough GPUs has that many free";
+      return "requests " + cores_wanted(part) + "; none of the nodes with enough GPUs has that many free" +
+             held_too(reason);
     case WaitCode::kMemoryBusy:
       return "requests " + std::to_string(part.memory_mb) +
-             " MB of memory; none of the nodes with enough GPUs has that much free";
+             " MB of memory; none of the nodes with enough GPUs has that much free" + held_too(reason);
     case WaitCode::kNodeFull:
       return "every matching node has reached its limit of running attempts";
     case WaitCode::kQuota:
@@ -250,9 +284,7 @@ std::string describe(const WaitReason& reason) {
     case WaitCode::kNodesHeld:
       return "the matching nodes take no new jobs (draining or validating); gpu-cli node list shows why";
     case WaitCode::kReserved:
-      return "the free resources are reserved for " + name_of(reason.reserved_for) +
-             ", which is ahead in the queue and would otherwise start later; a shorter time limit may let "
-             "this job start at once";
+      return reserved(reason);
     case WaitCode::kGpuTime:
       return gpu_time_used(reason);
     case WaitCode::kPool:
@@ -348,8 +380,10 @@ std::vector<std::string> lifted_by(const WaitReason& reason) {
     case WaitCode::kCpuBusy:
     case WaitCode::kMemoryBusy:
     case WaitCode::kNodeFull:
+      if (reason.nodes_held > 0) return {"JobEnded", "NodeResumed", "NodeAdded"};
       return {"JobEnded", "NodeAdded"};
     case WaitCode::kQuota:
+      if (reason.requested > reason.limit) return {"QuotaRaised"};
       return {"JobEnded", "QuotaRaised"};
     case WaitCode::kNoFeature:
       return {"NodeAdded"};

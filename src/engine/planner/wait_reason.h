@@ -46,6 +46,11 @@ enum class WaitCode : uint8_t {
 constexpr bool is_quota(WaitCode code) {
   return code == WaitCode::kQuota || code == WaitCode::kGpuTime || code == WaitCode::kPool;
 }
+/// Whether nodes in service could run it, and only what runs there is in its way.
+constexpr bool is_short_of_room(WaitCode code) {
+  return code == WaitCode::kGpusBusy || code == WaitCode::kCpuBusy || code == WaitCode::kMemoryBusy ||
+         code == WaitCode::kNodeFull;
+}
 std::string_view to_string(WaitCode code);
 
 /// The dominant reason of a class, with its evidence.
@@ -53,16 +58,20 @@ struct WaitReason {
   WaitCode code = WaitCode::kQueued;
   Part wanted;                ///< What one member needs.
   int64_t gpus_free_max = 0;  ///< The most fitting GPUs free on one node.
-  int64_t nodes_fitting = 0;  ///< Nodes that could run it when empty.
-  TenantId tenant;            ///< kQuota, kGpuTime: whose limit; in GPU-milliseconds for the latter. None: a
-                              ///< tenant above the job's, which is not shown.
+  int64_t nodes_fitting =
+      0;            ///< Nodes that could run it when empty; where it waits for room, those in service.
+  TenantId tenant;  ///< kQuota, kGpuTime: whose limit; in GPU-milliseconds for the latter. None: a
+                    ///< tenant above the job's, which is not shown.
   Resource resource = Resource::kNone;
   int64_t limit = 0;
   int64_t current = 0;
+  int64_t requested = 0;      ///< kQuota: what the job alone wants of it.
+  int64_t nodes_held = 0;     ///< Nodes with room for it that take no new jobs: draining or validating.
   JobId reserved_for;         ///< kReserved: the job that stands before it (none: it is not shown),
   Time reserved_start;        ///< and when that can start. kBooked: when the booking begins.
   uint64_t booking = 0;       ///< kBooked: its own, which is not on;
   bool booking_over = false;  ///< and never will be again.
+  bool of_limit = false;      ///< kReserved: what is left of the limit of `tenant` is kept, or of a pool.
   Time lifts_at;              ///< kGpuTime: when the next window begins.
   Time start;  ///< When the class's first job can start, as was promised to it; none: it was not.
   int64_t members_wanted = 0;   ///< Of a gang: at least so many at once, of all parts or of `wanted`;
@@ -71,6 +80,9 @@ struct WaitReason {
 
   friend bool operator==(const WaitReason&, const WaitReason&) = default;
 };
+
+/// Whether it is a limit, or what another keeps of one, and nothing that a node could lift.
+inline bool is_limit(const WaitReason& reason) { return is_quota(reason.code) || reason.of_limit; }
 
 /// There is room, and it is only the job's length that keeps it from that: a shorter one like it may pass.
 inline bool is_kept_back(const WaitReason& reason) {

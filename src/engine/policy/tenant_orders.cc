@@ -26,7 +26,11 @@ DecayedUse use_now(const LineView& line, const Tenant& tenant) {
   return use;
 }
 
-/// The largest of the tenant's shares of a resource, in milliseconds of the whole cluster, for a weight of 1.
+/// So fine that the shares of tenants of large weights still differ.
+constexpr int64_t kShareSteps = 1'000'000'000;
+
+/// The largest of the tenant's shares of a resource, in billionths of a millisecond of the whole cluster for
+/// a weight of 1000.
 int64_t dominant(const LineView& line, const Tenant& tenant) {
   const DecayedUse use = use_now(line, tenant);
   const Amount held = held_by(line, tenant);
@@ -34,7 +38,8 @@ int64_t dominant(const LineView& line, const Tenant& tenant) {
   const auto look = [&](int64_t used, int64_t held_now, int64_t capacity, int64_t in_units_of = 1) {
     if (capacity <= 0) return;
     const Wide total = Wide{used} + Wide{held_now} * FairShare::kLookAhead.ms() / in_units_of;
-    largest = std::max(largest, clamp(total * 1000 / capacity / std::max<int64_t>(tenant.weight_milli, 1)));
+    largest =
+        std::max(largest, clamp(total * kShareSteps / capacity / std::max<int64_t>(tenant.weight_milli, 1)));
   };
   look(use.gpus, held.gpu_thousandths(), line.capacity.gpus, kMilliPerGpu);
   look(use.gpu_memory_mb, held.gpu_memory_mb, line.capacity.gpu_memory_mb);
@@ -67,7 +72,7 @@ QueueKey CostAware::key(const LineView& line) const {
   constexpr int64_t kMsPerHour = 3'600'000;
   const Amount cost = total_of(line.state.class_of(line.head).parts);
   const Wide used_milli = Wide{use_now(line, line.tenant).gpus} * 1000 / kMsPerHour;
-  const int64_t cost_milli = cost.has_gpus() ? cost.gpu_thousandths() : kMilliPerGpu;
+  const int64_t cost_milli = std::max(cost.gpu_thousandths(), kMilliPerGpu);
   const Wide spent_milli = used_milli + cost_milli;
   const int64_t waited_ms = std::max<int64_t>((line.now - line.head.submitted_at).ms(), 0);
   const Wide score =

@@ -157,6 +157,7 @@ class Auditor {
     bool requeue_asked = false;
     bool timed_out = false;  ///< Stopped for its runtime, however it ended then.
     bool preempted = false;
+    int64_t given_mb = 0;  ///< Memory of GPUs for which it names no size.
     uint64_t over_at = 0;  ///< Journal position of its end.
     Outcome outcome;
     std::set<uint32_t> prepared = {};     ///< Of a gang: members that were, ever.
@@ -300,6 +301,7 @@ class Auditor {
   void on(const TimeSkipped&) {}
   void on(const TimerDropped&) {}
   bool is_of(const Promise& promise, const BookJob& job) const;
+  int64_t given_mb(const BookJob& job, const std::vector<Member>& members);
   void give_back_slot(BookDevice& gone, const std::string& uuid);
   void check_turn(JobId element, const BookJob& array);
   void book_submission(const JobSubmitted& event, BookJob& job);

@@ -116,32 +116,6 @@ bool Auditor::is_in(TenantId tenant, TenantId ancestor) const {
   return false;
 }
 
-Amount Auditor::usage_of(TenantId tenant) const {
-  Amount usage;
-  for (const JobAttempt& live : live_) {
-    const BookJob& job = jobs_.at(live.first);
-    if (attempts_.at(live).abandoned || !is_in(job.tenant, tenant)) continue;
-    usage.jobs += 1;
-    for (const Part& part : job.parts) {
-      if (part.is_share()) {
-        usage.gpu_milli += int64_t{part.member_count} * part.gpu_milli;
-      } else {
-        usage.gpus += int64_t{part.member_count} * part.gpu_count;
-      }
-      usage.gpu_memory_mb += int64_t{part.member_count} * part.gpu_count *
-                             (part.is_share() ? part.gpu_share_mb : part.gpu_memory_mb);
-      usage.cpu_milli += int64_t{part.member_count} * part.cpu_milli;
-      usage.memory_mb += int64_t{part.member_count} * part.memory_mb;
-    }
-  }
-  for (const auto& [job, promise] : promises_) {
-    // Its job may have been changed since: then it ends at the next look.
-    if (is_in(jobs_.at(job).tenant, tenant))
-      usage.add(promise.moves ? total_of(jobs_.at(job).parts) : promise.amount);
-  }
-  return usage;
-}
-
 // With the new attempt in the book already: no limit of its tenants may be broken by it.
 void Auditor::check_quota(JobId job, const BookJob& entry) {
   for (TenantId tenant = entry.tenant; tenant.valid(); tenant = tenants_.at(tenant).parent) {
@@ -333,7 +307,7 @@ void Auditor::on(const AttemptPlaced& event) {
   job.state = JobState::kScheduled;
   job.reason = JobReason::kPlaced;
   const JobAttempt name{event.job, event.attempt};
-  attempts_[name] = BookAttempt{.members = event.members};
+  attempts_[name] = BookAttempt{.members = event.members, .given_mb = given_mb(job, event.members)};
   live_.insert(name);
   check_quota(event.job, job);
   for (uint32_t i = 0; i < event.members.size(); ++i) {
@@ -644,6 +618,12 @@ void Auditor::on(const JobRequeued& event) {
   job.reason = JobReason::kBackoff;
   job.backs_off = true;
   job.held = event.hold;
+  // Who began in time and makes room for others does not end by its deadline.
+  const bool displaced = event.preempted || (event.free_of_charge && !is_of_node(event.outcome.cause));
+  const Job* known = replica_.jobs.find(event.job);
+  const bool is_interactive = known != nullptr && known->interactive;
+  if (replica_.config.feature_level >= 10 && displaced && job.ever_started && !is_interactive)
+    job.deadline = {};
 }
 
 void Auditor::on(const BackoffEnded& event) { jobs_.at(event.job).backs_off = false; }

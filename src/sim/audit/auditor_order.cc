@@ -45,15 +45,19 @@ void Auditor::note_line(const Event& event, Time at) {
           [&](const Configured&) {  // Who stands where is another question from then on.
             for (auto& [job, since] : line_since_) since = at;
           },
-          Ignores<TenantCreated, TenantUpdated, TenantDeleted, NodeRegistered, NodeStateChanged,
-                  DeviceConditionChanged, RequestRemembered, OldestRequestForgotten, AttemptPlaced,
-                  MemberStarted, StopRequested, MemberEnded, AttemptAbandoned, JobRequeued, JobsForgotten,
-                  DeviceFreed, DeviceOccupied, DeviceQuarantined, TimerDropped, NodeAvailabilityChanged,
-                  NodeLabeled, NodeFailureNoted, TimeSkipped, DeviceBarred, ArrayClosed, DevicesPromised,
-                  JobCheckpointed, Admitted, BookingMade, BookingBegan, BookingEnded, ShareFreed,
-                  DeviceHeatChanged, MemberPrepared, DeviceFaultChanged, NodeSuspected,
-                  WatchdogFindingChanged, ElementUnparked, RequestForgotten, NodeRemoved, TenantsForgotten,
-                  JobAsked, KeyCreated, KeyRevoked, RoleBound, KeyForgotten>{}},
+          [&](const TenantUpdated& updated) {  // Nor by a tenant's new tier.
+            if ((updated.change->given & kTenantPriorityTier) == 0) return;
+            for (auto& [job, since] : line_since_) since = at;
+          },
+          Ignores<TenantCreated, TenantDeleted, NodeRegistered, NodeStateChanged, DeviceConditionChanged,
+                  RequestRemembered, OldestRequestForgotten, AttemptPlaced, MemberStarted, StopRequested,
+                  MemberEnded, AttemptAbandoned, JobRequeued, JobsForgotten, DeviceFreed, DeviceOccupied,
+                  DeviceQuarantined, TimerDropped, NodeAvailabilityChanged, NodeLabeled, NodeFailureNoted,
+                  TimeSkipped, DeviceBarred, ArrayClosed, DevicesPromised, JobCheckpointed, Admitted,
+                  BookingMade, BookingBegan, BookingEnded, ShareFreed, DeviceHeatChanged, MemberPrepared,
+                  DeviceFaultChanged, NodeSuspected, WatchdogFindingChanged, ElementUnparked,
+                  RequestForgotten, NodeRemoved, TenantsForgotten, JobAsked, KeyCreated, KeyRevoked,
+                  RoleBound, KeyForgotten>{}},
       event);
 }
 

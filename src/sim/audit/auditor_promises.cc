@@ -68,7 +68,9 @@ bool Auditor::is_of(const Promise& promise, const BookJob& job) const {
     const Part& part = job.parts[i];
     if (members[i] != part.member_count || part.is_elastic() || part.is_exclusive()) return false;
   }
-  return promise.moves || promise.amount == total_of(job.parts);
+  Amount wanted = total_of(job.parts);
+  if (replica_.config.feature_level >= 10) wanted.gpu_memory_mb = promise.amount.gpu_memory_mb;
+  return promise.moves || promise.amount == wanted;
 }
 
 // A promise is kept, or somebody or something is to blame.
@@ -105,6 +107,11 @@ void Auditor::check_excuse(const PromiseEnded& event, const Promise& promise) {
         for (const Resource resource :
              {Resource::kGpus, Resource::kGpuMemory, Resource::kCpu, Resource::kMemory, Resource::kJobs}) {
           excused = excused || amount_of(usage, resource) > tenants_.at(tenant).limits.get(resource);
+        }
+        const BookTenant& book = tenants_.at(tenant);
+        if (own.has_gpus() && book.window.ns > 0) {
+          const auto [used, rounded] = gpu_ms_of(tenant, event.at);
+          excused = excused || used + rounded >= book.gpu_ms_max;
         }
       }
       break;

@@ -1,5 +1,6 @@
 // The auditor's books of guarantees and GPU hours, counted from what was placed and what ended.
 #include <algorithm>
+#include <bit>
 
 #include "sim/audit/auditor.h"
 
@@ -9,6 +10,50 @@ namespace {
 int64_t milli_of(const std::vector<Part>& parts) { return total_of(parts).gpu_thousandths(); }
 
 }  // namespace
+
+// What the devices that were given have, where the job names no size.
+int64_t Auditor::given_mb(const BookJob& job, const std::vector<Member>& members) {
+  if (replica_.config.feature_level < 10) return 0;
+  int64_t given = 0;
+  for (const Member& member : members) {
+    const Part& part = job.parts.at(member.part);
+    if (part.names_gpu_memory()) continue;
+    if (part.is_share()) {
+      given += member.gpu_share_mb;
+      continue;
+    }
+    for (uint64_t rest = member.device_mask; rest != 0; rest &= rest - 1)
+      given += device(member.node, static_cast<uint32_t>(std::countr_zero(rest)))->memory_mb;
+  }
+  return given;
+}
+
+Amount Auditor::usage_of(TenantId tenant) const {
+  Amount usage;
+  for (const JobAttempt& live : live_) {
+    const BookJob& job = jobs_.at(live.first);
+    if (attempts_.at(live).abandoned || !is_in(job.tenant, tenant)) continue;
+    usage.jobs += 1;
+    usage.gpu_memory_mb += attempts_.at(live).given_mb;
+    for (const Part& part : job.parts) {
+      if (part.is_share()) {
+        usage.gpu_milli += int64_t{part.member_count} * part.gpu_milli;
+      } else {
+        usage.gpus += int64_t{part.member_count} * part.gpu_count;
+      }
+      usage.gpu_memory_mb += int64_t{part.member_count} * part.gpu_count *
+                             (part.is_share() ? part.gpu_share_mb : part.gpu_memory_mb);
+      usage.cpu_milli += int64_t{part.member_count} * part.cpu_milli;
+      usage.memory_mb += int64_t{part.member_count} * part.memory_mb;
+    }
+  }
+  for (const auto& [job, promise] : promises_) {
+    // Its job may have been changed since: then it ends at the next look.
+    if (is_in(jobs_.at(job).tenant, tenant))
+      usage.add(promise.moves ? total_of(jobs_.at(job).parts) : promise.amount);
+  }
+  return usage;
+}
 
 void Auditor::take_quota(BookTenant& tenant, const UpdateTenant& change, Time at) {
   const auto take = [&](TenantField field, int64_t& to, int64_t from) {

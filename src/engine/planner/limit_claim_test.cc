@@ -1,0 +1,130 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/prng.h"
+#include "engine/testing/test_engine.h"
+
+// In random worlds in which work ends when its limit says: who waits first below a limit starts by when
+// enough of it is back, whatever comes later, of its own tenant, of one beside it or of the same pool. There
+// are always nodes for it.
+namespace gpusched {
+namespace {
+
+using testing::TestEngine;
+
+struct Running {
+  JobId job;
+  Time end;
+  int64_t gpus = 0;
+};
+
+enum class Bound : uint8_t { kTenant, kParent, kJobs, kPool };
+
+class LimitedWorld {
+ public:
+  LimitedWorld(Bound bound, uint64_t seed) : bound_(bound), prng_(seed) {
+    EngineConfig config{.feature_level = kFeatureLevel, .policy = {.run_times = "limits"}};
+    if (bound == Bound::kPool) config.pools = {.online_milli = 800, .batch_milli = 200};
+    engine_.apply(Configure{.config = config});
+    for (int i = 0; i < 12; ++i) engine_.add_node("n" + std::to_string(i), {.gpus = 4});
+    Limits limits;
+    most_ = bound == Bound::kPool ? 9 : prng_.between(5, 9);
+    if (bound == Bound::kTenant || bound == Bound::kParent) limits.set(Resource::kGpus, most_);
+    if (bound == Bound::kJobs) limits.set(Resource::kJobs, most_ = prng_.between(2, 4));
+    const TenantId top = engine_.add_tenant("lab", {}, limits);
+    tenants_ = {top};
+    if (bound == Bound::kParent) tenants_ = {engine_.add_tenant("a", top), engine_.add_tenant("b", top)};
+  }
+
+  void run() {
+    for (int i = 0; i < 40 && used() < most_ - 1; ++i) submit(prng_.between(1, 3));
+    for (const JobId before : std::exchange(waiting_, {})) engine_.apply(CancelJob{.job = before});
+    const int64_t wanted = prng_.between(2, 4);
+    if (needs(wanted) > most_) return;
+    const Time promised = start_of(needs(wanted));
+    const JobId first = submit(wanted);
+    while (engine_.state_of(first) == JobState::kPending && engine_.now() < promised) {
+      engine_.advance(minutes(1));
+      end_due();
+      for (int64_t more = prng_.between(0, 2); more > 0; --more) submit(prng_.between(1, 3));
+      look();
+    }
+    EXPECT_NE(engine_.state_of(first), JobState::kPending);
+  }
+
+ private:
+  int64_t needs(int64_t gpus) const { return bound_ == Bound::kJobs ? 1 : gpus; }
+  int64_t used() const {
+    int64_t sum = 0;
+    for (const Running& one : running_) sum += needs(one.gpus);
+    return sum;
+  }
+  /// When so much is back, if nothing else came.
+  Time start_of(int64_t wanted) const {
+    std::vector<Running> ends = running_;
+    std::sort(ends.begin(), ends.end(), [](const Running& a, const Running& b) { return a.end < b.end; });
+    int64_t left = used();
+    Time at = engine_.now();
+    for (const Running& one : ends) {
+      if (left + wanted <= most_) return at;
+      left -= needs(one.gpus);
+      at = one.end;
+    }
+    return at;
+  }
+  JobId submit(int64_t gpus) {
+    const TenantId tenant = tenants_[prng_.below(tenants_.size())];
+    const JobId job = engine_.submit({.gpus = static_cast<int32_t>(gpus),
+                                      .tenant = tenant,
+                                      .max_runtime = minutes(prng_.between(3, 120)),
+                                      .work = WorkClass::kBatch});
+    waiting_.push_back(job);
+    look();
+    return job;
+  }
+  void look() {
+    engine_.cycle();
+    std::erase_if(waiting_, [&](JobId id) {
+      if (engine_.state_of(id) != JobState::kScheduled) return false;
+      engine_.started(id);
+      const int64_t gpus = engine_.state().class_of(engine_.job(id)).parts.front().gpu_count;
+      running_.push_back({.job = id, .end = engine_.now() + engine_.job(id).max_runtime, .gpus = gpus});
+      return true;
+    });
+  }
+  void end_due() {
+    std::erase_if(running_, [&](const Running& one) {
+      if (one.end > engine_.now()) return false;
+      engine_.finish(one.job);
+      return true;
+    });
+  }
+
+  const Bound bound_;
+  Prng prng_;
+  TestEngine engine_;
+  std::vector<TenantId> tenants_;
+  std::vector<JobId> waiting_;
+  std::vector<Running> running_;
+  int64_t most_ = 0;
+};
+
+class LimitClaims : public ::testing::TestWithParam<Bound> {};
+
+TEST_P(LimitClaims, NothingThatComesLaterDelaysTheFirst) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    LimitedWorld(GetParam(), seed).run();
+    if (HasFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Bounds, LimitClaims,
+                         ::testing::Values(Bound::kTenant, Bound::kParent, Bound::kJobs, Bound::kPool));
+
+}  // namespace
+}  // namespace gpusched

@@ -1,0 +1,344 @@
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "base/check.h"
+#include "engine/planner/planner.h"
+
+// Backfilling below limits: a tenant's limit and a strict pool are pools that span all nodes. The first job
+// that one keeps waiting has a claim on what comes back of it, and a job that is promised a start on a node
+// has one on what it needs of its tenants' limits. Who stands behind passes when it is gone by then, or fits
+// beside.
+namespace gpusched {
+namespace {
+
+constexpr Resource kLimitResources[] = {Resource::kGpus, Resource::kGpuMemory, Resource::kCpu,
+                                        Resource::kMemory, Resource::kJobs};
+/// With more attempts than this, what comes back of a limit is counted once a second.
+constexpr std::size_t kCountedAtOnce = 4'096;
+constexpr Duration kCountAgain = seconds(1);
+constexpr std::size_t kStartsKept = 1'024;
+
+bool belongs_below(const State& state, TenantId tenant, TenantId above) {
+  for (const Tenant* at = state.find_tenant(tenant); at != nullptr; at = state.find_tenant(at->parent)) {
+    if (at->id == above) return true;
+  }
+  return false;
+}
+
+bool has_limits(const Tenant& tenant) {
+  return std::any_of(std::begin(kLimitResources), std::end(kLimitResources),
+                     [&](Resource resource) { return tenant.limits.get(resource) != Limits::kUnlimited; });
+}
+
+/// Which of the tenant's limits the amounts exceed together, of those that the second asks for.
+Resource limit_exceeded(const Tenant& tenant, const Amount& used, const Amount& asked) {
+  Amount then = used;
+  then.add(asked);
+  for (const Resource resource : kLimitResources) {
+    const int64_t limit = tenant.limits.get(resource);
+    if (limit == Limits::kUnlimited || amount_of(asked, resource) == 0) continue;
+    if (amount_of(then, resource) > limit) return resource;
+  }
+  return Resource::kNone;
+}
+
+}  // namespace
+
+std::optional<WaitReason> Planner::quota_block(const State& state, uint32_t job_class) const {
+  return quota_block(state, job_class, expected_amount(state, state.classes[job_class].parts, 0));
+}
+
+// The memory of what devices of this kind give to one member that names no size.
+int64_t Planner::given_by(const State& state, uint32_t device_class, const Part& part) const {
+  const DeviceClass& kind = state.device_classes[device_class];
+  return part.is_share() ? kind.share_mb_of(part, kind.memory_mb) : part.gpu_count * kind.memory_mb;
+}
+
+// What the job would hold at least; of a gang, whose members may get several kinds of devices, at most.
+Amount Planner::expected_amount(const State& state, const std::vector<Part>& parts,
+                                int32_t last_members) const {
+  Amount amount = total_of(parts, last_members);
+  if (level_ < 10) return amount;
+  for (const Part& part : parts) {
+    if (part.gpu_count == 0 || part.names_gpu_memory()) continue;
+    std::optional<int64_t> given;
+    for (uint32_t kind = 0; kind < state.device_classes.size(); ++kind) {
+      if (!state.device_classes[kind].serves(part)) continue;
+      const int64_t of_kind = given_by(state, kind, part);
+      if (!given.has_value() || (is_gang(parts) ? of_kind > *given : of_kind < *given)) given = of_kind;
+    }
+    const int64_t members = last_members > 0 && &part == &parts.back() ? last_members : part.member_count;
+    amount.gpu_memory_mb += members * given.value_or(0);
+  }
+  return amount;
+}
+
+// Kinds of devices of which the job may have what it would be given, by its tenants' limits of GPU memory.
+uint64_t Planner::affordable(const State& state, const Candidate& candidate) const {
+  const JobClass& wanted = state.classes[candidate.job_class];
+  const Part& part = wanted.parts.front();
+  if (level_ < 10 || part.gpu_count == 0 || part.names_gpu_memory()) return ~uint64_t{0};
+  int64_t left = INT64_MAX;
+  for (const Tenant* at = state.find_tenant(wanted.tenant); at != nullptr;
+       at = state.find_tenant(at->parent)) {
+    const int64_t limit = at->limits.get(Resource::kGpuMemory);
+    if (limit == Limits::kUnlimited) continue;
+    left = std::min(left, limit - at->usage.gpu_memory_mb - planned_usage_of(at->id).gpu_memory_mb);
+  }
+  if (left == INT64_MAX) return ~uint64_t{0};
+  uint64_t kinds = 0;
+  for (uint32_t kind = 0; kind < state.device_classes.size(); ++kind) {
+    if (given_by(state, kind, part) <= left) kinds |= uint64_t{1} << kind;
+  }
+  return kinds;
+}
+
+std::optional<WaitReason> Planner::quota_block(const State& state, uint32_t job_class,
+                                               const Amount& amount) const {
+  const JobClass& wanted = state.classes[job_class];
+  for (const Tenant* at = state.find_tenant(wanted.tenant); at != nullptr;
+       at = state.find_tenant(at->parent)) {
+    Amount used = at->usage;
+    used.add(planned_usage_of(at->id));
+    for (const Resource resource :
+         {Resource::kGpus, Resource::kGpuMemory, Resource::kCpu, Resource::kMemory, Resource::kJobs}) {
+      const int64_t limit = at->limits.get(resource);
+      if (amount_of(amount, resource) == 0 || limit == Limits::kUnlimited) continue;
+      Amount then = used;
+      then.add(amount);
+      if (amount_of(then, resource) <= limit) continue;
+      return WaitReason{.code = WaitCode::kQuota,
+                        .wanted = wanted.parts.front(),
+                        .tenant = at->id,
+                        .resource = resource,
+                        .limit = limit,
+                        .current = amount_of(used, resource),
+                        .requested = amount_of(amount, resource)};
+    }
+  }
+  if (const Tenant* spent = guarantees::out_of_gpu_time(state, wanted.tenant, amount, now_)) {
+    return WaitReason{.code = WaitCode::kGpuTime,
+                      .wanted = wanted.parts.front(),
+                      .tenant = spent->id,
+                      .limit = spent->gpu_time.max_ms,
+                      .current = spent->gpu_time.used_by(now_, spent->usage),
+                      .lifts_at = spent->gpu_time.end_of_window(now_)};
+  }
+  return pool_block(wanted.parts, state, amount);
+}
+
+// A pool that lends nothing and borrows nothing is full.
+std::optional<WaitReason> Planner::pool_block(const std::vector<Part>& parts, const State& state,
+                                              const Amount& amount) const {
+  const int64_t wanted = amount.gpu_thousandths();
+  if (!pools_.on() || pools_.lends() || wanted == 0) return std::nullopt;
+  const bool online = work_of(parts) == WorkClass::kOnline;
+  const int64_t share = pools_.gpus_of(online, capacity_.gpus);
+  const int64_t held =
+      (online ? state.online : state.batch).milli + (online ? planned_online_ : planned_batch_);
+  if (held + wanted <= share * kMilliPerGpu) return std::nullopt;
+  return WaitReason{
+      .code = WaitCode::kPool, .wanted = parts.front(), .limit = share, .current = milli_up(held)};
+}
+
+std::optional<WaitReason> Planner::limit_block(const State& state, Candidate& candidate) {
+  std::optional<WaitReason> over = quota_block(state, candidate.job_class);
+  if (over.has_value()) return over;
+  return limit_kept_from(state, candidate, total_of(state.classes[candidate.job_class].parts));
+}
+
+// Which limit would not leave room for the holder's first job beside so much more of the class; none: all
+// would.
+std::optional<WaitReason> Planner::overflow_beside(const State& state, uint32_t job_class,
+                                                   const Amount& amount, uint32_t holder) const {
+  const JobClass& wanted = state.classes[job_class];
+  const JobClass& first = state.classes[holder];
+  const Amount kept = total_of(first.parts);
+  WaitReason reason{.code = WaitCode::kReserved, .wanted = wanted.parts.front(), .of_limit = true};
+  for (const Tenant* at = state.find_tenant(wanted.tenant); at != nullptr;
+       at = state.find_tenant(at->parent)) {
+    if (!has_limits(*at) || !belongs_below(state, first.tenant, at->id)) continue;
+    if (limit_exceeded(*at, {}, kept) != Resource::kNone) continue;  // It could never start.
+    Amount used = at->usage;
+    used.add(planned_usage_of(at->id));
+    used.add(kept);
+    // What the first does not ask for is not kept for it.
+    for (const Resource resource : kLimitResources) {
+      const int64_t limit = at->limits.get(resource);
+      if (limit == Limits::kUnlimited || amount_of(amount, resource) == 0 || amount_of(kept, resource) == 0)
+        continue;
+      Amount then = used;
+      then.add(amount);
+      if (amount_of(then, resource) <= limit) continue;
+      reason.tenant = at->id;
+      reason.resource = resource;
+      return reason;
+    }
+  }
+  if (!pools_.on() || pools_.lends() || amount.gpu_thousandths() == 0 || kept.gpu_thousandths() == 0)
+    return std::nullopt;
+  const WorkClass work = work_of(wanted.parts);
+  if (work != work_of(first.parts)) return std::nullopt;
+  const bool online = work == WorkClass::kOnline;
+  const int64_t share = pools_.gpus_of(online, capacity_.gpus) * kMilliPerGpu;
+  const int64_t held =
+      (online ? state.online : state.batch).milli + (online ? planned_online_ : planned_batch_);
+  if (kept.gpu_thousandths() > share) return std::nullopt;
+  if (held + kept.gpu_thousandths() + amount.gpu_thousandths() <= share) return std::nullopt;
+  return reason;
+}
+
+// Whether devices of some kind may be free of which its tenant may not have what they would give.
+std::optional<WaitReason> Planner::memory_block(const State& state, const Candidate& candidate) {
+  const uint64_t beyond = shape_of(candidate.job_class).device_classes & ~affordable(state, candidate);
+  if (beyond == 0) return std::nullopt;
+  const std::vector<Part>& parts = state.classes[candidate.job_class].parts;
+  Amount amount = total_of(parts);
+  for (uint64_t rest = beyond; rest != 0; rest &= rest - 1) {
+    const auto kind = static_cast<uint32_t>(std::countr_zero(rest));
+    amount.gpu_memory_mb = std::max(amount.gpu_memory_mb, given_by(state, kind, parts.front()));
+  }
+  return quota_block(state, candidate.job_class, amount);
+}
+
+// Who stands before the candidate and needs what it would take of a limit, and for longer than until then.
+std::optional<WaitReason> Planner::limit_kept_from(const State& state, Candidate& candidate,
+                                                   const Amount& amount) {
+  if (policies_.reservations == 0) return std::nullopt;
+  const auto delays = [&](uint32_t holder, JobId job, const policy::QueueKey& key,
+                          auto&& start_of) -> std::optional<WaitReason> {
+    if (holder == candidate.job_class) return std::nullopt;
+    std::optional<WaitReason> reason = overflow_beside(state, candidate.job_class, amount, holder);
+    if (!reason.has_value()) return std::nullopt;
+    complete(state, candidate);
+    if (candidate.key < key) return std::nullopt;
+    const auto [start, trusting_until] = start_of();
+    if (is_gone_by(candidate, start, trusting_until)) return std::nullopt;
+    reason->reserved_for = job;
+    reason->reserved_start = start;
+    return reason;
+  };
+  const auto by_claim = [&](const LimitKey& limit) -> std::optional<WaitReason> {
+    const auto found = limit_claims_.find(limit);
+    if (found == limit_claims_.end()) return std::nullopt;
+    LimitClaim& claim = found->second;
+    const Job* job = state.jobs.find(claim.job);
+    if (job == nullptr || !job->is_queued() || job->job_class != claim.job_class) return std::nullopt;
+    return delays(claim.job_class, claim.job, claim.key, [&] {
+      if (!claim.found_at.valid()) find_limit_start(state, claim);
+      return std::pair(claim.start, claim.trusting_until);
+    });
+  };
+  const JobClass& wanted = state.classes[candidate.job_class];
+  if (!limit_claims_.empty()) {
+    for (const Tenant* at = state.find_tenant(wanted.tenant); at != nullptr;
+         at = state.find_tenant(at->parent)) {
+      if (auto reason = by_claim({at->id, WorkClass::kUnset})) return reason;
+    }
+    if (auto reason = by_claim({TenantId{}, work_of(wanted.parts)})) return reason;
+  }
+  for (const Reservation& held : reservations_) {
+    auto reason = delays(held.job_class, held.job, held.key,
+                         [&] { return std::pair(held.start, held.trusting_until); });
+    if (reason.has_value()) return reason;
+  }
+  return std::nullopt;
+}
+
+// The class's first job waits for this limit: who stands first of those has the claim.
+void Planner::claim_limit(const State& state, uint32_t job_class, const WaitReason& reason) {
+  if (policies_.reservations == 0) return;
+  if (reason.code != WaitCode::kQuota && reason.code != WaitCode::kPool) return;
+  const std::vector<Part>& parts = state.classes[job_class].parts;
+  const Amount amount = total_of(parts);
+  const bool pool = reason.code == WaitCode::kPool;
+  if (pool ? amount.gpu_thousandths() > reason.limit * kMilliPerGpu
+           : limit_exceeded(state.tenant_at(reason.tenant), {}, amount) != Resource::kNone)
+    return;  // Nothing that comes back is enough for it.
+  const LimitKey limit{reason.tenant, pool ? work_of(parts) : WorkClass::kUnset};
+  const Job& head = head_of(state, job_class);
+  if (state.find_promise(head.id) != nullptr) return;  // It is moved, and has what it needs.
+  LimitClaim claim{.job_class = job_class,
+                   .job = head.id,
+                   .key = key_of(state, head, info(job_class).head),
+                   .tenant = reason.tenant,
+                   .start = {},
+                   .found_at = {},
+                   .trusting_until = {}};
+  if (const auto known = limit_starts_.find(limit);
+      known != limit_starts_.end() && known->second.job == claim.job) {
+    claim.trusting_until = known->second.trusting_until;
+    const bool recent = now_ < known->second.found_at + kCountAgain && now_ < known->second.start;
+    if (recent && state.attempts.size() > kCountedAtOnce) {
+      claim.start = known->second.start;
+      claim.found_at = known->second.found_at;
+    }
+  }
+  const auto [at, first] = limit_claims_.try_emplace(limit, claim);
+  if (!first && at->second.job != claim.job && at->second.key < claim.key) return;
+  at->second = std::move(claim);
+}
+
+// When so much of the limit is expected to be back that its first job may start.
+void Planner::find_limit_start(const State& state, LimitClaim& claim) const {
+  const JobClass& first = state.classes[claim.job_class];
+  const Amount wanted = total_of(first.parts);
+  const Tenant* tenant = state.find_tenant(claim.tenant);
+  const WorkClass work = work_of(first.parts);
+  std::vector<std::pair<Time, Amount>> ends;
+  for (const auto& [key, attempt] : state.attempts) {
+    const Job* job = state.jobs.find(key.job);
+    if (job == nullptr || attempt.abandoned || job->attempt_count != attempt.number) continue;
+    const bool counts = tenant != nullptr ? belongs_below(state, job->tenant, tenant->id)
+                                          : work_of(state.class_of(*job).parts) == work;
+    if (counts) ends.emplace_back(expected_end(state, attempt), state.held_by(*job));
+  }
+  std::sort(ends.begin(), ends.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  Amount used;
+  int64_t share = 0;
+  if (tenant != nullptr) {
+    used = tenant->usage;
+  } else {
+    const bool online = work == WorkClass::kOnline;
+    used.gpu_milli = (online ? state.online : state.batch).milli;
+    share = pools_.gpus_of(online, capacity_.gpus) * kMilliPerGpu;
+  }
+  const auto fits = [&] {
+    if (tenant != nullptr) return limit_exceeded(*tenant, used, wanted) == Resource::kNone;
+    return used.gpu_thousandths() + wanted.gpu_thousandths() <= share;
+  };
+  claim.start = kNever;
+  for (const auto& [end, amount] : ends) {
+    used.add(negated(amount));
+    if (!fits()) continue;
+    claim.start = end;
+    break;
+  }
+  if (!claim.trusting_until.valid()) claim.trusting_until = trust_until(now_, claim.start);
+  claim.found_at = now_;
+}
+
+// Something of the limit came back, or who had the claim is gone.
+void Planner::forget_claims(TenantId tenant) {
+  const auto begin = limit_claims_.lower_bound({tenant, WorkClass::kUnset});
+  auto end = begin;
+  while (end != limit_claims_.end() && end->first.first == tenant) {
+    if (end->second.found_at.valid()) limit_starts_[end->first] = end->second;
+    ++end;
+  }
+  limit_claims_.erase(begin, end);
+  if (limit_starts_.size() > kStartsKept) limit_starts_.clear();
+}
+
+// Who waits behind another one below a limit of the tenant or of one above it is looked at again.
+void Planner::wake_limited(const State& state, TenantId tenant) {
+  if (over_quota_.empty()) return;
+  for (const Tenant* at = state.find_tenant(tenant); at != nullptr; at = state.find_tenant(at->parent)) {
+    const auto first = over_quota_.lower_bound({at->id, 0});
+    if (first != over_quota_.end() && first->first == at->id) freed_tenants_.insert(at->id);
+  }
+  if (!over_quota_.begin()->first.valid()) freed_tenants_.insert(TenantId{});
+}
+
+}  // namespace gpusched
