@@ -77,7 +77,7 @@ bool is_of(const State& state, const Promise& promise, const std::vector<Part>& 
   }
   Amount wanted = total_of(parts);
   if (state.config.feature_level >= 10)
-    wanted.gpu_memory_mb = promise.amount.gpu_memory_mb;  // That of its devices.
+    wanted.gpu_memory_mb += state.given_gpu_memory(parts, promise.members);
   return promise.moves || promise.amount == wanted;
 }
 

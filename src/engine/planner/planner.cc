@@ -179,6 +179,11 @@ void Planner::unblock(const State& state) {
     for (auto at = over_quota_.begin(); at != over_quota_.end() && !at->first.valid(); ++at)
       lifted.push_back(at->second);
   }
+  for (const uint32_t job_class : preemptors_) {
+    const WaitReason& reason = info(job_class).reason;
+    if (!freed_nodes_.empty() && reason.code == WaitCode::kQuota && reason.resource == Resource::kGpuMemory)
+      lifted.push_back(job_class);
+  }
   for (const uint32_t job_class : lifted) {
     if (info(job_class).state == ClassState::kBlocked) make_ready(state, job_class);
   }
@@ -281,7 +286,7 @@ bool Planner::place_head(const State& state, uint32_t job_class, CommitPlan& pla
   }
   if (const std::optional<WaitReason> over_memory = memory_block(state, candidate)) {
     block(state, job_class, *over_memory);
-    pass_on(job_class);  // Nodes of the kinds that it may have lift it, too.
+    preemptors_.insert(job_class);  // Nodes of the kinds that it may have lift it, too.
     lift_next(state, index);
     return false;
   }

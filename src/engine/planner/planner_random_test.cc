@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -230,6 +231,35 @@ bool members_fit(const State& state, const std::vector<Part>& parts) {
   return search.put(0, 0, 0);
 }
 
+/// What devices of this kind give to the part's members, if it names no size.
+int64_t given_by(const State& state, const Part& part, uint32_t kind) {
+  const DeviceClass& device_class = state.device_classes[kind];
+  if (part.gpu_count == 0 || part.names_gpu_memory() || !device_class.serves(part)) return 0;
+  const int64_t each = part.gpu_milli > 0 ? device_class.share_mb_of(part, device_class.memory_mb)
+                                          : part.gpu_count * device_class.memory_mb;
+  return part.member_count * each;
+}
+
+/// The tenants' limits of GPU memory leave room for what devices of this kind would give; without a kind for
+/// the most that each part may be given.
+bool memory_left(const State& state, const Job& job, std::optional<uint32_t> kind = {}) {
+  if (state.config.feature_level < 10) return true;
+  Amount amount = total_of(state.class_of(job).parts);
+  for (const Part& part : state.class_of(job).parts) {
+    int64_t given = kind.has_value() ? given_by(state, part, *kind) : 0;
+    for (uint32_t each = 0; each < state.device_classes.size() && !kind.has_value(); ++each)
+      given = std::max(given, given_by(state, part, each));
+    amount.gpu_memory_mb += given;
+  }
+  for (const Tenant* at = state.find_tenant(job.tenant); at != nullptr; at = state.find_tenant(at->parent)) {
+    const int64_t limit = at->limits.get(Resource::kGpuMemory);
+    if (limit != Limits::kUnlimited && amount.gpu_memory_mb > 0 &&
+        at->usage.gpu_memory_mb + amount.gpu_memory_mb > limit)
+      return false;
+  }
+  return true;
+}
+
 /// Slow and plain: whether the job could be placed right now, by looking at everything.
 bool could_be_placed(const State& state, const Job& job) {
   const JobClass& job_class = state.class_of(job);
@@ -250,7 +280,7 @@ bool could_be_placed(const State& state, const Job& job) {
         gpu_time.used_by(state.last.at, at->usage) >= gpu_time.max_ms)
       return false;
   }
-  if (is_gang(job_class.parts)) return members_fit(state, job_class.parts);
+  if (is_gang(job_class.parts)) return memory_left(state, job) && members_fit(state, job_class.parts);
   const Part& part = job_class.parts.front();
   for (const Node& node : state.nodes) {
     // What a booking keeps; before one, who may still start there depends on the jobs' lengths.
@@ -274,7 +304,7 @@ bool could_be_placed(const State& state, const Job& job) {
     if (part.gpu_count == 0) return true;
     for (uint32_t kind = 0; kind < state.device_classes.size(); ++kind) {
       const DeviceClass& device_class = state.device_classes[kind];
-      if (device_class.memory_mb < part.gpu_memory_mb) continue;
+      if (device_class.memory_mb < part.gpu_memory_mb || !memory_left(state, job, kind)) continue;
       if (!gpu_model_matches(device_class.model, part.gpu_model)) continue;
       const auto is_of = [&](const std::string& model) {
         return gpu_model_matches(device_class.model, model);
@@ -388,7 +418,9 @@ TEST_P(RandomCycles, AfterACycleNoJobWaitsThatCouldRun) {
       while (random.prng().chance(400)) step();
     });
     const std::vector<JobId> forgotten = forgotten_jobs(scheduler.state);
-    ASSERT_TRUE(forgotten.empty()) << "job " << forgotten.front().value << " after round " << i;
+    ASSERT_TRUE(forgotten.empty()) << "job " << forgotten.front().value << " after round " << i << ": "
+                                   << describe(scheduler.planner.reason(
+                                          scheduler.state.jobs.find(forgotten.front())->job_class));
   }
   EXPECT_GT(placed, 20u);
 }

@@ -300,7 +300,7 @@ class Auditor {
   void on(const NodeFailureNoted&) {}
   void on(const TimeSkipped&) {}
   void on(const TimerDropped&) {}
-  bool is_of(const Promise& promise, const BookJob& job) const;
+  bool is_of(const Promise& promise, const BookJob& job);
   int64_t given_mb(const BookJob& job, const std::vector<Member>& members);
   void give_back_slot(BookDevice& gone, const std::string& uuid);
   void check_turn(JobId element, const BookJob& array);

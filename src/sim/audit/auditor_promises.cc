@@ -55,7 +55,7 @@ void Auditor::on(const DevicesPromised& event) {
 }
 
 // What is promised is what the job asks for: each of its members, whole.
-bool Auditor::is_of(const Promise& promise, const BookJob& job) const {
+bool Auditor::is_of(const Promise& promise, const BookJob& job) {
   std::vector<int32_t> members(job.parts.size(), 0);
   for (const Member& member : promise.members) {
     if (member.part >= job.parts.size()) return false;
@@ -69,7 +69,7 @@ bool Auditor::is_of(const Promise& promise, const BookJob& job) const {
     if (members[i] != part.member_count || part.is_elastic() || part.is_exclusive()) return false;
   }
   Amount wanted = total_of(job.parts);
-  if (replica_.config.feature_level >= 10) wanted.gpu_memory_mb = promise.amount.gpu_memory_mb;
+  wanted.gpu_memory_mb += given_mb(job, promise.members);
   return promise.moves || promise.amount == wanted;
 }
 
