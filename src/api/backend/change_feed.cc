@@ -1,6 +1,7 @@
 #include "api/backend/change_feed.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -11,7 +12,9 @@ ChangeNotice notice_of(const Changes& changes) {
   for (const Event& event : changes.events) {
     std::visit(
         [&notice](const auto& what) {
-          if constexpr (requires { JobId{what.job}; }) {
+          if constexpr (std::is_same_v<std::decay_t<decltype(what)>, JobsForgotten>) {
+            notice.forgotten += what.count;
+          } else if constexpr (requires { JobId{what.job}; }) {
             if (what.job.valid()) notice.jobs.push_back(what.job);
           } else if constexpr (requires { NodeId{what.node}; }) {
             notice.nodes.push_back(what.node);
@@ -61,13 +64,14 @@ void ChangeFeed::publish(const State& state, const Changes& changes) {
     for (const auto& [number, watcher] : watchers_) watchers.push_back(watcher);
   }
   const ChangeNotice notice = notice_of(changes);
-  if (notice.jobs.empty() && notice.nodes.empty()) return;
+  if (notice.jobs.empty() && notice.nodes.empty() && notice.forgotten == 0) return;
   // Many watchers, few callers: what each sees is found once.
   std::map<const access::Caller*, ChangeNotice> seen;
   for (const auto& watcher : watchers) {
     const auto [at, is_new] = seen.try_emplace(watcher->caller.get());
     if (is_new) at->second = seen_by(*watcher->caller, state, notice);
-    if (!at->second.jobs.empty() || !at->second.nodes.empty()) watcher->changed(at->second);
+    const ChangeNotice& its = at->second;
+    if (!its.jobs.empty() || !its.nodes.empty() || its.forgotten > 0) watcher->changed(its);
   }
 }
 

@@ -129,6 +129,8 @@ void HostBackend::update_job(const CallerPtr& caller, JobId job, const std::stri
   if (update.max_runtime) {
     command.given |= kJobMaxRuntime;
     command.max_runtime = *update.max_runtime;
+    // Who may keep nodes free may also decide that a job keeps its place for longer.
+    command.may_raise = may_always(*caller, Action::kMakeReservation);
   }
   if (update.texts.empty() && !update.changes_parts()) {
     return change_job(
@@ -330,10 +332,15 @@ void HostBackend::get_jobs(const CallerPtr& caller, std::vector<JobId> ids, JobF
     JobPage page;
     for (const JobId id : ids) {
       const std::optional<FoundJob> job = look_up(view.state, id);
+      if (!job) page.unknown.push_back(id);
       if (!job || (tenant != nullptr && (*job)->tenant != tenant->id)) continue;
       if (!sees_all && !sees_jobs_of(view.state, *caller, (*job)->tenant)) continue;
-      if ((filter.state && (*job)->state != *filter.state) || !matches(view.state, **job, filter)) continue;
+      if (!matches(view.state, **job, filter)) continue;
       if (!sees_all && filter.asks_for_description() && !may_describe(view.state, *caller, **job)) continue;
+      if (filter.state && (*job)->state != *filter.state) {
+        page.left.emplace_back((*job)->id, (*job)->state);
+        continue;
+      }
       page.jobs.push_back(view_of(view, **job, viewer, filter.details));
       JobView& shown = page.jobs.back();
       if (filter.details.place) shown.estimated_wait = wait_of(shown, host_.forecasts(), view.state.last.at);

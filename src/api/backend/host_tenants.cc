@@ -51,6 +51,13 @@ void HostBackend::create_tenant(const CallerPtr& caller, TenantRequest request, 
 void HostBackend::update_tenant(const CallerPtr& caller, const std::string& tenant, TenantRequest request,
                                 Done<TenantView> done) {
   if (auto refused = limit_tenant(*caller, options_.anonymous, request)) return done(std::move(*refused));
+  if (request.parent) {
+    return done(ApiError{.kind = ErrorKind::kUnprocessable,
+                         .message =
+                             "a tenant's parent is set when it is created and cannot be changed; leave out "
+                             "parent_id, or create another tenant",
+                         .field = "parent_id"});
+  }
   with_tenant(
       caller, Action::kUpdateTenant, tenant,
       [this, caller, request = std::move(request), done](TenantId id) {

@@ -247,6 +247,9 @@ struct JobFilter {
 struct JobPage {
   std::vector<JobView> jobs;     ///< Newest first.
   std::optional<int64_t> total;  ///< All that match; not known when the filter looks inside.
+  /// Of jobs asked for by id: those that only their state keeps out, with it, and those that are not known.
+  std::vector<std::pair<JobId, JobState>> left = {};
+  std::vector<JobId> unknown = {};
   JobId next;  ///< Given: there may be more, to be asked for with this as `before`; a page may be short.
 };
 
@@ -255,6 +258,7 @@ struct ChangeNotice {
   uint64_t sequence = 0;
   std::vector<JobId> jobs;  ///< Ascending.
   std::vector<NodeId> nodes;
+  uint64_t forgotten = 0;  ///< So many jobs that had ended are not known any more, the oldest ends.
 };
 
 /// One line of a job's timeline.

@@ -338,6 +338,16 @@ TEST_F(NativeRestDoor, AWatchedJobIsToldUntilItsEnd) {
   EXPECT_EQ(text(get("/v1/jobs/job-999/watch", 404), "code"), "job_not_found");
 }
 
+TEST_F(NativeRestDoor, AWatchOfAStateTellsWhoLeavesIt) {
+  Open watch(server_->http_port());
+  watch.send("GET /v1/watch?fields=job_id,state&state=pending HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  watch.until("event: begin\ndata: {\"sequence\":");
+  const std::string id = job();
+  watch.until(R"(data: {"job_id":")" + id + R"(","state":"pending"})");
+  post("/v1/jobs/" + id + "/cancel");
+  watch.until("event: left\ndata: {\"job_id\":\"" + id + R"(","state":"cancelled"})");
+}
+
 TEST_F(NativeRestDoor, AWatchTellsOfEveryJobThatMatches) {
   Open watch(server_->http_port());
   watch.send("GET /v1/watch?fields=spec.name,state&name=seen* HTTP/1.1\r\nHost: localhost\r\n\r\n");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <deque>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -17,6 +18,8 @@ namespace {
 constexpr Duration kPingEvery = seconds(15);
 constexpr std::size_t kDirtyMax = 100'000;  // Jobs that changed and were not sent yet, of one client.
 constexpr std::size_t kJobsPerPiece = 1'000;
+constexpr std::size_t kForgottenSlack =
+    64;  // So far may the order of ends differ from that in which they are told.
 
 void append_event(std::string& out, std::string_view name, std::string_view data) {
   out.append("event: ").append(name).append("\ndata: ").append(data).append("\n\n");
@@ -186,6 +189,11 @@ class ManyJobs final : public Events {
       const std::lock_guard lock(mutex_);
       jobs_.insert(notice.jobs.begin(), notice.jobs.end());
       if (nodes_wanted_) changed_nodes_.insert(notice.nodes.begin(), notice.nodes.end());
+      // Jobs are forgotten in the order in which they ended, and were told here in about that order.
+      if (notice.forgotten > 0) {
+        const std::size_t most = std::min<std::size_t>(ended_.size(), notice.forgotten + kForgottenSlack);
+        jobs_.insert(ended_.begin(), ended_.begin() + static_cast<std::ptrdiff_t>(most));
+      }
       if (jobs_.size() > kDirtyMax) {
         jobs_.clear();
         overflow_ = true;
@@ -223,8 +231,35 @@ class ManyJobs final : public Events {
       if (!page) return self->tell_overflow();
       std::string events;
       for (const JobView& job : page->jobs) append_event(events, "job", native_job_json(job, self->mask_));
+      for (const auto& [id, state] : page->left)
+        append_event(events, "left", job_named(id, ",\"state\":\"" + std::string(to_string(state)) + "\""));
+      for (const JobId id : self->take_forgotten(*page)) append_event(events, "forgotten", job_named(id, ""));
       self->send_or_go_on(std::move(events));
     });
+  }
+  static std::string job_named(JobId id, const std::string& more) {
+    return "{\"job_id\":\"" + job_name(id) + "\"" + more + "}";
+  }
+  /// Notes who of the page has ended, and takes out who was told of and is not known any more.
+  std::vector<JobId> take_forgotten(const JobPage& page) {
+    std::vector<JobId> gone;
+    const std::lock_guard lock(mutex_);
+    for (const JobId id : page.unknown) {
+      const auto at = std::find(ended_.begin(), ended_.end(), id);
+      if (at == ended_.end()) continue;
+      gone.push_back(id);
+      ended_.erase(at);
+    }
+    const auto note_ended = [&](JobId id, JobState state) {
+      const std::size_t newest = std::min(ended_.size(), kForgottenSlack);
+      const bool known =
+          std::find(ended_.end() - static_cast<std::ptrdiff_t>(newest), ended_.end(), id) != ended_.end();
+      if (is_final(state) && !known) ended_.push_back(id);
+    };
+    for (const JobView& job : page.jobs) note_ended(job.id, job.state);
+    for (const auto& [id, state] : page.left) note_ended(id, state);
+    if (ended_.size() > kDirtyMax) ended_.pop_front();
+    return gone;
   }
   void send_nodes(std::set<NodeId> wanted) {
     backend_.list_nodes(
@@ -261,6 +296,7 @@ class ManyJobs final : public Events {
   std::set<JobId> jobs_;  // Ids of what changed: what they are by now is asked for when it is their turn.
   std::set<NodeId> changed_nodes_;
   bool overflow_ = false;
+  std::deque<JobId> ended_;  // Of those that were told, who has ended, in the order of that.
 };
 
 }  // namespace
