@@ -474,8 +474,8 @@ enum class OnParentFailure : uint8_t { kCancel = 0, kWait };
 /// within a year; time that nobody watched is not counted against shares that drain; GPU time of shares
 /// keeps what is less than a millisecond. 7: what is kept of a job's move is a record, not a sentence; jobs
 /// keep their timelines; a job whose starts fail is held; starts can be paused. 8: jobs keep who submitted
-/// them. 9: jobs have owners, whose request keys are theirs; reservations end with their tenant.
-inline constexpr int64_t kFeatureLevel = 9;
+/// them. 9: jobs have owners, and request keys of theirs; reservations end with tenants. 10: nodes have ids.
+inline constexpr int64_t kFeatureLevel = 10;
 
 /// Order and placement of pending jobs. Journaled, so that every leader plans by the same; what it chose
 /// is in the plans.

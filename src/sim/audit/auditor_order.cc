@@ -53,7 +53,8 @@ void Auditor::note_line(const Event& event, Time at) {
                   JobCheckpointed, Admitted, BookingMade, BookingBegan, BookingEnded, ShareFreed,
                   DeviceHeatChanged, MemberPrepared, DeviceFaultChanged, NodeSuspected,
                   WatchdogFindingChanged, ElementUnparked, RequestForgotten, NodeRemoved, TenantsForgotten,
-                  JobAsked, KeyCreated, KeyRevoked, RoleBound, KeyForgotten>{}},
+                  JobAsked, KeyCreated, KeyRevoked, RoleBound, KeyForgotten, NodeTicketCreated,
+                  NodeTicketForgotten, NodeAdmitted, NodeRenewed, NodeRevoked>{}},
       event);
 }
 
