@@ -64,6 +64,7 @@ void NativeRest::list_node_identities(NativeCall& call) {
 }
 
 void NativeRest::revoke_node(NativeCall& call) {
+  call.call->note().line.resource = call.path[2];
   backend_.revoke_node(call.call->caller(), call.path[2], requester_of(call),
                        answer_with<NodeIdentityView>(call, write_node_identity));
 }
