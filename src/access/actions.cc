@@ -63,6 +63,7 @@ constexpr ActionRow kRows[] = {
     row(kRemoveNode, "remove_node", kNode, kSeeNode, "--- x-- --", kWrites),
     row(kAdmitNode, "admit_node", kNode, kSeeNode, "--- xx- --", kWrites),
     row(kRevokeNode, "revoke_node", kNode, kSeeNode, "--- xx- --", kWrites),
+    row(kSeeIdentity, "see_identity", kNode, kSeeNode, "--- xx- --", kRefusals),
     row(kSpeakForNode, "speak_for_node", kNode, kSeeNode, "--- --- o-", kReads),
     row(kSeeCluster, "see_cluster", kCluster, kSeeCluster, "xxx xx- -x", kRefusals),
     row(kSeeMetrics, "see_metrics", kCluster, kSeeMetrics, "--- xxx -x", kRefusals),

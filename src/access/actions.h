@@ -43,6 +43,7 @@ enum class Action : uint8_t {
   kRemoveNode,
   kAdmitNode,
   kRevokeNode,
+  kSeeIdentity,   ///< Which nodes have certificates, and until when.
   kSpeakForNode,  ///< Register it and report for it.
   kSeeCluster,
   kSeeMetrics,

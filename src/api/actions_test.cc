@@ -76,7 +76,7 @@ TEST(Actions, EachIsDoneBySomeCallOrHasNoneYet) {
   for (const SessionRest::Path& path : SessionRest::paths()) done.insert(path.action);
   for (const GrpcMethodRow& method : grpc_methods()) done.insert(method.action);
   const std::set<Action> without_a_call = {Action::kReadJobScript,  // A part of what shows a job.
-                                           Action::kAdmitNode, Action::kRevokeNode, Action::kReadAudit};
+                                           Action::kReadAudit};
   for (const access::ActionRow& row : access::action_rows())
     EXPECT_NE(done.contains(row.action), without_a_call.contains(row.action)) << row.name;
 }

@@ -106,6 +106,7 @@ class Bounds : public ::testing::Test {
   }
   ~Bounds() override {
     host_->stop();
+    host_.reset();  // Its journal prepares files in the folder until then.
     std::filesystem::remove_all(folder_);
   }
   std::string folder_;

@@ -78,6 +78,8 @@ struct GrpcServer::Impl {
                .token_file = options.token_file,
                .everybody_trusted = options.doorkeeper.everybody != nullptr,
                .old_handshake = options.old_agent_handshake,
+               .desk = options.desk,
+               .admission = options.admission,
                .version = options.version}) {}
 
   const GrpcServerOptions options;

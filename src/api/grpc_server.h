@@ -16,6 +16,8 @@
 
 namespace gpusched::api {
 
+class NodeDesk;
+
 struct GrpcServerOptions {
   std::string address = "127.0.0.1";
   uint16_t port = 0;  ///< 0: any free one.
@@ -29,6 +31,7 @@ struct GrpcServerOptions {
   audit::AuditLog* audit = nullptr;                      ///< Null: there is none. It must outlive the server.
   std::shared_ptr<const sign::TlsServer> tls = nullptr;  ///< None: plain.
   std::string version = {};                              ///< Told to agents.
+  NodeDesk* desk = nullptr;  ///< Of nodes' identities; null: there are none. It must outlive the server.
   Duration shutdown_wait = seconds(5);
 };
 

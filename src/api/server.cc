@@ -8,6 +8,7 @@
 
 #include "api/backend/host_backend.h"
 #include "api/backend/keys/key_uses.h"
+#include "api/backend/nodes/node_desk.h"
 #include "api/contract/token.h"
 #include "api/doors/jobs/jobs_rest.h"
 #include "api/doors/native/native_rest.h"
@@ -99,6 +100,9 @@ struct Server::Impl {
                  .anonymous = {.priority_max = std::max(options.default_priority, options.anonymous_tier_max),
                                .priority_tier_max = options.anonymous_tier_max},
                  .key_uses = known_uses(options.key_uses_file)}),
+        desk(host, {.authority = options.node_authority,
+                    .valid = options.node_certificate_valid,
+                    .required = options.node_certificates_required}),
         doorkeeper{.token = options.token,
                    .token_required =
                        options.token_required || options.old_agent_handshake || !is_loopback(options.address),
@@ -266,7 +270,8 @@ struct Server::Impl {
                                                           .writes = &grpc_writes,
                                                           .audit = options.audit,
                                                           .tls = options.grpc_tls,
-                                                          .version = options.version},
+                                                          .version = options.version,
+                                                          .desk = &desk},
                                         backend, host);
     // Weak: the host calls it for as long as the host lives.
     backend.on_group_done([to = std::weak_ptr(waiting)] {
@@ -291,10 +296,11 @@ struct Server::Impl {
     return Unit{};
   }
 
-  /// What is open under a key or a provider's token ends with it.
+  /// What is open under a key, a provider's token or a node's certificate ends with it.
   void end_expired_later(HttpServer& server) {
     server.run_after(seconds(1), [this, &server] {
       backend.keys().end_expired();
+      desk.end_expired();
       if (options.tokens != nullptr) options.tokens->end_expired();
       end_expired_later(server);
     });
@@ -308,6 +314,7 @@ struct Server::Impl {
 
   const ServerOptions options;
   HostBackend backend;
+  NodeDesk desk;
   const Doorkeeper doorkeeper;
   RestDoors doors;
   Admission admission;  ///< Of all doors together.

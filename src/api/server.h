@@ -13,6 +13,7 @@
 #include "base/session_limits.h"
 #include "host/host.h"
 #include "ops/socket_file.h"
+#include "sign/authority.h"
 #include "sign/tls_context.h"
 
 namespace gpusched::api {
@@ -46,6 +47,11 @@ struct ServerOptions {
   std::string key_uses_file = {};
   std::shared_ptr<const sign::TlsServer> tls = nullptr;       ///< Of HTTP and metrics; none: plain.
   std::shared_ptr<const sign::TlsServer> grpc_tls = nullptr;  ///< Of gRPC; none: plain.
+  /// What signs nodes' certificates, for how long, and whether every node must have one. None: nobody gets
+  /// any.
+  std::shared_ptr<const sign::Authority> node_authority = nullptr;
+  Duration node_certificate_valid = hours(24 * 90);
+  bool node_certificates_required = false;
   /// HTTP is served there, too, without TLS; none: nowhere else.
   std::shared_ptr<ops::SocketFile> unix_socket = nullptr;
   std::string admin_group;  ///< Whose members are administrators over that socket; empty: nobody's.

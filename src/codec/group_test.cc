@@ -11,6 +11,7 @@
 #include "codec/binary.h"
 #include "engine/engine.h"
 #include "engine/testing/random_commands.h"
+#include "engine/testing/some_identities.h"
 
 namespace gpusched {
 namespace {
@@ -202,18 +203,6 @@ std::vector<Command> full_commands() {
   };
 }
 
-CreateKey some_key() {
-  return {.tenant = TenantId{1},
-          .name = "n",
-          .kind = CallerKind::kService,
-          .prefix = "prefix01",
-          .hash = Blob(std::string(limits::kKeyHashBytes, 'h')),
-          .bindings = {{.tenant = TenantId{1}, .role = Role::kUser}},
-          .unix_users = {"u"},
-          .expires_at = Time{9},
-          .by = "b"};
-}
-
 /// Every command, with all its fields.
 std::vector<Command> all_commands() {
   std::vector<Command> commands = full_commands();
@@ -233,9 +222,12 @@ std::vector<Command> all_commands() {
               .why = "w"},
           RemoveNode{.node = NodeId{1}, .boot_id = "boot", .by = "b"},
           PauseStarts{.paused = false, .by = "b", .why = "w"},
-          some_key(),
+          testing::some_key(),
           RevokeKey{.key = KeyId{1}, .by = "b"},
           BindRole{.key = KeyId{1}, .tenant = TenantId{2}, .role = Role::kViewer, .taken = true, .by = "b"},
+          testing::some_ticket(),
+          testing::some_admission(),
+          RevokeNode{.node = "n", .by = "b"},
       });
   return commands;
 }
@@ -349,9 +341,12 @@ TEST(Group, DefaultCommandsComeBack) {
                                    MoveJobs{},
                                    RemoveNode{},
                                    PauseStarts{},
-                                   some_key(),
+                                   testing::some_key(),
                                    RevokeKey{},
-                                   BindRole{.role = Role::kViewer}};
+                                   BindRole{.role = Role::kViewer},
+                                   testing::some_ticket(),
+                                   testing::some_admission(),
+                                   RevokeNode{}};
   ASSERT_EQ(commands.size(), std::variant_size_v<Command>);
   const Result<CommandGroup> group = decode_group(encoded(commands));
   ASSERT_TRUE(group.ok()) << group.error().message;

@@ -90,6 +90,9 @@ Result<Unit> encode_snapshot(const State& state, const std::function<Result<Unit
   for (const auto& [key, submitter] : state.submitters) out.add(Section::kSubmitter, submitter);
   for (const auto& [id, booking] : state.bookings) out.add(Section::kBooking, booking);
   for (const auto& [id, key] : state.keys) out.add(Section::kKey, key);
+  for (const auto& [id, ticket] : state.node_identities.tickets()) out.add(Section::kNodeTicket, ticket);
+  for (const auto& [name, identity] : state.node_identities.identities())
+    out.add(Section::kNodeIdentity, identity);
   out.add(Section::kEnd, FinishedJobs{});
   return out.finish();
 }

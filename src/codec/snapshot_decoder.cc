@@ -105,6 +105,10 @@ class SnapshotDecoder {
         return add_owner(bytes);
       case Section::kKey:
         return add_key(bytes);
+      case Section::kNodeTicket:
+        return add_node_ticket(bytes);
+      case Section::kNodeIdentity:
+        return add_node_identity(bytes);
       case Section::kEnd:
         return Unit{};
     }
@@ -223,6 +227,30 @@ class SnapshotDecoder {
     newest_key_ = key.id;
     if (state_.keys.size() >= limits::kKeysMax || !state_.keys.add(std::move(key)))
       return corrupt("a key twice");
+    return Unit{};
+  }
+  Result<Unit> add_node_ticket(std::string_view bytes) {
+    NodeTicket ticket;
+    const auto& known = state_.node_identities.tickets();
+    if (!read(bytes, ticket) || !was(ticket.id.value) || !is_possible(ticket)) return corrupt("a node token");
+    if (!possible(ticket.created_at) || !possible(ticket.expires_at)) return corrupt("a node token's times");
+    if (ticket.is_used() && !was(ticket.identity.value)) return corrupt("a node token's use");
+    if (!known.empty() && ticket.id <= known.rbegin()->first) return corrupt("a node token's id");
+    if (known.size() >= limits::kNodeTicketsMax || !state_.node_identities.add(std::move(ticket)))
+      return corrupt("a node token twice");
+    return Unit{};
+  }
+  Result<Unit> add_node_identity(std::string_view bytes) {
+    NodeIdentity identity;
+    const auto& known = state_.node_identities.identities();
+    if (!read(bytes, identity) || !was(identity.id.value) || !is_possible(identity))
+      return corrupt("a node's identity");
+    if (!possible(identity.admitted_at) || !possible(identity.renewed_at) || !possible(identity.expires_at) ||
+        !possible(identity.revoked_at))
+      return corrupt("a node's identity's times");
+    if (!known.empty() && identity.node <= known.rbegin()->first) return corrupt("a node's identity's name");
+    if (known.size() >= limits::kNodeIdentitiesMax || !state_.node_identities.put(std::move(identity)))
+      return corrupt("a node's identity twice");
     return Unit{};
   }
   Result<Unit> add_owner(std::string_view bytes) {

@@ -29,9 +29,11 @@ enum class Section : uint8_t {
   kBooking = 16,
   kOwner = 17,  ///< Follows the nodes, although its number is higher: one for each of State::owners.
   kKey = 18,
+  kNodeTicket = 19,
+  kNodeIdentity = 20,
 };
 static_assert(static_cast<uint8_t>(Section::kPromise) == 13);
-inline constexpr Section kSectionLast = Section::kKey;
+inline constexpr Section kSectionLast = Section::kNodeIdentity;
 
 struct Header {
   uint32_t format = kFormat;

@@ -156,6 +156,44 @@ TEST(Snapshot, KeysComeBackWithWhatEndedThem) {
   EXPECT_FALSE(decode_snapshot(snapshot_of(homeless)).ok());
 }
 
+TEST(Snapshot, NodesIdentitiesComeBackWithWhatEndedThem) {
+  TestEngine engine;
+  engine.apply(Configure{.config = {.feature_level = kFeatureLevel}});
+  const auto ticket_for = [&](const std::string& node) {
+    return NodeTicketId{engine
+                            .apply(CreateNodeTicket{.node = node,
+                                                    .prefix = "prefix" + node,
+                                                    .hash = Blob(std::string(limits::kKeyHashBytes, 'h')),
+                                                    .expires_at = engine.now() + hours(1),
+                                                    .by = "operator"})
+                            .first_id};
+  };
+  const auto admit = [&](const std::string& node) {
+    engine.apply(AdmitNode{.ticket = ticket_for(node),
+                           .identity = {},
+                           .node = node,
+                           .key = Blob(std::string(limits::kPublicKeyHashBytes, 'k')),
+                           .expires_at = engine.now() + hours(24)});
+  };
+  admit("n1");
+  admit("n2");
+  const NodeTicketId unused = ticket_for("n3");
+  engine.apply(RevokeNode{.node = "n1", .by = "operator"});
+  Result<State> copy = decode_snapshot(snapshot_of(engine.state()));
+  ASSERT_TRUE(copy.ok()) << copy.error().message;
+  EXPECT_EQ(snapshot_digest(*copy), snapshot_digest(engine.state()));
+  EXPECT_TRUE(copy->node_identities.find("n1")->is_revoked());
+  EXPECT_FALSE(copy->node_identities.find("n2")->is_revoked());
+  EXPECT_TRUE(copy->node_identities.find_ticket("prefixn2")->is_used());
+  EXPECT_FALSE(copy->node_identities.find_ticket(unused)->is_used());
+  State later = engine.state().clone();
+  NodeIdentity stranger = *engine.state().node_identities.find("n2");
+  stranger.id = NodeIdentityId{engine.state().last.sequence + 1};
+  stranger.node = "n4";
+  later.node_identities.put(stranger);
+  EXPECT_FALSE(decode_snapshot(snapshot_of(later)).ok());
+}
+
 TEST(Snapshot, ALivingTenantKeepsANameThatADeletedOneHad) {
   TestEngine engine;
   const TenantId first = engine.add_tenant("a");

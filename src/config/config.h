@@ -151,6 +151,8 @@ struct Config {
     int64_t heartbeat_interval_ms = 5'000;
     int64_t metrics_interval_ms = 5'000;
     bool accept_old_handshake = false;
+    bool require_certificates = false;
+    int64_t certificate_seconds = 7'776'000;
     int64_t health_check_interval_ms = 30'000;
     bool dcgm_enabled = false;
     std::string dcgm_host_port = "localhost:5555";

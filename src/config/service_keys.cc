@@ -349,6 +349,21 @@ constexpr ConfigKey kKeys[] = {
                 "upgrade. Anyone who connects then receives a proof against which tokens can be tried, and "
                 "all calls need the token: such agents cannot distinguish the jobs of anonymous callers."},
     {.section = "agent",
+     .name = "require_certificates",
+     .slot = [](Config& c) -> ConfigSlot { return &c.agent.require_certificates; },
+     .meaning =
+         "Whether only nodes that joined with a node token, and show their certificate, are let in. If "
+         "false, a node that never joined so may still prove the shared token; one that did must show "
+         "its certificate in any case."},
+    {.section = "agent",
+     .name = "certificate_seconds",
+     .slot = [](Config& c) -> ConfigSlot { return &c.agent.certificate_seconds; },
+     .meaning =
+         "Seconds for which a node's certificate is valid; the default is 90 days. Agents renew it when "
+         "two thirds of them are over.",
+     .min = 20,
+     .max = 31'536'000},
+    {.section = "agent",
      .name = "health_check_interval_ms",
      .slot = [](Config& c) -> ConfigSlot { return &c.agent.health_check_interval_ms; },
      .meaning =

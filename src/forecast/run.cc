@@ -188,7 +188,8 @@ void Run::look_at_events() {
               Admitted, BookingMade, BookingBegan, BookingEnded, ShareFreed, DeviceHeatChanged,
               MemberPrepared, DeviceFaultChanged, NodeSuspected, WatchdogFindingChanged, ElementUnparked,
               RequestForgotten, NodeRemoved, TenantsForgotten, JobAsked, KeyCreated, KeyRevoked, RoleBound,
-              KeyForgotten>{}};
+              KeyForgotten, NodeTicketCreated, NodeTicketForgotten, NodeAdmitted, NodeRenewed,
+              NodeRevoked>{}};
   for (const Event& event : world_.events()) std::visit(visitor, event);
 }
 

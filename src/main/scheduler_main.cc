@@ -63,6 +63,8 @@ int run_scheduler(int argc, char** argv) {
   }
   if (argc > 1 && std::string_view(argv[1]) == "dev") return run_dev_command(argc - 1, argv + 1);
   if (argc > 1 && std::string_view(argv[1]) == "admin") return run_admin_command(argc - 1, argv + 1);
+  if (argc > 1 && std::string_view(argv[1]) == "node-token")
+    return run_node_token_command(argc - 1, argv + 1);
   if (argc > 1 && std::string_view(argv[1]) == "accept-clock")
     return run_accept_clock_command(argc - 1, argv + 1);
   if (argc > 1 && std::string_view(argv[1]) == "doctor") return run_doctor_command(argc - 1, argv + 1);
@@ -80,7 +82,9 @@ int run_scheduler(int argc, char** argv) {
       "  gpu-scheduler doctor                          check this machine, and show how to correct it\n"
       "  gpu-scheduler accept-clock --data-dir DIR     accept this machine's clock although it has jumped\n"
       "  gpu-scheduler admin apply -f FILE             apply a file of tenants, quotas and node labels\n"
-      "  gpu-scheduler admin get                       print the current state as such a file",
+      "  gpu-scheduler admin get                       print the current state as such a file\n"
+      "  gpu-scheduler node-token create NODE          make a token with which a machine becomes that node, "
+      "once",
       "gpu-scheduler");
   app.add_option("--config", config_path, "YAML configuration file (docs/reference/configuration.md)");
   app.add_option("--data-dir", data_dir, "folder of the journal, snapshots, token and ports.json");

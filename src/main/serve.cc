@@ -271,6 +271,18 @@ Result<Unit> ServiceImpl::open_audit(const Config& config) {
   return Unit{};
 }
 
+/// Nodes' certificates are of the scheduler's own authority, whoever signed its own.
+Result<Unit> add_node_authority(const Config& config, const std::string& data_dir,
+                                api::ServerOptions& options) {
+  options.node_certificate_valid = seconds(config.agent.certificate_seconds);
+  options.node_certificates_required = config.agent.require_certificates;
+  if (options.grpc_tls == nullptr) return Unit{};
+  Result<sign::Authority> authority = sign::Authority::open(authority_folder(data_dir));
+  if (!authority.ok()) return authority.error();
+  options.node_authority = std::make_shared<const sign::Authority>(std::move(*authority));
+  return Unit{};
+}
+
 Result<Unit> ServiceImpl::open_doors(const Config& config) {
   webhooks_ = std::make_unique<PreemptWebhooks>(
       PreemptWebhookOptions{.url = config.scheduler.preempt_webhook_url,
@@ -330,6 +342,7 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   if (!unix_socket.ok()) return unix_socket.error();
   options.unix_socket = std::move(*unix_socket);
   options.grpc_tls = config.api.grpc_tls ? tls_ : nullptr;
+  if (const Result<Unit> opened = add_node_authority(config, data_dir_, options); !opened.ok()) return opened;
   options.tokens = tokens_.desk();
   options.audit = audit_.get();
   Result<std::unique_ptr<api::Server>> server = api::Server::start(options, *host_);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <tuple>
 #include <utility>
 
 #include "base/check.h"
@@ -44,8 +45,7 @@ void State::copy_all_but_jobs(State& copy) const {
   for (auto& [id, tenant] : copy.tenants) copy.tenant_by_id_[id.value] = &tenant;
   copy.device_classes = device_classes;
   copy.nodes = nodes;
-  copy.owners = owners;
-  copy.keys = keys;
+  std::tie(copy.owners, copy.keys, copy.node_identities) = std::tie(owners, keys, node_identities);
   copy.attempts = attempts;
   for (auto& [key, attempt] : copy.attempts) copy.attempt_by_job_[key.job.value] = &attempt;
   copy.promises = promises;

@@ -15,6 +15,7 @@
 #include "model/booking.h"
 #include "model/cluster.h"
 #include "model/identity/key_table.h"
+#include "model/identity/node_identity_table.h"
 #include "model/identity/owner_table.h"
 #include "model/index/claim_index.h"
 #include "model/job.h"
@@ -81,6 +82,7 @@ struct State {
   uint64_t device_classes_reused = 0;  ///< Number of times that a number was reused; not in snapshots.
   OwnerTable owners;                   ///< Owners of jobs and of remembered requests.
   KeyTable keys;                       ///< Credentials that callers were given.
+  NodeIdentityTable node_identities;   ///< Who may be which node, by certificate.
   JobTable jobs;
   std::map<AttemptKey, Attempt> attempts;  ///< Attempts that hold resources; the key has member 0.
   std::map<JobId, Promise> promises;

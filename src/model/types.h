@@ -474,7 +474,7 @@ enum class OnParentFailure : uint8_t { kCancel = 0, kWait };
 /// keeps what is less than a millisecond. 7: what is kept of a job's move is a record, not a sentence; jobs
 /// keep their timelines; a job whose starts fail is held; starts can be paused. 8: jobs keep who submitted
 /// them. 9: jobs have owners, whose request keys are theirs; reservations end with their tenant. 10: a
-/// deadline that was met is over; what a moved job held stays counted.
+/// deadline that was met is over; what a moved job held stays counted; nodes have identities.
 inline constexpr int64_t kFeatureLevel = 10;
 
 /// Order and placement of pending jobs. Journaled, so that every leader plans by the same; what it chose

@@ -20,6 +20,7 @@ constexpr std::size_t kHashBytes = crypto_generichash_BYTES;
 static_assert(kLetters.size() == 32);
 static_assert(kPrefixBytes >= limits::kKeyPrefixMin && kPrefixBytes <= limits::kKeyPrefixMax);
 static_assert(kHashBytes == limits::kKeyHashBytes);
+static_assert(kNodeTokenMark.size() == kMark.size());
 static_assert(kApiKeyBytes == kMark.size() + kPrefixBytes + 1 + kSecretLetters);
 
 void need_sodium() {
@@ -50,23 +51,32 @@ bool is_secret_letter(char c) { return (c >= 'a' && c <= 'f') || (c >= '0' && c 
 
 }  // namespace
 
-std::optional<ApiKeyParts> parse_api_key(std::string_view text) {
-  if (text.size() != kApiKeyBytes || !text.starts_with(kMark)) return std::nullopt;
-  text.remove_prefix(kMark.size());
+namespace {
+
+std::optional<ApiKeyParts> parse(std::string_view text, std::string_view mark) {
+  if (text.size() != kApiKeyBytes || !text.starts_with(mark)) return std::nullopt;
+  text.remove_prefix(mark.size());
   const ApiKeyParts parts{.prefix = text.substr(0, kPrefixBytes), .secret = text.substr(kPrefixBytes + 1)};
   const bool fits = text[kPrefixBytes] == '.' && std::ranges::all_of(parts.prefix, is_prefix_letter) &&
                     std::ranges::all_of(parts.secret, is_secret_letter);
   return fits ? std::optional(parts) : std::nullopt;
 }
 
-NewApiKey make_api_key() {
+NewApiKey make(std::string_view mark) {
   need_sodium();
   NewApiKey made{.prefix = new_prefix(), .text = {}, .hash = {}};
   const std::string secret = new_secret();
   made.hash = hash_api_secret(secret);
-  made.text.append(kMark).append(made.prefix).append(".").append(secret);
+  made.text.append(mark).append(made.prefix).append(".").append(secret);
   return made;
 }
+
+}  // namespace
+
+std::optional<ApiKeyParts> parse_api_key(std::string_view text) { return parse(text, kMark); }
+std::optional<ApiKeyParts> parse_node_token(std::string_view text) { return parse(text, kNodeTokenMark); }
+NewApiKey make_api_key() { return make(kMark); }
+NewApiKey make_node_token() { return make(kNodeTokenMark); }
 
 std::string hash_api_secret(std::string_view secret) {
   need_sodium();

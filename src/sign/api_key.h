@@ -26,6 +26,11 @@ struct NewApiKey {
 };
 NewApiKey make_api_key();
 
+/// Node tokens are of the same form, `gsn_PREFIX.SECRET`, so that neither is ever taken for the other.
+inline constexpr std::string_view kNodeTokenMark = "gsn_";
+std::optional<ApiKeyParts> parse_node_token(std::string_view text);
+NewApiKey make_node_token();
+
 /// BLAKE2b-256 of the secret.
 std::string hash_api_secret(std::string_view secret);
 /// Whether it is the secret of that hash, in a time that does not depend on what is in either.

@@ -10,11 +10,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <optional>
 #include <tuple>
 
 #include "base/check.h"
@@ -25,6 +27,7 @@ namespace {
 
 constexpr Duration kAuthorityValid = hours(24 * 3'650);
 constexpr int64_t kBefore_s = 3'600;  // Clocks of other machines may be behind.
+constexpr std::size_t kShownBytesMax = 16'384;
 
 Error file_error(const char* what, const std::string& path) {
   return {ErrorCode::kIo, std::string("cannot ") + what + " " + path + ": " + std::strerror(errno)};
@@ -102,6 +105,38 @@ GENERAL_NAMES* general_names(const std::vector<std::string>& names) {
   return all;
 }
 
+GENERAL_NAMES* uri_name(const std::string& uri) {
+  GENERAL_NAMES* const all = sk_GENERAL_NAME_new_null();
+  GENERAL_NAME* const one = GENERAL_NAME_new();
+  ASN1_STRING* const value = ASN1_IA5STRING_new();
+  CHECK(all != nullptr && one != nullptr && value != nullptr);
+  ASN1_STRING_set(value, uri.data(), static_cast<int>(uri.size()));
+  GENERAL_NAME_set0_value(one, GEN_URI, value);
+  sk_GENERAL_NAME_push(all, one);
+  return all;
+}
+
+/// The one URI that a certificate is for; empty: none, or others beside it.
+std::string uri_of(X509* certificate) {
+  auto* const all =
+      static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr));
+  std::string uri;
+  if (all != nullptr && sk_GENERAL_NAME_num(all) == 1) {
+    const GENERAL_NAME* const name = sk_GENERAL_NAME_value(all, 0);
+    if (name->type == GEN_URI)
+      uri.assign(reinterpret_cast<const char*>(ASN1_STRING_get0_data(name->d.uniformResourceIdentifier)),
+                 static_cast<std::size_t>(ASN1_STRING_length(name->d.uniformResourceIdentifier)));
+  }
+  GENERAL_NAMES_free(all);
+  ERR_clear_error();
+  return uri;
+}
+
+int64_t unix_seconds(const ASN1_TIME* time) {
+  std::tm parts{};
+  return ASN1_TIME_to_tm(time, &parts) == 1 ? timegm(&parts) : 0;
+}
+
 void add_extension(X509* to, X509* issuer, int what, const char* value) {
   X509V3_CTX context;
   X509V3_set_ctx(&context, issuer, to, nullptr, nullptr, 0);
@@ -171,7 +206,8 @@ Result<Authority> Authority::make(const std::string& folder) {
   made.key_.reset(EVP_EC_gen("P-256"));
   CHECK(made.key_ != nullptr);
   made.certificate_ =
-      sign(nullptr, made.key_.get(), made.key_.get(), "gpu-scheduler authority", {}, kAuthorityValid);
+      sign(nullptr, made.key_.get(), made.key_.get(),
+           {.title = "gpu-scheduler authority", .names = {}, .uri = {}, .valid = kAuthorityValid});
   made.fingerprint_ = "sha256:" + fingerprint_of(made.certificate_.get());
   for (const auto& [name, text, mode] :
        {std::tuple{"/ca.pem", pem_of(nullptr, {made.certificate_.get()}), mode_t{0644}},
@@ -200,19 +236,22 @@ Result<Authority> Authority::read(const std::string& folder) {
 }
 
 Authority::Certificate Authority::sign(x509_st* issuer, evp_pkey_st* issuer_key, evp_pkey_st* key,
-                                       const std::string& title, const std::vector<std::string>& names,
-                                       Duration valid) {
+                                       const Wanted& wanted) {
   Certificate made(X509_new());
   CHECK(made != nullptr);
   X509* const own_issuer = issuer == nullptr ? made.get() : issuer;
   X509_set_version(made.get(), X509_VERSION_3);
   set_serial(made.get());
   const std::time_t now = std::time(nullptr);
-  ASN1_TIME_set(X509_getm_notBefore(made.get()), now - kBefore_s);
-  ASN1_TIME_set(X509_getm_notAfter(made.get()), now + valid.ms() / 1'000);
+  const int64_t valid_s = wanted.valid.ms() / 1'000;
+  // Of a node's short time a small part only: two thirds of it are to be ahead of whoever gets it.
+  const int64_t before_s = wanted.uri.empty() ? kBefore_s : std::min(kBefore_s, valid_s / 10);
+  ASN1_TIME_set(X509_getm_notBefore(made.get()), now - before_s);
+  ASN1_TIME_set(X509_getm_notAfter(made.get()), now + valid_s);
   X509_set_pubkey(made.get(), key);
   CHECK(X509_NAME_add_entry_by_txt(X509_get_subject_name(made.get()), "CN", MBSTRING_UTF8,
-                                   reinterpret_cast<const unsigned char*>(title.c_str()), -1, -1, 0) == 1);
+                                   reinterpret_cast<const unsigned char*>(wanted.title.c_str()), -1, -1,
+                                   0) == 1);
   X509_set_issuer_name(made.get(), X509_get_subject_name(own_issuer));
   const bool authority = issuer == nullptr;
   add_extension(made.get(), own_issuer, NID_basic_constraints,
@@ -222,8 +261,9 @@ Authority::Certificate Authority::sign(x509_st* issuer, evp_pkey_st* issuer_key,
   add_extension(made.get(), own_issuer, NID_subject_key_identifier, "hash");
   add_extension(made.get(), own_issuer, NID_authority_key_identifier, "keyid");
   if (!authority) {
-    add_extension(made.get(), own_issuer, NID_ext_key_usage, "serverAuth");
-    GENERAL_NAMES* const all = general_names(names);
+    const bool node = !wanted.uri.empty();
+    add_extension(made.get(), own_issuer, NID_ext_key_usage, node ? "clientAuth" : "serverAuth");
+    GENERAL_NAMES* const all = node ? uri_name(wanted.uri) : general_names(wanted.names);
     CHECK(X509_add1_ext_i2d(made.get(), NID_subject_alt_name, all, 0, X509V3_ADD_DEFAULT) == 1);
     GENERAL_NAMES_free(all);
   }
@@ -245,8 +285,44 @@ Result<Unit> Authority::issue(const std::string& path, const std::vector<std::st
                               Duration valid) const {
   const Key key(EVP_EC_gen("P-256"));
   CHECK(key != nullptr);
-  const Certificate made = sign(certificate_.get(), key_.get(), key.get(), "gpu-scheduler", names, valid);
+  const Certificate made = sign(certificate_.get(), key_.get(), key.get(),
+                                {.title = "gpu-scheduler", .names = names, .uri = {}, .valid = valid});
   return write_whole(path, pem_of(key.get(), {made.get(), certificate_.get()}), 0600);
+}
+
+std::string Authority::issue_node(const NodeRequest& request, const NodeClaim& claim) const {
+  const Duration valid = seconds(claim.expires_at - std::time(nullptr));
+  const Certificate made =
+      sign(certificate_.get(), key_.get(), request.key(),
+           {.title = "gpu-scheduler node", .names = {}, .uri = claim.uri(), .valid = valid});
+  return pem_of(nullptr, {made.get(), certificate_.get()});
+}
+
+Result<NodeClaim> Authority::node_of(const std::string& pem) const {
+  const auto refuse = [](const std::string& why) { return Error{ErrorCode::kUnauthenticated, why}; };
+  if (pem.size() > kShownBytesMax) return refuse("the certificate is too large");
+  BIO* const text = BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size()));
+  CHECK(text != nullptr);
+  const Certificate shown(PEM_read_bio_X509(text, nullptr, nullptr, nullptr));
+  BIO_free(text);
+  ERR_clear_error();
+  if (shown == nullptr) return refuse("what was shown is no certificate");
+  X509_STORE* const believed = X509_STORE_new();
+  X509_STORE_CTX* const check = X509_STORE_CTX_new();
+  CHECK(believed != nullptr && check != nullptr && X509_STORE_add_cert(believed, certificate_.get()) == 1);
+  CHECK(X509_STORE_CTX_init(check, believed, shown.get(), nullptr) == 1);
+  X509_STORE_CTX_set_purpose(check, X509_PURPOSE_SSL_CLIENT);
+  const bool good = X509_verify_cert(check) == 1;
+  const int why = X509_STORE_CTX_get_error(check);
+  X509_STORE_CTX_free(check);
+  X509_STORE_free(believed);
+  ERR_clear_error();
+  if (why == X509_V_ERR_CERT_HAS_EXPIRED) return refuse("the certificate has expired");
+  if (!good) return refuse("the certificate is none of this scheduler's authority for nodes");
+  std::optional<NodeClaim> claim = NodeClaim::of_uri(uri_of(shown.get()));
+  if (!claim) return refuse("the certificate names no node");
+  claim->expires_at = unix_seconds(X509_get0_notAfter(shown.get()));
+  return std::move(*claim);
 }
 
 }  // namespace gpusched::sign

@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "base/time.h"
+#include "sign/node_certificate.h"
 
 struct evp_pkey_st;
 struct x509_st;
@@ -34,6 +35,13 @@ class Authority {
   /// file of mode 0600, whole or not at all.
   Result<Unit> issue(const std::string& path, const std::vector<std::string>& names, Duration valid) const;
 
+  /// A certificate for the key of a request, with which its holder is that node to this scheduler and can be
+  /// no server, and the authority's own behind it, as PEM. Nothing of the request but its key is in it.
+  std::string issue_node(const NodeRequest& request, const NodeClaim& claim) const;
+  /// Whose the certificate is that a client showed (PEM; others behind it count for nothing). Untrusted
+  /// bytes. kUnauthenticated: it is none of this authority's for nodes, or it has expired.
+  Result<NodeClaim> node_of(const std::string& pem) const;
+
  private:
   struct Free {
     void operator()(evp_pkey_st* key) const;
@@ -41,12 +49,18 @@ class Authority {
   };
   using Key = std::unique_ptr<evp_pkey_st, Free>;
   using Certificate = std::unique_ptr<x509_st, Free>;
+  /// What a certificate is to say.
+  struct Wanted {
+    std::string title;
+    std::vector<std::string> names;  ///< Of a server.
+    std::string uri;                 ///< Of a node.
+    Duration valid;
+  };
 
   Authority() = default;
   static Result<Authority> make(const std::string& folder);
   static Result<Authority> read(const std::string& folder);
-  static Certificate sign(x509_st* issuer, evp_pkey_st* issuer_key, evp_pkey_st* key,
-                          const std::string& title, const std::vector<std::string>& names, Duration valid);
+  static Certificate sign(x509_st* issuer, evp_pkey_st* issuer_key, evp_pkey_st* key, const Wanted& wanted);
 
   Key key_;
   Certificate certificate_;

@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "sign/fingerprint.h"
+#include "sign/node_certificate.h"
 
 namespace gpusched::sign {
 namespace {
@@ -258,6 +259,15 @@ Error handshake_error(const TlsChannel& channel, const std::string& host, TlsUse
             "the server speaks TLS there, but not gRPC; is this the gRPC port (default: 9090)?"};
   }
   return {ErrorCode::kUnavailable, "the TLS handshake failed: " + channel.error()};
+}
+
+Result<Unit> show_certificate(const TlsChannel& channel, const std::string& path) {
+  if (const Result<NodeFile> file = read_node_file(path); !file) return file.error();
+  const bool taken = SSL_use_certificate_chain_file(channel.native(), path.c_str()) == 1 &&
+                     SSL_use_PrivateKey_file(channel.native(), path.c_str(), SSL_FILETYPE_PEM) == 1;
+  ERR_clear_error();
+  if (taken) return Unit{};
+  return Error{ErrorCode::kInvalidArgument, path + " could not be used; join anew with a node token"};
 }
 
 }  // namespace gpusched::sign

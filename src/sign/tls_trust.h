@@ -49,4 +49,8 @@ class TlsTrust {
 /// kUnavailable.
 Error handshake_error(const TlsChannel& channel, const std::string& host, TlsUse use = TlsUse::kHttp);
 
+/// Has a client's end show the certificate in a file that node_file_text wrote, if the server asks for one.
+/// Before the handshake. The file's trouble as read_node_file tells it.
+Result<Unit> show_certificate(const TlsChannel& channel, const std::string& path);
+
 }  // namespace gpusched::sign

@@ -72,8 +72,8 @@ void Clients::act_later() {
 
 void Clients::act() {
   const uint64_t draw = context_.prng.below(100);
-  if (draw < 50) return submit_something();
-  if (draw < 52) return key_something();
+  if (draw < 49) return submit_something();
+  if (draw < 52) return draw < 50 ? identify_something() : key_something();
   if (draw < 66) return look_at_something();
   if (draw < 77) return cancel_something();
   if (draw < 88) return control_something();

@@ -61,6 +61,8 @@ class Clients {
   void try_conflict(const std::shared_ptr<Submission>& submission);
   void key_something();
   void create_key();
+  void identify_something();
+  void create_node_ticket(const std::string& node);
   void try_anothers_key(const std::shared_ptr<Submission>& submission);
   JobRequest some_job(const std::string& tag);
   std::vector<Part> some_gang(Part part);
@@ -92,11 +94,13 @@ class Clients {
   uint64_t next_submission_ = 1;
   uint64_t next_tenant_ = 1;
   uint64_t next_key_ = 1;
+  uint64_t next_node_ticket_ = 1;
   testing::WildFields wild_;
   std::vector<TenantId> tenants_ = {kDefaultTenant};
-  std::vector<JobId> jobs_;      ///< Acknowledged,
-  std::vector<KeyId> keys_;      ///< likewise.
-  std::vector<JobId> elements_;  ///< Some of arrays.
+  std::vector<JobId> jobs_;                                         ///< Acknowledged,
+  std::vector<KeyId> keys_;                                         ///< likewise,
+  std::vector<std::pair<NodeTicketId, std::string>> node_tickets_;  ///< with the nodes that they are for.
+  std::vector<JobId> elements_;                                     ///< Some of arrays.
 };
 
 }  // namespace gpusched::sim

@@ -110,6 +110,12 @@ class HostBackend final : public Backend {
   void revoke_key(const CallerPtr& caller, KeyId key, const std::string& by, Done<KeyView> done) override;
   void bind_role(const CallerPtr& caller, KeyId key, RoleRequest role, bool taken, const std::string& by,
                  Done<KeyView> done) override;
+  void create_node_token(const CallerPtr& caller, NodeTokenRequest request,
+                         Done<NodeTokenView> done) override;
+  void list_node_identities(const CallerPtr& caller, NodeIdentityFilter filter,
+                            Done<NodeIdentityPage> done) override;
+  void revoke_node(const CallerPtr& caller, const std::string& node, const std::string& by,
+                   Done<NodeIdentityView> done) override;
   /// Requests that were refused because their caller, or its tenant, had too many waiting.
   uint64_t refused_for_share() const { return shares_->refused(); }
   /// Who holds which key. It lives as long as this.

@@ -25,6 +25,7 @@ class Backend : public JobBackend,
                 public MoveBackend,
                 public SessionBackend,
                 public KeyBackend,
+                public NodeIdentityBackend,
                 public HealthBackend {
  public:
   /// Called on the host's thread after the last answer of each group: the moment to wake others, once.

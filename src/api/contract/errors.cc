@@ -244,6 +244,17 @@ constexpr std::array kTable = {
         "The caller, or its tenant, has as many calls, streams, sessions or requests under way as one may "
         "have beside others.",
         "Wait for as long as `Retry-After` says, or until some of them have ended."},
+    ErrorRow{kNodeTokenInvalid, "node_token_invalid", 403, kDenied,
+             "The node token does not exist, has expired, was used, or is for another node.",
+             "Create another one for the node with gpu-scheduler node-token create."},
+    ErrorRow{kNodeIdentityLimit, "node_identity_limit", 409, kPrecondition,
+             "The maximum number of node tokens, or of nodes with certificates, is reached.",
+             "Wait until tokens that nobody used have expired."},
+    ErrorRow{kNodeIdentityNotFound, "node_identity_not_found", 404, kMissing,
+             "The node has no certificate, or has joined anew since.",
+             "Choose one of the list of nodes with certificates."},
+    ErrorRow{kNodeRevoked, "node_revoked", 409, kPrecondition, "The node was revoked.",
+             "Create a node token for it and join it anew, if it shall be a node again."},
 };
 
 }  // namespace

@@ -96,6 +96,10 @@ enum class ErrorKind : uint8_t {
   kKeyLimit,
   kKeyRevoked,
   kCallerLimit,
+  kNodeTokenInvalid,
+  kNodeIdentityLimit,
+  kNodeIdentityNotFound,
+  kNodeRevoked,
 };
 
 /// One row of the table. `grpc_status` is the number of the gRPC status code.

@@ -16,7 +16,7 @@ TEST(ErrorTable, EachKindStandsInItsOwnRow) {
   for (std::size_t i = 0; i < error_table().size(); ++i) {
     EXPECT_EQ(static_cast<std::size_t>(error_table()[i].kind), i);
   }
-  EXPECT_EQ(error_table().back().kind, ErrorKind::kCallerLimit);
+  EXPECT_EQ(error_table().back().kind, ErrorKind::kNodeRevoked);
 }
 
 TEST(ErrorTable, CodesAreUnique) {

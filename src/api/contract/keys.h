@@ -10,7 +10,8 @@
 #include "base/time.h"
 #include "model/identity/access_key.h"
 
-/// API keys: who has one, and what their holders may do.
+/// API keys: who has one, and what their holders may do. Nodes' identities: who may become a node, and which
+/// nodes have certificates.
 namespace gpusched::api {
 
 /// A role that a key is given, or that is taken from it.
@@ -78,6 +79,55 @@ class KeyBackend {
   /// Gives a role, or takes it. What is so already stays so.
   virtual void bind_role(const CallerPtr& caller, KeyId key, RoleRequest role, bool taken,
                          const std::string& by, Done<KeyView> done) = 0;
+};
+
+struct NodeTokenRequest {
+  std::string node;
+  Duration expires_after = hours(1);
+  std::string by;  ///< Who asks, for people.
+};
+
+/// A node token that was just made. Its text is in this answer and nowhere else.
+struct NodeTokenView {
+  std::string node;
+  std::string prefix;
+  std::string created_by;
+  Time expires_at;
+  std::string secret;
+};
+
+struct NodeIdentityView {
+  std::string node;
+  std::string_view state;  ///< "active", "expired" or "revoked".
+  std::string admitted_by;
+  Time admitted_at;
+  Time renewed_at;  ///< None: its first certificate is its newest.
+  Time expires_at;  ///< End of its newest certificate.
+  Time revoked_at;  ///< None: it is not.
+  std::string revoked_by;
+};
+
+struct NodeIdentityPage {
+  std::vector<NodeIdentityView> identities;
+  std::string next;  ///< The next page begins behind this name; empty: it was the last.
+};
+
+struct NodeIdentityFilter {
+  std::string after;  ///< Only names behind this one.
+  int64_t limit = 1'000;
+};
+
+/// As KeyBackend.
+class NodeIdentityBackend {
+ public:
+  virtual ~NodeIdentityBackend() = default;
+
+  virtual void create_node_token(const CallerPtr& caller, NodeTokenRequest request,
+                                 Done<NodeTokenView> done) = 0;
+  virtual void list_node_identities(const CallerPtr& caller, NodeIdentityFilter filter,
+                                    Done<NodeIdentityPage> done) = 0;
+  virtual void revoke_node(const CallerPtr& caller, const std::string& node, const std::string& by,
+                           Done<NodeIdentityView> done) = 0;
 };
 
 }  // namespace gpusched::api

@@ -68,7 +68,9 @@ void GrpcThread::loop() {
         task.call->answer(task.status == nullptr ? grpc::Status::OK : *task.status);
       }
     }
+    if (now_.empty()) continue;
     now_.clear();
+    flush();  // What the tasks gave the thread themselves: no event need follow them.
   }
 }
 

@@ -19,7 +19,7 @@ class TlsCredentials final : public grpc::ServerCredentials {
       : tls_(std::move(tls)),
         native_(grpc_ssl_server_credentials_create_with_options(
             grpc_ssl_server_credentials_create_options_using_config_fetcher(
-                GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE, fetch, this))) {
+                GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_BUT_DONT_VERIFY, fetch, this))) {
     CHECK(native_ != nullptr);
   }
   ~TlsCredentials() override { grpc_server_credentials_release(native_); }
@@ -45,7 +45,8 @@ class TlsCredentials final : public grpc::ServerCredentials {
     const std::string key = identity->key_pem();
     const std::string certificates = identity->certificates_pem();
     const grpc_ssl_pem_key_cert_pair pair{.private_key = key.c_str(), .cert_chain = certificates.c_str()};
-    // gRPC wants authorities of clients even where no client is asked for a certificate.
+    // gRPC wants authorities of clients. It sees that a client has the key of its certificate, and no more:
+    // whose that is the services find out, who can say why one is refused.
     *config = grpc_ssl_server_certificate_config_create(certificates.c_str(), &pair, 1);
     given_ = std::move(identity);
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;

@@ -41,6 +41,8 @@ class DoorsTest : public testing::Test {
   ~DoorsTest() override {
     server_->shutdown();
     host_->stop();
+    server_.reset();
+    host_.reset();  // Its journal prepares files in the folder until then.
     std::filesystem::remove_all(folder_);
   }
 

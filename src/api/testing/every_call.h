@@ -35,7 +35,7 @@ inline std::string target_of(std::string_view pattern, const Subjects& about) {
     if (any && above == "jobs") segment = about.job;
     if (any && above == "tenants") segment = about.tenant;
     if (any && above == "keys") segment = about.key;
-    if (any && above == "nodes") segment = about.node;
+    if (any && (above == "nodes" || above == "node-identities")) segment = about.node;
     if (any && above == "reservations") segment = about.reservation;
     if (any && (above == "gpus" || above == "devices")) segment = "0";
     out += "/" + segment;
@@ -66,6 +66,8 @@ inline std::string body_of(access::Action action, bool is_native, std::string_vi
       return R"({"max_gpus":64})";
     case Action::kCreateKey:
       return "{" + tenant + R"("name":"mine"})";
+    case Action::kAdmitNode:
+      return R"({"node_name":")" + about.node + R"("})";
     case Action::kBindRole:
       return R"({"role":"user"})";
     case Action::kEditCluster:

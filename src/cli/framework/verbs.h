@@ -44,6 +44,8 @@ Action define_node_reboot(Grammar& grammar);
 Action define_node_label(Grammar& grammar);
 Action define_node_confirm_dead(Grammar& grammar);
 Action define_node_remove(Grammar& grammar);
+Action define_node_revoke(Grammar& grammar);
+Action define_node_identities(Grammar& grammar);
 Action define_node_condition(Grammar& grammar);
 
 Action define_reservation_create(Grammar& grammar);

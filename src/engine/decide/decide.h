@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/decide/identity/keys.h"
+#include "engine/decide/identity/nodes.h"
 #include "engine/engine.h"
 
 /// The rules of `decide`, one function a command. Internal to the engine. Each appends events or answers a

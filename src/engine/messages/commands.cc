@@ -186,6 +186,34 @@ bool is_sane(const RevokeKey& command) { return command.by.size() <= limits::kNa
 bool is_sane(const BindRole& command) {
   return index_of(command.role) < kRoleCount && command.by.size() <= limits::kNameBytesMax;
 }
+bool is_sane(const CreateNodeTicket& command) {
+  const NodeTicket ticket{.id = {},
+                          .node = command.node,
+                          .prefix = command.prefix,
+                          .hash = command.hash,
+                          .created_by = command.by,
+                          .created_at = {},
+                          .expires_at = command.expires_at,
+                          .used_by = {},
+                          .identity = {}};
+  return is_possible(ticket) && is_sane(command.expires_at) && command.by.size() <= limits::kNameBytesMax;
+}
+bool is_sane(const AdmitNode& command) {
+  const NodeIdentity identity{.id = command.identity,
+                              .node = command.node,
+                              .key = command.key,
+                              .admitted_by = {},
+                              .admitted_at = {},
+                              .renewed_at = {},
+                              .expires_at = command.expires_at,
+                              .revoked_at = {},
+                              .revoked_by = {}};
+  return is_possible(identity) && is_sane(command.expires_at) &&
+         command.ticket.valid() != command.identity.valid();
+}
+bool is_sane(const RevokeNode& command) {
+  return command.node.size() <= limits::kNameBytesMax && command.by.size() <= limits::kNameBytesMax;
+}
 bool is_sane(const SubmitJobs& command) {
   if (command.jobs.size() > limits::kBatchJobsMax || command.user.size() > limits::kNameBytesMax ||
       command.by.size() > limits::kNameBytesMax)
@@ -299,7 +327,10 @@ std::string_view name_of(const Command& command) {
       "pause_starts",
       "create_key",
       "revoke_key",
-      "bind_role"};
+      "bind_role",
+      "create_node_ticket",
+      "admit_node",
+      "revoke_node"};
   return kNames[command.index()];
 }
 
@@ -309,7 +340,8 @@ bool is_new_work(const Command& command) {
          std::holds_alternative<Configure>(command) || std::holds_alternative<UpdateJob>(command) ||
          std::holds_alternative<HoldJob>(command) || std::holds_alternative<LabelNode>(command) ||
          std::holds_alternative<MakeBooking>(command) || std::holds_alternative<MoveJobs>(command) ||
-         std::holds_alternative<CreateKey>(command);
+         std::holds_alternative<CreateKey>(command) || std::holds_alternative<CreateNodeTicket>(command) ||
+         std::holds_alternative<AdmitNode>(command);
 }
 
 }  // namespace gpusched

@@ -547,13 +547,14 @@ struct PauseStarts {
 };
 
 /// A command's index here is its tag in the journal: append only.
-using Command = std::variant<Configure, AdvanceTime, CreateTenant, UpdateTenant, DeleteTenant, RegisterNode,
-                             NodeLeaseLost, NodeLeaseBack, ConfirmNodeDead, SetDeviceCondition, SubmitJobs,
-                             CancelJob, CommitPlan, AttemptStarted, AttemptEnded, DeviceReleased,
-                             DeviceStillBusy, UpdateJob, HoldJob, RequeueJob, SetNodeAvailability,
-                             NodeValidated, LabelNode, NoteStart, CheckpointSaved, MakeBooking, CancelBooking,
-                             NoteDeviceHeat, AttemptPrepared, NoteDeviceFault, ReportWatchdogFinding,
-                             MoveJobs, RemoveNode, PauseStarts, CreateKey, RevokeKey, BindRole>;
+using Command =
+    std::variant<Configure, AdvanceTime, CreateTenant, UpdateTenant, DeleteTenant, RegisterNode,
+                 NodeLeaseLost, NodeLeaseBack, ConfirmNodeDead, SetDeviceCondition, SubmitJobs, CancelJob,
+                 CommitPlan, AttemptStarted, AttemptEnded, DeviceReleased, DeviceStillBusy, UpdateJob,
+                 HoldJob, RequeueJob, SetNodeAvailability, NodeValidated, LabelNode, NoteStart,
+                 CheckpointSaved, MakeBooking, CancelBooking, NoteDeviceHeat, AttemptPrepared,
+                 NoteDeviceFault, ReportWatchdogFinding, MoveJobs, RemoveNode, PauseStarts, CreateKey,
+                 RevokeKey, BindRole, CreateNodeTicket, AdmitNode, RevokeNode>;
 
 /// How many sequence numbers the command takes. At least one.
 uint32_t sequence_count(const Command& command);

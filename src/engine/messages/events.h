@@ -6,7 +6,6 @@
 #include <variant>
 #include <vector>
 
-#include "base/blob.h"
 #include "base/fields.h"
 #include "base/time.h"
 #include "engine/messages/booking_events.h"
@@ -633,7 +632,8 @@ using Event =
                  DevicesPromised, PromiseEnded, JobCheckpointed, Admitted, BookingMade, BookingBegan,
                  BookingEnded, ShareFreed, DeviceHeatChanged, MemberPrepared, DeviceFaultChanged,
                  NodeSuspected, WatchdogFindingChanged, ElementUnparked, RequestForgotten, NodeRemoved,
-                 TenantsForgotten, JobAsked, KeyCreated, KeyRevoked, RoleBound, KeyForgotten>;
+                 TenantsForgotten, JobAsked, KeyCreated, KeyRevoked, RoleBound, KeyForgotten,
+                 NodeTicketCreated, NodeTicketForgotten, NodeAdmitted, NodeRenewed, NodeRevoked>;
 using Events = std::vector<Event>;
 
 }  // namespace gpusched

@@ -8,9 +8,11 @@
 #include "base/ids.h"
 #include "base/time.h"
 #include "model/identity/access_key.h"
+#include "model/identity/node_identity.h"
 
-/// The commands about keys; see commands.h. Whether somebody may say so is not the engine's to know: the
-/// doors decide that, from facts that do not change while the command is on its way. Since feature level 9.
+/// The commands about keys and nodes' identities; see commands.h. Whether somebody may say so is not the
+/// engine's to know: the doors decide that, from facts that do not change while the command is on its way.
+/// Keys since feature level 9, nodes' identities since 10.
 namespace gpusched {
 
 /// Makes a key of a secret that only its holder has: what comes here is the secret's hash.
@@ -67,6 +69,57 @@ struct BindRole {
     visit(3, "role", self.role);
     visit(4, "taken", self.taken);
     visit(5, "by", self.by);
+  }
+};
+
+/// Makes a ticket for a node, of a secret that only its holder has. Older ones of the name that nobody used
+/// are over.
+struct CreateNodeTicket {
+  std::string node;
+  std::string prefix;
+  Blob hash;
+  Time expires_at;
+  std::string by;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "name", self.node);
+    visit(2, "prefix", self.prefix);
+    visit(3, "hash", self.hash);
+    visit(4, "expires_at", self.expires_at);
+    visit(5, "by", self.by);
+  }
+};
+
+/// Makes whoever has a key the node of a name: by a ticket, which is used up for that key, or because it has
+/// the identity already and gets another certificate. The door has seen the ticket's secret, or a certificate
+/// of the identity.
+struct AdmitNode {
+  NodeTicketId ticket;      ///< None: it renews.
+  NodeIdentityId identity;  ///< That is renewed; none: by the ticket.
+  std::string node;
+  Blob key;         ///< SHA-256 of the public key.
+  Time expires_at;  ///< Of the certificate.
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "ticket", self.ticket);
+    visit(2, "identity", self.identity);
+    visit(3, "name", self.node);
+    visit(4, "key", self.key);
+    visit(5, "expires_at", self.expires_at);
+  }
+};
+
+/// Nobody is that node any more by any certificate that there is, nor by a ticket that nobody used.
+struct RevokeNode {
+  std::string node;
+  std::string by;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "name", self.node);
+    visit(2, "by", self.by);
   }
 };
 

@@ -6,8 +6,10 @@
 #include "base/ids.h"
 #include "base/time.h"
 #include "model/identity/access_key.h"
+#include "model/identity/node_identity.h"
 
-/// What happens to keys; see events.h. The keys of a tenant that is deleted are revoked by that.
+/// What happens to keys and nodes' identities; see events.h. The keys of a tenant that is deleted are revoked
+/// by that.
 namespace gpusched {
 
 struct KeyCreated {
@@ -57,6 +59,66 @@ struct KeyForgotten {
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
     visit(1, "key", self.key);
+  }
+};
+
+/// Older ones of its name that nobody used are over.
+struct NodeTicketCreated {
+  Boxed<NodeTicket> ticket;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "ticket", self.ticket);
+  }
+};
+
+/// A ticket that expired long ago.
+struct NodeTicketForgotten {
+  NodeTicketId ticket;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "ticket", self.ticket);
+  }
+};
+
+/// In place of an older identity of the name.
+struct NodeAdmitted {
+  NodeTicketId ticket;
+  Boxed<NodeIdentity> identity;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "ticket", self.ticket);
+    visit(2, "identity", self.identity);
+  }
+};
+
+struct NodeRenewed {
+  NodeIdentityId identity;
+  Blob key;
+  Time at;
+  Time expires_at;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "identity", self.identity);
+    visit(2, "key", self.key);
+    visit(3, "at", self.at);
+    visit(4, "expires_at", self.expires_at);
+  }
+};
+
+struct NodeRevoked {
+  std::string node;
+  Time at;
+  std::string by;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "name", self.node);
+    visit(2, "at", self.at);
+    visit(3, "by", self.by);
   }
 };
 

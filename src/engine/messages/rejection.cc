@@ -350,6 +350,31 @@ constexpr RejectionRow kRows[] = {
         "wait; lower the limit, or ask an operator to raise it")
         .told_as("job_not_waiting")
         .at("max_runtime"),
+    row(kNodeTicketNotFound, "node_token_not_found",
+        "this node token does not exist, was replaced by a newer one, or is for another node; create one for "
+        "this node's name with gpu-scheduler node-token create")
+        .told_as("node_token_invalid"),
+    row(kNodeTicketUsed, "node_token_used",
+        "this node token was used already; create another one with gpu-scheduler node-token create, and if "
+        "it "
+        "was not you who used it, run gpu-cli node revoke for the node")
+        .told_as("node_token_invalid"),
+    row(kNodeTicketExpired, "node_token_expired",
+        "this node token has expired; create another one with gpu-scheduler node-token create")
+        .told_as("node_token_invalid"),
+    row(kNodeTicketExists, "node_token_exists", "another node token was drawn alike; ask again")
+        .told_as("conflict"),
+    row(kNodeTicketExpiry, "node_token_expiry",
+        "the node token would have expired already; give a later time")
+        .told_as("unprocessable")
+        .at("expires_at"),
+    row(kNodeIdentityLimit, "node_identity_limit",
+        "there are too many node tokens, or too many nodes with certificates"),
+    row(kNodeIdentityNotFound, "node_identity_not_found",
+        "the node has no certificate, or has joined anew since; gpu-cli node identities lists those that "
+        "have"),
+    row(kNodeRevoked, "node_revoked",
+        "the node was revoked; to let it in again create a node token for it and join it anew"),
 };
 
 static_assert(std::ranges::all_of(kRows, [](const RejectionRow& one) {

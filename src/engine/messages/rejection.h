@@ -63,12 +63,20 @@ enum class RejectionCode : uint8_t {
   kNodeBusy,              ///< It holds `current` attempts and has `requested` devices that are not free.
   kNodeReserved,          ///< The reservation `requested` names it.
   kKeyNotFound,
-  kKeyExists,       ///< A living key of its home has the name, or any key the prefix.
-  kKeyLimit,        ///< Too many keys, or too many roles of one.
-  kKeyRevoked,      ///< It is revoked, or expired.
-  kKeyExpiry,       ///< It would be expired already.
-  kBindingInvalid,  ///< No such role or tenant, or not within the key's home.
-  kRuntimeRaised,   ///< It runs; with the longer limit it might pass a reservation, or jobs that wait.
+  kKeyExists,           ///< A living key of its home has the name, or any key the prefix.
+  kKeyLimit,            ///< Too many keys, or too many roles of one.
+  kKeyRevoked,          ///< It is revoked, or expired.
+  kKeyExpiry,           ///< It would be expired already.
+  kBindingInvalid,      ///< No such role or tenant, or not within the key's home.
+  kRuntimeRaised,       ///< It runs; with the longer limit it might pass a reservation, or jobs that wait.
+  kNodeTicketNotFound,  ///< No such node token, or it is another node's.
+  kNodeTicketUsed,      ///< With another public key.
+  kNodeTicketExpired,
+  kNodeTicketExists,      ///< Another one has the prefix.
+  kNodeTicketExpiry,      ///< It would be expired already.
+  kNodeIdentityLimit,     ///< Too many node tokens, or nodes with an identity.
+  kNodeIdentityNotFound,  ///< The node has none, or another one by now.
+  kNodeRevoked,
 };
 
 std::string_view to_string(RejectionCode code);

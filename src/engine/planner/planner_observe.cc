@@ -160,6 +160,12 @@ class Planner::Learner {
   void operator()(const KeyRevoked&) {}
   void operator()(const RoleBound&) {}
   void operator()(const KeyForgotten&) {}
+  void operator()(const NodeTicketCreated&) {
+  }  // Nor who may be a node: a node that must go is lost as others.
+  void operator()(const NodeTicketForgotten&) {}
+  void operator()(const NodeAdmitted&) {}
+  void operator()(const NodeRenewed&) {}
+  void operator()(const NodeRevoked&) {}
   void operator()(const JobAsked&) {}                // What follows from it has events of its own.
   void operator()(const WatchdogFindingChanged&) {}  // A warning; what ends a job is `StopRequested`.
   void operator()(const NodeFailureNoted&) {}        // What comes of it is `NodeAvailabilityChanged`.

@@ -416,6 +416,7 @@ class RandomCommands {
   }
   Command tenant_command(const State& state) {
     if (prng_.chance(350)) return random_key_command(prng_, state, any_tenant(state));
+    if (prng_.chance(350)) return random_node_identity_command(prng_, state);
     static const char* const kNames[] = {"a", "b", "c", "d", "default"};
     const std::string name = kNames[prng_.below(5)];
     Limits limits;

@@ -45,4 +45,44 @@ inline Command random_key_command(Prng& prng, const State& state, TenantId some_
   return create;
 }
 
+/// For tests only: something about who may be a node. They have few names; most tickets that are shown are
+/// there, and some are shown again with the key that used them.
+inline Command random_node_identity_command(Prng& prng, const State& state) {
+  const NodeIdentityTable& known = state.node_identities;
+  const auto any_of = [&](const auto& all) {
+    return std::next(all.begin(), static_cast<std::ptrdiff_t>(prng.below(all.size())));
+  };
+  std::string node = "node-" + std::to_string(prng.below(4));
+  const uint64_t draw = prng.below(10);
+  if (draw < 1) {
+    if (!known.identities().empty() && prng.chance(800)) node = any_of(known.identities())->first;
+    return RevokeNode{.node = node, .by = "op"};
+  }
+  if (draw < 4 || known.tickets().empty()) {
+    return CreateNodeTicket{
+        .node = node,
+        .prefix = "prefix" + std::to_string(10 + state.last.sequence),
+        .hash = Blob(std::string(limits::kKeyHashBytes, 'h')),
+        .expires_at = std::min(state.last.at + minutes(prng.between(1, 600)), limits::kTimeMax),
+        .by = "op"};
+  }
+  AdmitNode admit{
+      .ticket = {},
+      .identity = {},
+      .node = node,
+      .key = Blob(std::string(limits::kPublicKeyHashBytes, static_cast<char>('a' + prng.below(3)))),
+      .expires_at = std::min(state.last.at + hours(24), limits::kTimeMax)};
+  if (draw < 8 || known.identities().empty()) {
+    const NodeTicket& ticket = any_of(known.tickets())->second;
+    admit.ticket = ticket.id;
+    if (prng.chance(900)) admit.node = ticket.node;
+    if (ticket.is_used() && prng.chance(500)) admit.key = ticket.used_by;
+    return admit;
+  }
+  const NodeIdentity& identity = any_of(known.identities())->second;
+  admit.identity = identity.id;
+  if (prng.chance(900)) admit.node = identity.node;
+  return admit;
+}
+
 }  // namespace gpusched::testing

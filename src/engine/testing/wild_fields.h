@@ -254,6 +254,16 @@ class WildFields {
     id = KeyId{prng_.below(state_->last.sequence + 2)};
     if (state_->keys.size() > 0 && prng_.chance(800)) id = any(state_->keys)->first;
   }
+  void redraw(NodeTicketId& id) {
+    const auto& tickets = state_->node_identities.tickets();
+    id = NodeTicketId{prng_.below(state_->last.sequence + 2)};
+    if (!tickets.empty() && prng_.chance(800)) id = any(tickets)->first;
+  }
+  void redraw(NodeIdentityId& id) {
+    const auto& identities = state_->node_identities.identities();
+    id = NodeIdentityId{prng_.below(state_->last.sequence + 2)};
+    if (!identities.empty() && prng_.chance(800)) id = any(identities)->second.id;
+  }
   void redraw(BookingId& id) {
     id = BookingId{prng_.below(state_->last.sequence + 2)};
     if (!state_->bookings.empty() && prng_.chance(800)) id = any(state_->bookings)->first;

@@ -136,7 +136,8 @@ void ForecastDesk::on_changes(const Observer::View& view, const Changes& changes
               ArrayClosed, DevicesPromised, PromiseEnded, JobCheckpointed, Admitted, BookingMade,
               BookingBegan, BookingEnded, ShareFreed, DeviceHeatChanged, MemberPrepared, DeviceFaultChanged,
               NodeSuspected, WatchdogFindingChanged, ElementUnparked, RequestForgotten, NodeRemoved,
-              TenantsForgotten, JobAsked, KeyCreated, KeyRevoked, RoleBound, KeyForgotten>{}};
+              TenantsForgotten, JobAsked, KeyCreated, KeyRevoked, RoleBound, KeyForgotten, NodeTicketCreated,
+              NodeTicketForgotten, NodeAdmitted, NodeRenewed, NodeRevoked>{}};
   for (const Event& event : changes.events) {
     learned_.observe(view.state, event);
     std::visit(score, event);

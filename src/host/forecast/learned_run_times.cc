@@ -167,7 +167,8 @@ void LearnedRunTimes::observe(const State& state, const Event& event) {
                   JobCheckpointed, Admitted, BookingMade, BookingBegan, BookingEnded, ShareFreed,
                   DeviceHeatChanged, MemberPrepared, DeviceFaultChanged, NodeSuspected,
                   WatchdogFindingChanged, ElementUnparked, RequestForgotten, NodeRemoved, TenantsForgotten,
-                  JobAsked, KeyCreated, KeyRevoked, RoleBound, KeyForgotten>{}},
+                  JobAsked, KeyCreated, KeyRevoked, RoleBound, KeyForgotten, NodeTicketCreated,
+                  NodeTicketForgotten, NodeAdmitted, NodeRenewed, NodeRevoked>{}},
       event);
 }
 

@@ -221,7 +221,8 @@ void NodeHub::on_event(const Event& event) {
                          ElementAdded, ArrayClosed, DevicesPromised, PromiseEnded, JobCheckpointed, Admitted,
                          BookingMade, BookingBegan, BookingEnded, ShareFreed, DeviceHeatChanged,
                          NodeSuspected, WatchdogFindingChanged, ElementUnparked, RequestForgotten,
-                         TenantsForgotten, JobAsked, KeyCreated, KeyRevoked, RoleBound, KeyForgotten>{}},
+                         TenantsForgotten, JobAsked, KeyCreated, KeyRevoked, RoleBound, KeyForgotten,
+                         NodeTicketCreated, NodeTicketForgotten, NodeAdmitted, NodeRenewed, NodeRevoked>{}},
       event);
 }
 

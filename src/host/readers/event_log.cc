@@ -18,7 +18,7 @@ class EventLog::Writer
                      JobsForgotten, DeviceFreed, DeviceOccupied, TimerDropped, JobUpdated, JobHoldChanged,
                      NodeLabeled, NodeFailureNoted, TimeSkipped, DependencySettled, ElementAdded,
                      JobCheckpointed, Admitted, BookingMade, BookingBegan, BookingEnded, ShareFreed,
-                     ElementUnparked, RequestForgotten, TenantsForgotten, KeyForgotten> {
+                     ElementUnparked, RequestForgotten, TenantsForgotten, KeyForgotten, NodeTicketForgotten> {
  public:
   Writer(EventLog& log, const State& state, Time now) : log_(log), state_(state), now_(now) {}
   using Ignores::operator();
@@ -122,6 +122,22 @@ class EventLog::Writer
                {"tenant", event.tenant.value},
                {"role", to_string(event.role)},
                {"by", event.by}});
+  }
+  void operator()(const NodeTicketCreated& event) const {
+    log_event(LogLevel::kInfo, kComponent, "node_token_created", {},
+              {{"node", event.ticket->node}, {"by", event.ticket->created_by}});
+  }
+  void operator()(const NodeAdmitted& event) const {
+    log_event(LogLevel::kInfo, kComponent, "node_admitted", {},
+              {{"node", event.identity->node}, {"by", event.identity->admitted_by}});
+  }
+  void operator()(const NodeRenewed& event) const {
+    const NodeIdentity* const identity = state_.node_identities.find(event.identity);
+    log_event(LogLevel::kInfo, kComponent, "node_renewed", {},
+              {{"node", identity == nullptr ? std::string() : identity->node}});
+  }
+  void operator()(const NodeRevoked& event) const {
+    log_event(LogLevel::kWarning, kComponent, "node_revoked", {}, {{"node", event.node}, {"by", event.by}});
   }
   void operator()(const NodeRemoved& event) const {
     log_event(LogLevel::kInfo, kComponent, "node_removed", {},

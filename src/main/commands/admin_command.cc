@@ -9,21 +9,16 @@
 #include <optional>
 #include <string>
 
-#include "client/http_client.h"
-#include "client/local_token.h"
 #include "log/line.h"
 #include "main/cluster_file.h"
+#include "main/commands/admin_client.h"
 #include "ops/machine.h"
 
 namespace gpusched {
 namespace {
 
-constexpr int kNotFound = 404;
-
 struct AdminOptions {
-  std::string url = "http://127.0.0.1:8080";
-  std::string token_file;
-  std::string ca_file;
+  AdminAccess access;
   std::string file;
   bool dry_run = false;
   bool yes = false;
@@ -39,54 +34,17 @@ int complain(const std::string& message, int status) {
 class Scheduler {
  public:
   static Result<Scheduler> open(const AdminOptions& options) {
-    HttpClientOptions client{.url = options.url, .ca_file = options.ca_file};
-    if (!options.token_file.empty()) {
-      const std::optional<std::string> token = ops::read_line(options.token_file);
-      if (!token || token->empty()) {
-        return Error{.code = ErrorCode::kInvalidArgument,
-                     .message = "cannot read a token from " + options.token_file};
-      }
-      client.token = *token;
-      if (const Result<Unit> may = check_token_receiver(options.url, options.token_file); !may.ok())
-        return may.error();
-    } else {
-      client.token = find_local_token(options.url, options.ca_file);
-    }
-    Result<HttpClient> opened = HttpClient::create(client);
-    if (!opened.ok()) return opened.error();
-    return Scheduler(std::move(*opened));
-  }
-
-  Result<Json> call(HttpRequest request) {
-    const std::string target = request.target;
-    const Result<HttpAnswer> answer = client_.request(request);
-    if (!answer.ok() && (answer.error().code == ErrorCode::kUnauthenticated ||
-                         answer.error().code == ErrorCode::kInvalidArgument)) {
-      return Error{.code = answer.error().code, .message = client_.url() + ": " + answer.error().message};
-    }
-    if (!answer.ok()) {
-      return Error{.code = answer.error().code,
-                   .message = "no scheduler answers at " + client_.url() + ": " + answer.error().message +
-                              "; give the URL of yours with --api-url"};
-    }
-    Result<Json> json = Json::parse(answer->body);
-    if (answer->status / 100 == 2 && json.ok()) return json;
-    const bool told = json.ok() && !(*json)["error"].text().empty();
-    std::string why = told ? (*json)["error"].text() : "HTTP status " + std::to_string(answer->status);
-    if (answer->status == 401) why += "; give a copy of the scheduler's DATA_DIR/token with --token-file";
-    return Error{.code = answer->status == kNotFound ? ErrorCode::kNotFound : ErrorCode::kUnavailable,
-                 .message = why};
-  }
-  Result<Json> get(const std::string& path) {
-    return call({.method = "GET", .target = path, .repeatable = true});
+    Result<AdminClient> client = AdminClient::open(options.access);
+    if (!client.ok()) return client.error();
+    return Scheduler(std::move(*client));
   }
 
   /// Tenants, and labels where the scheduler has them.
   Result<ClusterFile> present(bool needs_nodes) {
-    const Result<Json> tenants = get("/api/v1/tenants");
+    const Result<Json> tenants = client_.get("/api/v1/tenants");
     if (!tenants.ok()) return tenants.error();
     Json nodes;
-    const Result<Json> answered = get("/v1/nodes");
+    const Result<Json> answered = client_.get("/v1/nodes");
     if (answered.ok()) {
       nodes = *answered;
     } else if (needs_nodes || answered.error().code != ErrorCode::kNotFound) {
@@ -98,17 +56,17 @@ class Scheduler {
 
   /// All of the changes or none; a dry run only asks whether.
   Result<Unit> apply(const std::vector<ClusterChange>& changes, bool dry_run) {
-    const Result<Json> done = call({.method = "POST",
-                                    .target = "/v1/cluster:edit",
-                                    .body = edits_json(changes, dry_run),
-                                    .repeatable = dry_run});
+    const Result<Json> done = client_.call({.method = "POST",
+                                            .target = "/v1/cluster:edit",
+                                            .body = edits_json(changes, dry_run),
+                                            .repeatable = dry_run});
     if (!done.ok()) return done.error();
     return Unit{};
   }
 
  private:
-  explicit Scheduler(HttpClient client) : client_(std::move(client)) {}
-  HttpClient client_;
+  explicit Scheduler(AdminClient client) : client_(std::move(client)) {}
+  AdminClient client_;
 };
 
 Result<std::string> file_text(const std::string& path) {
@@ -217,19 +175,7 @@ int run_admin_command(int argc, char** argv) {
   CLI::App* const applying = app.add_subcommand("apply", "apply a file; shows the differences first");
   CLI::App* const getting = app.add_subcommand("get", "print the current state as such a file");
   getting->alias("export");
-  for (CLI::App* const command : {applying, getting}) {
-    command->add_option("--api-url", options.url, "URL of the scheduler's REST API")
-        ->envname("GPU_SCHEDULER_URL")
-        ->capture_default_str();
-    command
-        ->add_option("--token-file", options.token_file,
-                     "file with the shared token, a copy of the scheduler's DATA_DIR/token")
-        ->envname("GPU_SCHEDULER_TOKEN_FILE");
-    command
-        ->add_option("--ca-file", options.ca_file,
-                     "file with the certificates (PEM) that an https URL is checked against")
-        ->envname("GPU_SCHEDULER_CA_FILE");
-  }
+  for (CLI::App* const command : {applying, getting}) declare_access(*command, options.access);
   applying->add_option("-f,--file", options.file, "the file; - for standard input")->required();
   applying->add_flag("--dry-run", options.dry_run,
                      "only show what would change, and whether the scheduler would accept it");

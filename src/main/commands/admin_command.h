@@ -8,4 +8,8 @@ namespace gpusched {
 /// command line or the file is wrong.
 int run_admin_command(int argc, char** argv);
 
+/// `gpu-scheduler node-token create NODE [--expires 1h] [--out FILE] [--json]`: leave for one machine to
+/// become that node, once. The same of `argv` and of what is returned.
+int run_node_token_command(int argc, char** argv);
+
 }  // namespace gpusched

@@ -21,6 +21,7 @@
 #include "client/json.h"
 #include "client/local_token.h"
 #include "main/commands/check_keys.h"
+#include "main/commands/check_nodes.h"
 #include "main/own_certificate.h"
 #include "main/serve.h"
 #include "main/tokens/jwt_service.h"
@@ -193,6 +194,32 @@ std::vector<Finding> check_keys_of(const Config& config, const Running& running,
   return check_keys(*keys, Time{int64_t{std::time(nullptr)} * 1'000'000'000});
 }
 
+/// All nodes with certificates, when the scheduler tells.
+std::vector<Finding> check_nodes_of(const Config& config, const Running& running,
+                                    const std::string& data_dir) {
+  const Door door = door_of(config, running, data_dir);
+  std::vector<NodeFacts> nodes;
+  std::string token;
+  for (int page = 0; page < kKeyPagesMax; ++page) {
+    const Result<HttpAnswer> answer =
+        ask(door, "/v1/node-identities?page_size=1000" +
+                      (token.empty() ? "" : "&page_token=" + url_encoded(token)));
+    if (!answer.ok() || answer->status != 200) return {};
+    const Result<Json> body = Json::parse(answer->body);
+    if (!body.ok()) return {};
+    for (const Json& node : (*body)["identities"].items()) {
+      const Time renewed = instant(node["renewed_at"].text());
+      nodes.push_back({.node = node["node_name"].text(),
+                       .state = node["state"].text(),
+                       .since = renewed.valid() ? renewed : instant(node["admitted_at"].text()),
+                       .expires_at = instant(node["expires_at"].text())});
+    }
+    token = (*body)["next_page_token"].text();
+    if (token.empty()) break;
+  }
+  return check_nodes(nodes, Time{int64_t{std::time(nullptr)} * 1'000'000'000});
+}
+
 Finding check_address(const Config& config) {
   if (api::is_loopback(config.api.address)) {
     return {.check = "address",
@@ -288,7 +315,10 @@ Diagnosis examine_scheduler(const Config& config, const std::string& data_dir) {
   if (running.pid != 0) {
     const Finding health = check_health(config, running, data_dir);
     diagnosis.add(health);
-    if (health.verdict != Verdict::kFail) diagnosis.add_all(check_keys_of(config, running, data_dir));
+    if (health.verdict != Verdict::kFail) {
+      diagnosis.add_all(check_keys_of(config, running, data_dir));
+      diagnosis.add_all(check_nodes_of(config, running, data_dir));
+    }
   }
   diagnosis.add(ops::check_clock_synchronised());
   diagnosis.add(ops::check_unit(patient));

@@ -92,6 +92,12 @@ struct LineOf {
   }
   Made operator()(const RevokeKey& c) const { return about(Action::kRevokeKey, key_text(c.key), c.by); }
   Made operator()(const BindRole& c) const { return about(Action::kBindRole, key_text(c.key), c.by); }
+  Made operator()(const CreateNodeTicket& c) const { return about(Action::kAdmitNode, c.node, c.by); }
+  Made operator()(const RevokeNode& c) const { return about(Action::kRevokeNode, c.node, c.by); }
+  Made operator()(const AdmitNode& c) const {
+    if (!c.ticket.valid()) return std::nullopt;
+    return about(Action::kSpeakForNode, c.node, "");
+  }
 
   Made operator()(const Configure&) const { return std::nullopt; }
   Made operator()(const AdvanceTime&) const { return std::nullopt; }

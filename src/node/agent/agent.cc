@@ -22,6 +22,7 @@
 #include "node/gpu/slice_keeper.h"
 #include "node/process/process_reader.h"
 #include "ops/local_peer.h"
+#include "sign/node_certificate.h"
 
 namespace gpusched {
 namespace {
@@ -80,6 +81,7 @@ Result<Unit> Agent::prepare() {
     if (!token) return token.error();
     token_ = *token;
   }
+  if (const Result<Unit> found = find_certificate(); !found) return found;
   if (const Result<Unit> trusted = check_scheduler(); !trusted) return trusted;
   if (options_.tls.on) {
     // Read again at each connection; what is wrong with it is said now.
@@ -112,6 +114,22 @@ Result<Unit> Agent::prepare() {
   return open_metrics();
 }
 
+/// Who joined with a node token is known by its certificate from then on, and never goes back to less.
+Result<Unit> Agent::find_certificate() {
+  const std::string path = node_file_of(options_.data_folder);
+  const Result<sign::NodeFile> file = sign::read_node_file(path);
+  if (!file && file.error().code == ErrorCode::kNotFound) return Unit{};
+  if (!file) return file.error();
+  if (!options_.tls.on) {
+    return Error{.code = ErrorCode::kInvalidArgument,
+                 .message = "this node has a certificate (" + path +
+                            "), which it shows over TLS, and --ca, --ca-file or --tls is missing"};
+  }
+  options_.tls.identity = path;
+  renewal_.emplace(path);
+  return Unit{};
+}
+
 /// On an address that others reach only for those who have the shared token.
 Result<Unit> Agent::open_metrics() {
   if (!options_.metrics) return Unit{};
@@ -137,14 +155,15 @@ Result<Unit> Agent::open_metrics() {
 
 Result<Unit> Agent::check_scheduler() const {
   const bool on_this_machine = ops::is_loopback(scheduler_.host);
+  // A scheduler that TLS has verified is the one that this node joined.
   return check_trust(
-      scheduler_, !token_.empty(), geteuid(),
+      scheduler_, !token_.empty() || renewal_.has_value(), geteuid(),
       on_this_machine ? ops::listening_users(scheduler_.host, scheduler_.port) : std::vector<uid_t>{});
 }
 
 /// Of a scheduler on this machine that this user may read the token of.
 std::function<std::string(const std::string&)> Agent::local_token_finder() const {
-  if (!ops::is_loopback(scheduler_.host)) return nullptr;
+  if (!ops::is_loopback(scheduler_.host) || renewal_) return nullptr;
   return [scheduler = scheduler_](const std::string& path) {
     Result<std::string> token = ops::read_local_token(path, scheduler.host, scheduler.port, "grpc");
     if (token) return std::move(*token);

@@ -16,6 +16,7 @@
 #include "node/core/node_core.h"
 #include "node/gpu/gpu_driver.h"
 #include "node/gpu/kernel_log.h"
+#include "node/link/enroll.h"
 #include "node/link/grpc_link.h"
 #include "node/link/trust.h"
 #include "node/output/attempt_log.h"
@@ -97,6 +98,7 @@ class Agent final : private ShimListener {
   Result<Unit> open_core();
   Result<Unit> open_metrics();
   void end_hooks_of_earlier_agents() const;
+  Result<Unit> find_certificate();
   Result<Unit> check_scheduler() const;
   std::map<AttemptKey, ShimProcess> recorded_shims() const;
   std::function<std::string(const std::string&)> local_token_finder() const;
@@ -114,6 +116,9 @@ class Agent final : private ShimListener {
   void turn();
   void do_duties(bool reload);
   void take_link_inputs();
+  /// True: it was about the certificate, and is nobody else's.
+  bool take_certificate(const v1::SchedulerMessage& message);
+  void renew_certificate();
   void on_hook_finished(const ScriptHooks::Finished& finished);
   void on_device_finished(DeviceMonitor::Finished finished);
   void open_kernel_log();
@@ -128,6 +133,7 @@ class Agent final : private ShimListener {
   SystemClock clock_;
   Address scheduler_;
   std::string token_;
+  std::optional<NodeRenewal> renewal_;  ///< None: this node has no certificate.
   std::optional<FolderLock> lock_;
   FolderIdentity identity_;
   std::vector<DeviceFacts> devices_;

@@ -21,7 +21,8 @@ constexpr Duration kRefusedPause = seconds(30);
 
 /// No try will be taken until a person did something: trying seldom is enough.
 bool is_for_an_operator(const std::string& code) {
-  return code == "node_name_taken" || code == "node_overlap" || code == "wrong_cluster";
+  return code == "node_name_taken" || code == "node_overlap" || code == "wrong_cluster" ||
+         code == "node_revoked";
 }
 
 }  // namespace
@@ -103,6 +104,7 @@ void Agent::turn() {
   read_kernel_log(now);
   if (now >= core_->next_deadline()) core_->on_tick();
   if (now >= connection_due_) try_to_connect(now);
+  renew_certificate();
   core_->settle();
   if (metrics_ != nullptr) metrics_->note(*core_, now);
 }
@@ -150,6 +152,7 @@ void Agent::take_link_inputs() {
         break;
       case GrpcLink::Input::Kind::kMessage:
         if (input.message.has_refused()) return on_refused(input.message.refused());
+        if (take_certificate(input.message)) break;
         if (input.message.has_registered()) {
           remember_scheduler(input.message.registered());
           connection_due_ = kNever;
@@ -163,6 +166,36 @@ void Agent::take_link_inputs() {
         return on_connection_lost(input.why);
     }
   }
+}
+
+bool Agent::take_certificate(const v1::SchedulerMessage& message) {
+  if (!message.has_renewed() && !message.has_not_renewed()) return false;
+  if (!renewal_) return true;
+  Result<Unit> taken = Unit{};
+  if (message.has_renewed()) {
+    taken = renewal_->take(message.renewed().certificates());
+  } else {
+    renewal_->refused();
+    taken = Error{.code = ErrorCode::kUnavailable, .message = message.not_renewed().message()};
+  }
+  if (taken) {
+    log_event(LogLevel::kInfo, "agent", "certificate_renewed", {}, {{"file", options_.tls.identity}});
+  } else {
+    log_event(LogLevel::kWarning, "agent", "certificate_not_renewed", {}, {{"why", taken.error().message}});
+  }
+  return true;
+}
+
+/// By whoever has a connection: the next one shows the new certificate.
+void Agent::renew_certificate() {
+  if (!renewal_ || connection_ != Connection::kUp) return;
+  const int64_t now_s = clock_.wall().ns / seconds(1).ns;
+  if (!renewal_->is_due(now_s)) return;
+  const Result<std::string> request = renewal_->request(now_s);
+  if (!request) return;
+  v1::AgentMessage message;
+  message.mutable_renew()->set_request(*request);
+  link_->send(message);
 }
 
 /// Whose node this is. Another cluster's scheduler would end all that runs here.

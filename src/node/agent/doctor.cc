@@ -5,20 +5,45 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <ctime>
 #include <optional>
 
 #include "model/mig.h"
+#include "node/link/enroll.h"
 #include "node/link/probe.h"
 #include "node/process/hooks.h"
 #include "ops/checks.h"
 #include "ops/local_peer.h"
 #include "ops/machine.h"
 #include "ops/trusted_path.h"
+#include "sign/node_certificate.h"
 
 namespace gpusched {
 namespace {
 
 constexpr Duration kProbePatience = seconds(5);
+constexpr int64_t kDay_s = 24 * 3'600;
+constexpr const char* kJoinAgain =
+    "gpu-agent join HOST --token-file TOKEN --ca FINGERPRINT --replace    # with a new node token, see "
+    "docs/operate/nodes.md";
+
+/// Of a node that joined with a node token.
+Finding check_node_certificate(const std::string& path, const sign::NodeFile& file) {
+  const int64_t now_s = std::time(nullptr);
+  const int64_t days = (file.expires_at - now_s) / kDay_s;
+  Finding finding{.check = "certificate",
+                  .detail = path + " is valid for " + std::to_string(days) + " more days"};
+  if (now_s >= file.expires_at) {
+    finding.verdict = Verdict::kFail;
+    finding.detail = path + " has expired: the scheduler lets this node in no more";
+    finding.mend = kJoinAgain;
+  } else if (now_s > file.renew_at() + (file.expires_at - file.begins_at) / 30) {
+    finding.verdict = Verdict::kWarn;
+    finding.detail += ", and should have been renewed by now, which a connected agent does by itself";
+    finding.mend = "journalctl -u gpu-agent | grep certificate_not_renewed | tail -n 1";
+  }
+  return finding;
+}
 
 std::string copy_token_command(const AgentOptions& options) {
   const Result<Address> address = parse_address(options.scheduler);
@@ -225,7 +250,19 @@ std::vector<Finding> check_scheduler(const AgentOptions& options, const std::str
   found.push_back({.check = "scheduler",
                    .detail = "the scheduler answers at " + options.scheduler +
                              (options.tls.on ? " over TLS, with a certificate that is trusted here" : "")});
-  if (!token.empty() && !facts->knows_token) {
+  if (!options.tls.identity.empty()) {
+    found.push_back(
+        facts->knows_token
+            ? Finding{.check = "proof", .detail = "the scheduler takes this node's certificate"}
+            : Finding{.check = "proof",
+                      .verdict = Verdict::kFail,
+                      .detail = "the scheduler refuses this node's certificate: " + facts->refusal,
+                      .mend = kJoinAgain});
+  } else if (!token.empty() && !facts->refusal.empty() &&
+             facts->refusal.find("certificate") != std::string::npos) {
+    found.push_back(
+        {.check = "proof", .verdict = Verdict::kFail, .detail = facts->refusal, .mend = kJoinAgain});
+  } else if (!token.empty() && !facts->knows_token) {
     found.push_back({.check = "proof",
                      .verdict = Verdict::kFail,
                      .detail = "the scheduler does not know this token",
@@ -273,7 +310,18 @@ Diagnosis examine_node(const AgentOptions& options, const std::string& config) {
     const Result<std::string> read = read_token(options.token_file);
     if (read) token = *read;
   }
-  diagnosis.add_all(check_scheduler(options, token));
+  AgentOptions asking = options;
+  const std::string certificate = node_file_of(options.data_folder);
+  if (const Result<sign::NodeFile> file = sign::read_node_file(certificate)) {
+    asking.tls.identity = certificate;
+    diagnosis.add(check_node_certificate(certificate, *file));
+  } else if (file.error().code != ErrorCode::kNotFound) {
+    diagnosis.add({.check = "certificate",
+                   .verdict = Verdict::kFail,
+                   .detail = file.error().message,
+                   .mend = kJoinAgain});
+  }
+  diagnosis.add_all(check_scheduler(asking, token));
   return diagnosis;
 }
 

@@ -22,11 +22,13 @@
 #include "base/limits.h"
 #include "node/agent/agent_file.h"
 #include "node/agent/doctor.h"
+#include "node/link/enroll.h"
 #include "node/link/trust.h"
 #include "node/process/user_directory.h"
 #include "ops/checks.h"
 #include "ops/local_peer.h"
 #include "ops/machine.h"
+#include "sign/api_key.h"
 
 extern char** environ;
 
@@ -35,6 +37,7 @@ namespace {
 
 constexpr std::size_t kTokenBytesMin = 16;
 constexpr std::size_t kTokenBytesMax = 4'096;
+constexpr Duration kEnrollPatience = seconds(30);
 
 struct JoinOptions {
   std::string scheduler;
@@ -64,8 +67,10 @@ void declare(CLI::App& app, JoinOptions& options) {
   app.add_option("token", options.token,
                  "the scheduler's token; other users can see it in the process list, so prefer --token-file "
                  "or standard input");
-  app.add_option("--token-file", options.token_file,
-                 "file with a copy of the scheduler's DATA_DIR/token; - for standard input");
+  app.add_option(
+      "--token-file", options.token_file,
+      "file with a node token (gpu-scheduler node-token create), or with a copy of the scheduler's "
+      "DATA_DIR/token; - for standard input");
   app.add_flag("--tls", options.tls,
                "speak TLS and believe the machine's own authorities, unless --ca-file or --ca names another");
   app.add_option("--ca-file", options.ca_file,
@@ -146,27 +151,6 @@ std::string config_text(const JoinOptions& options, bool with_token) {
   return text;
 }
 
-/// A whole file of mode 0600, or the old one.
-Result<Unit> write_private(const std::string& path, const std::string& text) {
-  const std::string draft = path + ".new";
-  const auto failed = [](const std::string& what) {
-    return Error{.code = ErrorCode::kIo, .message = "cannot write " + what + ": " + std::strerror(errno)};
-  };
-  ::unlink(draft.c_str());
-  const int file = ::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (file < 0) return failed(draft);
-  const bool written =
-      ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && ::fsync(file) == 0;
-  const Error trouble = failed(draft);
-  ::close(file);
-  if (!written) {
-    ::unlink(draft.c_str());
-    return trouble;
-  }
-  if (::rename(draft.c_str(), path.c_str()) != 0) return failed(path);
-  return Unit{};
-}
-
 /// Refuses to make another node out of this one unless told to.
 Result<Unit> check_old_config(const JoinOptions& options, const std::string& text) {
   const std::optional<std::string> old_text = ops::read_text(options.config);
@@ -184,10 +168,7 @@ Result<Unit> check_old_config(const JoinOptions& options, const std::string& tex
                           "; edit it, or give --replace to overwrite it"};
 }
 
-/// `authority`: what stands in --ca-file, which may be one of a visit; empty: none was given.
-Result<Unit> write_all(const JoinOptions& options, const std::string& token, const std::string& authority) {
-  const std::string text = config_text(options, !token.empty());
-  if (const Result<Unit> free = check_old_config(options, text); !free) return free;
+Result<Unit> make_folders(const JoinOptions& options) {
   std::error_code failed;
   const std::filesystem::path folder = std::filesystem::path(options.config).parent_path();
   for (const std::filesystem::path& path : {folder, std::filesystem::path(options.data_dir)}) {
@@ -198,6 +179,22 @@ Result<Unit> write_all(const JoinOptions& options, const std::string& token, con
                               "; run this as the user that the agent runs as, usually root"};
     }
   }
+  return Unit{};
+}
+
+/// What a node token is shown for: node.pem, without which nothing else is written.
+Result<Unit> become_node(const JoinOptions& options, const LinkTls& tls, const std::string& token,
+                         const char* version) {
+  if (const Result<Unit> free = check_old_config(options, config_text(options, false)); !free) return free;
+  if (const Result<Unit> made = make_folders(options); !made) return made;
+  return enroll(options.scheduler, tls, token, options.node, version, options.data_dir, kEnrollPatience);
+}
+
+/// `authority`: what stands in --ca-file, which may be one of a visit; empty: none was given.
+Result<Unit> write_all(const JoinOptions& options, const std::string& token, const std::string& authority) {
+  const std::string text = config_text(options, !token.empty());
+  if (const Result<Unit> free = check_old_config(options, text); !free) return free;
+  if (const Result<Unit> made = make_folders(options); !made) return made;
   if (!token.empty()) {
     if (const Result<Unit> written = write_private(token_path(options), token + "\n"); !written)
       return written;
@@ -282,7 +279,7 @@ Result<Unit> check_default_user(const JoinOptions& options) {
   return Unit{};
 }
 
-Result<Unit> check_arguments(const JoinOptions& options, const std::string& token) {
+Result<Unit> check_arguments(const JoinOptions& options, const std::string& token, bool has_tls) {
   const Result<Address> address = parse_address(options.scheduler);
   if (!address) return address.error();
   if (options.node.empty() || options.node.size() > limits::kNameBytesMax)
@@ -292,6 +289,12 @@ Result<Unit> check_arguments(const JoinOptions& options, const std::string& toke
         "--config and --data-dir must be absolute paths, because the agent may start in any folder");
   if (const Result<Unit> known = check_default_user(options); !known) return known;
   if (const Result<Unit> checked = check_given_token(token); !checked) return checked;
+  if (sign::parse_node_token(token) && !has_tls) {
+    return invalid_argument(
+        "a node token is sent over TLS only; give --ca with the fingerprint of the scheduler's authority "
+        "(its "
+        "DATA_DIR/ca/fingerprint), or --ca-file");
+  }
   return check_trust(*address, !token.empty(), ::geteuid(),
                      ops::is_loopback(address->host) ? ops::listening_users(address->host, address->port)
                                                      : std::vector<uid_t>{});
@@ -321,14 +324,23 @@ int run_join(int argc, char** argv, const char* version) {
   if (!authority) return complain(authority.error().message, 2);
   // A name alone means the usual port.
   if (options.scheduler.find(':') == std::string::npos) options.scheduler += ":9090";
-  if (const Result<Unit> checked = check_arguments(options, *token); !checked)
+  if (const Result<Unit> checked = check_arguments(options, *token, tls->on); !checked)
     return complain(checked.error().message, checked.error().code == ErrorCode::kInvalidArgument ? 2 : 1);
-  if (!probe(options, *tls, *token, version))
+  // A node token is used up here, and is no secret of the agent's.
+  const bool once = sign::parse_node_token(*token).has_value();
+  const std::string shared = once ? std::string() : *token;
+  if (!probe(options, *tls, shared, version))
     return complain("nothing was written; correct what failed and run this again", 1);
-  if (const Result<Unit> written = write_all(options, *token, *authority); !written)
+  if (once) {
+    if (const Result<Unit> joined = become_node(options, *tls, *token, version); !joined)
+      return complain(joined.error().message, 1);
+    std::printf("ok    this machine is the node %s, by the certificate in %s\n", options.node.c_str(),
+                node_file_of(options.data_dir).c_str());
+  }
+  if (const Result<Unit> written = write_all(options, shared, *authority); !written)
     return complain(written.error().message, 1);
   std::printf("wrote %s%s; data in %s\n", options.config.c_str(),
-              token->empty() ? "" : (" and " + token_path(options)).c_str(), options.data_dir.c_str());
+              shared.empty() ? "" : (" and " + token_path(options)).c_str(), options.data_dir.c_str());
   return start(options);
 }
 

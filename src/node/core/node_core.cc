@@ -266,6 +266,9 @@ void NodeCore::on_message(const v1::SchedulerMessage& message) {
       return sessions_.on_input(message.session_input());
     case v1::SchedulerMessage::kChallenge:
     case v1::SchedulerMessage::kProven:
+    case v1::SchedulerMessage::kEnrolled:
+    case v1::SchedulerMessage::kRenewed:
+    case v1::SchedulerMessage::kNotRenewed:
     case v1::SchedulerMessage::BODY_NOT_SET:
       return;  // The link's business, and a newer scheduler's.
   }

@@ -77,7 +77,8 @@ Result<SchedulerFacts> probe_scheduler(const std::string& address, const LinkTls
   const int64_t now_ns = wall_ns();
   const v1::Challenge challenge = answer.challenge();
   bool knows_token = false;
-  if (answer.has_challenge() && !token.empty()) {
+  std::string refusal;
+  if (answer.has_challenge() && (!token.empty() || !tls.identity.empty())) {
     if (challenge.handshake() < kHandshake) {
       knows_token = proves(challenge.proof(), token, kOldSchedulerLabel, nonce);
     } else {
@@ -85,8 +86,10 @@ Result<SchedulerFacts> probe_scheduler(const std::string& address, const LinkTls
       v1::AgentMessage message;
       v1::SchedulerMessage proven;
       message.mutable_prove()->set_proof(prove(token, kAgentLabel, both));
-      knows_token = stream->Write(message) && stream->Read(&proven) && proven.has_proven() &&
-                    proves(proven.proven().proof(), token, kSchedulerLabel, both);
+      const bool answered = stream->Write(message) && stream->Read(&proven);
+      if (answered && proven.has_refused()) refusal = proven.refused().message();
+      knows_token = answered && proven.has_proven() &&
+                    (token.empty() || proves(proven.proven().proof(), token, kSchedulerLabel, both));
     }
   }
   context.TryCancel();
@@ -102,6 +105,7 @@ Result<SchedulerFacts> probe_scheduler(const std::string& address, const LinkTls
   SchedulerFacts facts;
   facts.version = challenge.version();
   facts.knows_token = knows_token;
+  facts.refusal = std::move(refusal);
   facts.uncertainty = {round_trip.ns / 2};
   facts.tells_time = challenge.unix_ns() != 0;
   if (facts.tells_time) facts.clock_ahead = {now_ns - facts.uncertainty.ns - challenge.unix_ns()};

@@ -12,6 +12,7 @@ namespace gpusched {
 struct SchedulerFacts {
   std::string version;       ///< Empty: one that does not say.
   bool knows_token = false;  ///< It proved that it knows our token.
+  std::string refusal = {};  ///< Why it takes our certificate or token for none; empty: it did not say.
   Duration clock_ahead;      ///< By how much our clock is ahead of its.
   Duration uncertainty;      ///< Half of the round trip.
   bool tells_time = false;

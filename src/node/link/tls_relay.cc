@@ -183,6 +183,9 @@ Result<Unit> TlsRelay::relay() {
   if (!trust) return trust.error();
   const std::unique_ptr<sign::TlsChannel> channel =
       (*trust)->connect(socket_, scheduler_.host, sign::TlsUse::kGrpc);
+  if (!tls_.identity.empty()) {
+    if (const Result<Unit> shown = sign::show_certificate(*channel, tls_.identity); !shown) return shown;
+  }
   if (const Result<Unit> shaken = shake_hands(*channel, deadline_ns); !shaken) return shaken;
   const Result<Unit> passed = pass_on(*channel);
   channel->end_sending();

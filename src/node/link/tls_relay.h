@@ -18,6 +18,9 @@ struct LinkTls {
   bool on = false;
   std::string ca_file = {};      ///< Certificates of authorities (PEM).
   std::string fingerprint = {};  ///< Of one certificate; see TlsTrust::of_fingerprint.
+  /// The node's certificate with its key (sign::NodeFile), which is shown; read again at each connection.
+  /// Empty: none.
+  std::string identity = {};
 
   /// By the fingerprint, by the file, or by the machine's own authorities. The file is read at each call.
   Result<std::shared_ptr<const sign::TlsTrust>> trust() const;

@@ -82,6 +82,11 @@ class Auditor {
   void on_revoke_accepted(KeyId key);
   /// A client read the key; null: there is none.
   void on_key_told(KeyId key, const AccessKey* told);
+  void on_node_revoke_accepted(NodeIdentityId identity);
+  /// A client read the identity of the node; null: there is none.
+  void on_node_identity_told(const std::string& node, const NodeIdentity* told);
+  /// The newest identity of the node by the books; none: there is none.
+  NodeIdentityId identity_of(const std::string& node) const;
   void on_cancel_accepted(JobId job, uint64_t sequence);
   void on_answer(uint64_t sequence);
   /// A client read the job.
@@ -289,6 +294,11 @@ class Auditor {
   void on(const KeyRevoked& event);
   void on(const RoleBound& event);
   void on(const KeyForgotten& event);
+  void on(const NodeTicketCreated& event);
+  void on(const NodeTicketForgotten& event);
+  void on(const NodeAdmitted& event);
+  void on(const NodeRenewed& event);
+  void on(const NodeRevoked& event);
   void on(const Configured&) {}
   void on(const JobAsked&) {}
   void on(const Admitted&) {}
@@ -342,6 +352,7 @@ class Auditor {
   void check_nodes(const char* whose, const State& state);
   void check_tenants(const char* whose, const State& state);
   void check_keys(const char* whose, const State& state);
+  void check_node_identities(const char* whose, const State& state);
   Amount usage_of(TenantId tenant) const;
   bool is_in(TenantId tenant, TenantId ancestor) const;
   const BookNode* node_named(const std::string& name) const;
@@ -363,6 +374,10 @@ class Auditor {
   std::map<std::string, JobId> job_by_tag_;
   std::map<KeyId, AccessKey> keys_;
   std::set<KeyId> revoked_keys_;  ///< For ever, whoever forgets them.
+  std::map<NodeTicketId, NodeTicket> node_tickets_;
+  std::map<std::string, NodeIdentity> node_identities_;
+  std::set<NodeIdentityId> revoked_identities_;  ///< Likewise, and whatever took their place.
+  std::set<NodeTicketId> used_tickets_;
   std::map<JobAttempt, BookAttempt> attempts_;
   std::set<JobAttempt> live_;
   std::map<BookingId, std::vector<NodeId>> bookings_;

@@ -57,7 +57,8 @@ void Auditor::note_line(const Event& event, Time at) {
                   BookingMade, BookingBegan, BookingEnded, ShareFreed, DeviceHeatChanged, MemberPrepared,
                   DeviceFaultChanged, NodeSuspected, WatchdogFindingChanged, ElementUnparked,
                   RequestForgotten, NodeRemoved, TenantsForgotten, JobAsked, KeyCreated, KeyRevoked,
-                  RoleBound, KeyForgotten>{}},
+                  RoleBound, KeyForgotten, NodeTicketCreated, NodeTicketForgotten, NodeAdmitted, NodeRenewed,
+                  NodeRevoked>{}},
       event);
 }
 

@@ -9,7 +9,6 @@
 #include "api/contract/spec_peek.h"
 #include "api/doors/jobs/job_wait.h"
 #include "api/doors/jobs/jobs_json.h"
-#include "api/doors/native/keys/key_messages.h"
 #include "api/doors/native/native_moves.h"
 #include "api/doors/native/native_rest_bodies.h"
 #include "api/doors/native/native_rest_json.h"
@@ -30,35 +29,11 @@ namespace {
 constexpr int64_t kJobPageMax = 10'000;
 constexpr int64_t kTenantPageMax = 1'000;
 
-/// Sends a good answer as the JSON of its message.
-template <typename View, typename Message>
-Done<View> answer_with(const NativeCall& call, void (*write)(const View&, Message&)) {
-  return [reply = call.call, status = call.route.status, write](Answer<View> answer) {
-    if (!answer) return reply->fail(answer.error());
-    if constexpr (std::is_same_v<View, TenantView>) reply->note().line.resource = tenant_name(answer->id);
-    if constexpr (std::is_same_v<View, KeyView>) reply->note().line.resource = key_name(answer->id);
-    Message message;
-    write(*answer, message);
-    reply->send(status, native_json(message));
-  };
-}
-
 Done<JobView> answer_with_job(const NativeCall& call, JobMask mask = {}) {
   return [reply = call.call, mask](Answer<JobView> answer) {
     if (!answer) return reply->fail(answer.error());
     reply->send(200, native_job_json(*answer, mask));
   };
-}
-
-/// Reads the body into the messages, or answers with what is wrong with it.
-bool read_body(const NativeCall& call, std::span<google::protobuf::Message* const> roots, NativeBody& body) {
-  const auto problem = read_native_json(call.request.body, roots, body);
-  if (problem) call.call->fail(*problem);
-  return !problem;
-}
-
-std::string requester_of(const NativeCall& call) {
-  return shown_requester(call.request.requested_by, call.request.peer);
 }
 
 /// The job of the path, or nothing after an answer.
@@ -401,45 +376,6 @@ void NativeRest::edit_cluster(NativeCall& call) {
                           response.set_nodes_labeled(answer->nodes_labeled);
                           reply->send(200, native_json(response));
                         });
-}
-
-// --- Keys --------------------------------------------------------------------------------------------------
-
-void NativeRest::create_key(NativeCall& call) {
-  v1::CreateKeyRequest message;
-  google::protobuf::Message* const roots[] = {&message};
-  NativeBody body;
-  if (!read_body(call, roots, body)) return;
-  call.call->note().line.resource = message.name();
-  Answer<KeyRequest> read = read_key(message, requester_of(call));
-  if (!read) return call.call->fail(read.error());
-  backend_.create_key(call.call->caller(), std::move(*read), answer_with<KeyView>(call, write_key));
-}
-
-void NativeRest::list_keys(NativeCall& call) {
-  KeyFilter filter = read_key_filter(call.query);
-  if (call.refused()) return;
-  backend_.list_keys(call.call->caller(), std::move(filter),
-                     answer_with<KeyPage, v1::ListKeysResponse>(call, write_key_page));
-}
-
-void NativeRest::revoke_key(NativeCall& call) {
-  const Answer<KeyId> key = read_key_id(call.path[2]);
-  if (!key) return call.call->fail(key.error());
-  backend_.revoke_key(call.call->caller(), *key, requester_of(call), answer_with<KeyView>(call, write_key));
-}
-
-void NativeRest::bind_role(NativeCall& call) {
-  const Answer<KeyId> key = read_key_id(call.path[2]);
-  if (!key) return call.call->fail(key.error());
-  v1::BindRoleRequest message;
-  google::protobuf::Message* const roots[] = {&message};
-  NativeBody body;
-  if (!read_body(call, roots, body)) return;
-  Answer<RoleRequest> role = read_role(message.role(), message.tenant_id(), "");
-  if (!role) return call.call->fail(role.error());
-  backend_.bind_role(call.call->caller(), *key, std::move(*role), message.taken(), requester_of(call),
-                     answer_with<KeyView>(call, write_key));
 }
 
 // --- Nodes and the whole -----------------------------------------------------------------------------------

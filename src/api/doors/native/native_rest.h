@@ -7,11 +7,15 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "access/actions.h"
 #include "api/contract/backend.h"
+#include "api/contract/names.h"
 #include "api/contract/token.h"
+#include "api/doors/native/native_rest_json.h"
 #include "api/doors/rest_query.h"
 #include "api/http/rest_gate.h"
 
@@ -116,6 +120,9 @@ class NativeRest {
   void update_tenant(NativeCall& call);
   void delete_tenant(NativeCall& call);
   void edit_cluster(NativeCall& call);
+  void create_node_token(NativeCall& call);
+  void list_node_identities(NativeCall& call);
+  void revoke_node(NativeCall& call);
   void create_key(NativeCall& call);
   void list_keys(NativeCall& call);
   void revoke_key(NativeCall& call);
@@ -148,5 +155,32 @@ class NativeRest {
   const std::string version_;
   const std::function<std::optional<SignIn>()> sign_in_;
 };
+
+// --- For the door's own sources: how it reads bodies and sends answers. ---
+
+/// Sends a good answer as the JSON of its message.
+template <typename View, typename Message>
+Done<View> answer_with(const NativeCall& call, void (*write)(const View&, Message&)) {
+  return [reply = call.call, status = call.route.status, write](Answer<View> answer) {
+    if (!answer) return reply->fail(answer.error());
+    if constexpr (std::is_same_v<View, TenantView>) reply->note().line.resource = tenant_name(answer->id);
+    if constexpr (std::is_same_v<View, KeyView>) reply->note().line.resource = key_name(answer->id);
+    Message message;
+    write(*answer, message);
+    reply->send(status, native_json(message));
+  };
+}
+
+/// Reads the body into the messages, or answers with what is wrong with it.
+inline bool read_body(const NativeCall& call, std::span<google::protobuf::Message* const> roots,
+                      NativeBody& body) {
+  const auto problem = read_native_json(call.request.body, roots, body);
+  if (problem) call.call->fail(*problem);
+  return !problem;
+}
+
+inline std::string requester_of(const NativeCall& call) {
+  return shown_requester(call.request.requested_by, call.request.peer);
+}
 
 }  // namespace gpusched::api

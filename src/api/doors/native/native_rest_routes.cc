@@ -161,6 +161,7 @@ struct NativeRest::Routes {
   static void job_actions(Table& table);
   static void tenants(Table& table);
   static void keys(Table& table);
+  static void node_identities(Table& table);
   static void nodes(Table& table);
   static void reservations(Table& table);
   static void cluster(Table& table);
@@ -318,6 +319,27 @@ void NativeRest::Routes::keys(Table& table) {
       .answers(key);
 }
 
+void NativeRest::Routes::node_identities(Table& table) {
+  table
+      .add(kPost, "v1/node-tokens", kAdmitNode, "create_node_token", &NativeRest::create_node_token,
+           "Creates a node token, with which one machine becomes the node of that name, once; its secret is "
+           "in "
+           "this answer and nowhere else.")
+      .body(v1::CreateNodeTokenRequest::descriptor())
+      .needs({"node_name"})
+      .answers(v1::NodeToken::descriptor(), 201);
+  table
+      .add(kGet, "v1/node-identities", kSeeIdentity, "list_node_identities",
+           &NativeRest::list_node_identities, "Lists the nodes that have certificates, by name.")
+      .query({{Type::kCount, "page_size", "Maximum number of nodes on a page: 50 if omitted, at most 1000."},
+              {Type::kText, "page_token", "The next_page_token of the page before."}})
+      .answers(v1::ListNodeIdentitiesResponse::descriptor());
+  table
+      .add(kDelete, "v1/node-identities/{node_name}", kRevokeNode, "revoke_node", &NativeRest::revoke_node,
+           "Revokes a node: ends its certificates and its connection.")
+      .answers(v1::NodeIdentity::descriptor());
+}
+
 void NativeRest::Routes::nodes(Table& table) {
   const Descriptor* const node = v1::Node::descriptor();
   const Descriptor* const words = v1::DrainNodeRequest::descriptor();
@@ -442,6 +464,7 @@ std::span<const NativeRoute> NativeRest::routes() {
     Routes::job_actions(table);
     Routes::tenants(table);
     Routes::keys(table);
+    Routes::node_identities(table);
     Routes::nodes(table);
     Routes::reservations(table);
     Routes::cluster(table);

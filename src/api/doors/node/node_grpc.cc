@@ -1,13 +1,17 @@
 #include "api/doors/node/node_grpc.h"
 
+#include <grpc/grpc_security_constants.h>
+
 #include <array>
 #include <chrono>
 #include <deque>
 #include <optional>
 #include <set>
 
+#include "api/backend/nodes/node_desk.h"
 #include "api/contract/token.h"
 #include "api/grpc/grpc_call.h"
+#include "api/limits/admission.h"
 #include "base/limits.h"
 #include "base/queue_limits.h"
 #include "gpusched/v1/node.grpc.pb.h"
@@ -18,6 +22,22 @@ namespace {
 
 constexpr std::size_t kNonceBytes = 32;
 constexpr uint32_t kHandshake = 2;
+constexpr auto kRenewalPause = std::chrono::seconds(10);  ///< Between two renewals of one stream.
+
+/// The certificate that the client of a call showed, whose key it has; empty: none.
+std::string certificate_of(const grpc::ServerContext& context) {
+  const std::shared_ptr<const grpc::AuthContext> facts = context.auth_context();
+  if (facts == nullptr) return {};
+  const std::vector<grpc::string_ref> shown = facts->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
+  return shown.empty() ? std::string() : std::string(shown.front().data(), shown.front().size());
+}
+
+bool is_secure(const grpc::ServerContext& context) {
+  const std::shared_ptr<const grpc::AuthContext> facts = context.auth_context();
+  return facts != nullptr && !facts->FindPropertyValues(GRPC_TRANSPORT_SECURITY_TYPE_PROPERTY_NAME).empty() &&
+         facts->FindPropertyValues(GRPC_TRANSPORT_SECURITY_TYPE_PROPERTY_NAME).front() ==
+             GRPC_SSL_TRANSPORT_SECURITY_TYPE;
+}
 
 /// By gRPC's word for a client's address.
 bool is_on_this_machine(const std::string& peer) {
@@ -35,6 +55,11 @@ class Session final : public NodeSession, public std::enable_shared_from_this<Se
   void send(const v1::SchedulerMessage& message) override { send(message, nullptr); }
   void send(const v1::SchedulerMessage& own, const SharedPart& shared) override;
   void close() override;
+  /// Tells the agent why, and ends the stream. Any thread.
+  void refuse(const ApiError& why);
+  /// On the thread.
+  void on_enrolled(const NodeDesk::Issued& issued);
+  static void answer_renewal(Session& session, const NodeDesk::Issued& issued);
   /// The host has dealt with a message of the agent's.
   void handled(std::size_t bytes);
   /// The stream is over: what is sent now goes nowhere.
@@ -171,12 +196,31 @@ class Stream final : public StreamBase, public GrpcWaiter {
     delete this;
   }
 
+  /// The desk's answer to a machine that is to become a node.
+  void on_enrolled(const NodeDesk::Issued& issued) {
+    if (!issued) {
+      refuse(issued.error().kind, issued.error().message);
+    } else {
+      log_event(LogLevel::kInfo, "scheduler", "node_joined", {}, {{"node", name_}, {"peer", peer_}});
+      note_.tell(nullptr);
+      v1::SchedulerMessage message;
+      message.mutable_enrolled()->set_certificates(*issued);
+      session_->send(message);
+    }
+    session_->close();
+  }
+
   grpc::ByteBuffer outgoing;  ///< What is being written.
 
  private:
   /// The first messages, until it is known who speaks. False ends the stream.
   bool greet() {
     if (nonce_.empty()) return challenge();
+    // Who asks to become a node is none yet: it connects again with what it gets.
+    if (enrolling_)
+      return refuse(ErrorKind::kInvalidArgument,
+                    "nothing follows Enroll; connect again with the certificate");
+    if (incoming_.has_enroll() && !old_ && !proven_) return enroll();
     if (incoming_.has_prove() && !old_ && !proven_) return check_proof();
     if (!incoming_.has_register_()) {
       return refuse(ErrorKind::kInvalidArgument,
@@ -189,6 +233,7 @@ class Stream final : public StreamBase, public GrpcWaiter {
           same_secret(incoming_.register_().proof(), keyed_proof(options_.token, "gpusched-agent", nonce_));
     }
     if (!proven_ && !options_.everybody_trusted) return refuse_token();
+    if (!let_in(incoming_.register_().node_name())) return false;
     thread().came(*this);
     note_.line.caller = std::make_shared<const access::Caller>(
         access::Caller{.kind = access::CallerKind::kNode, .name = name_, .node = name_});
@@ -196,8 +241,69 @@ class Stream final : public StreamBase, public GrpcWaiter {
     id_ = host_.node_opened(session_);
     return true;
   }
+  /// Whether it may speak as the node, from now on. Who shows a certificate has proved with it who it is; the
+  /// name of Hello is the only one that was looked at.
+  bool let_in(const std::string& node) {
+    if (options_.desk == nullptr) return true;
+    Answer<std::shared_ptr<void>> place =
+        options_.desk->let_in(node, claim_, [session = std::weak_ptr(session_), node](const ApiError& why) {
+          if (const auto open = session.lock()) open->refuse(why);
+          log_event(LogLevel::kWarning, "scheduler", "agent_cut_off", {},
+                    {{"node", node}, {"code", row_of(why.kind).code}});
+        });
+    if (!place) return refuse(place.error().kind, place.error().message);
+    place_ = std::move(*place);
+    spoken_for_ = node;
+    return true;
+  }
+  /// A machine that is to become a node. It proves nothing but its token, and leaves with the answer.
+  bool enroll() {
+    if (options_.desk == nullptr || !is_secure(context())) {
+      return refuse(
+          ErrorKind::kUnprocessable,
+          "node tokens are taken over TLS only; set api.enable_tls where the scheduler runs, and join "
+          "with --ca");
+    }
+    if (options_.admission != nullptr) {
+      if (const auto limited = options_.admission->take(note_.line.peer))
+        return refuse(limited->kind, limited->message);
+    }
+    enrolling_ = true;
+    options_.desk->join(
+        name_, incoming_.enroll().token(), incoming_.enroll().request(),
+        [session = session_](NodeDesk::Issued issued) {
+          session->thread_.run([session, issued = std::move(issued)] { session->on_enrolled(issued); });
+        });
+    return true;
+  }
+  /// Of a node that is let in by its certificate; others get none here.
+  void renew() {
+    const auto now = std::chrono::steady_clock::now();
+    const bool soon = renewed_ && now - *renewed_ < kRenewalPause;
+    if (!claim_ || soon) {
+      return Session::answer_renewal(
+          *session_, ApiError{ErrorKind::kUnprocessable,
+                              soon ? "the certificate was renewed a moment ago"
+                                   : "only a node that shows a certificate gets the next one"});
+    }
+    renewed_ = now;
+    options_.desk->renew(*claim_, incoming_.renew().request(), [session = session_](NodeDesk::Issued issued) {
+      Session::answer_renewal(*session, issued);
+    });
+  }
   /// False: nothing more is to be read until the host has dealt with some of it.
   bool hand_over() {
+    if (incoming_.has_renew()) {
+      if (options_.desk != nullptr) renew();
+      return true;
+    }
+    // Who is let in as one node does not go on as another.
+    if (incoming_.has_register_() && options_.desk != nullptr &&
+        incoming_.register_().node_name() != spoken_for_) {
+      refuse(ErrorKind::kPermissionDenied, "one connection speaks for one node; connect again");
+      session_->close();
+      return false;
+    }
     const std::size_t bytes = incoming_bytes_;
     const bool more = session_->hand_over(bytes);
     host_.node_received(*id_, std::move(incoming_), [session = session_, bytes] { session->handled(bytes); });
@@ -235,13 +341,26 @@ class Stream final : public StreamBase, public GrpcWaiter {
     session_->send(message);
     return true;
   }
+  /// By the certificate that it shows, or by the shared token.
   bool check_proof() {
     const std::string both = agent_nonce_ + nonce_;
-    proven_ = same_secret(incoming_.prove().proof(), keyed_proof(options_.token, "gpusched-agent-2", both));
+    const bool knows_token =
+        same_secret(incoming_.prove().proof(), keyed_proof(options_.token, "gpusched-agent-2", both));
+    if (options_.desk != nullptr) {
+      Answer<std::optional<sign::NodeClaim>> claim = options_.desk->claim_of(certificate_of(context()));
+      if (!claim) return refuse(claim.error().kind, claim.error().message);
+      claim_ = std::move(*claim);
+      // A stranger is not told which nodes have certificates.
+      const bool known = claim_.has_value() || knows_token || options_.everybody_trusted;
+      if (known) {
+        if (const auto why = options_.desk->refusal(name_, claim_)) return refuse(why->kind, why->message);
+      }
+    }
+    proven_ = knows_token || claim_.has_value();
     if (!proven_ && !options_.everybody_trusted) return refuse_token();
     v1::SchedulerMessage message;
-    message.mutable_proven()->set_proof(proven_ ? keyed_proof(options_.token, "gpusched-scheduler-2", both)
-                                                : std::string());
+    message.mutable_proven()->set_proof(
+        knows_token ? keyed_proof(options_.token, "gpusched-scheduler-2", both) : std::string());
     session_->send(message);
     return true;
   }
@@ -273,10 +392,43 @@ class Stream final : public StreamBase, public GrpcWaiter {
   v1::AgentMessage incoming_;  ///< The same, read.
   std::size_t incoming_bytes_ = 0;
   std::string name_, agent_nonce_, nonce_;
-  bool old_ = false;             ///< The agent greets in the way of older ones.
-  bool proven_ = false;          ///< It knows the token.
+  bool old_ = false;                      ///< The agent greets in the way of older ones.
+  bool proven_ = false;                   ///< It knows the token, or shows a certificate that counts.
+  bool enrolling_ = false;                ///< It showed a node token.
+  std::optional<sign::NodeClaim> claim_;  ///< Of its certificate; none: it shows none.
+  std::string spoken_for_;                ///< The node that it was let in as.
+  std::shared_ptr<void> place_;           ///< Kept while it may speak.
+  std::optional<std::chrono::steady_clock::time_point> renewed_;
   std::optional<SessionId> id_;  ///< Once it may speak.
 };
+
+void Session::on_enrolled(const NodeDesk::Issued& issued) {
+  Stream* stream = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!finished_) stream = stream_;
+  }
+  if (stream != nullptr) stream->on_enrolled(issued);
+}
+
+void Session::refuse(const ApiError& why) {
+  v1::SchedulerMessage message;
+  message.mutable_refused()->set_code(std::string(row_of(why.kind).code));
+  message.mutable_refused()->set_message(why.message);
+  send(message);
+  close();
+}
+
+void Session::answer_renewal(Session& session, const NodeDesk::Issued& issued) {
+  v1::SchedulerMessage message;
+  if (issued) {
+    message.mutable_renewed()->set_certificates(*issued);
+  } else {
+    message.mutable_not_renewed()->set_code(std::string(row_of(issued.error().kind).code));
+    message.mutable_not_renewed()->set_message(issued.error().message);
+  }
+  session.send(message);
+}
 
 void Session::send(const v1::SchedulerMessage& own, const SharedPart& shared) {
   Order order{.own = own.SerializeAsString(), .shared = shared};

@@ -15,6 +15,7 @@ namespace {
 constexpr std::size_t kKeyNameBytesMax = 64;
 constexpr std::size_t kUnixUserBytesMax = 64;
 constexpr Duration kExpiryMax = hours(24 * 3'660);
+constexpr Duration kNodeTokenValidMax = hours(24 * 30);
 
 bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_';
@@ -166,6 +167,64 @@ void write_key(const KeyView& key, v1::Key& out) {
 void write_key_page(const KeyPage& page, v1::ListKeysResponse& out) {
   for (const KeyView& key : page.keys) write_key(key, *out.add_keys());
   if (page.next.valid()) out.set_next_page_token(key_name(page.next));
+}
+
+Answer<NodeTokenRequest> read_node_token(const v1::CreateNodeTokenRequest& message, std::string by) {
+  if (message.node_name().empty()) return invalid("node_name", "node_name must be the name of one node");
+  if (auto problem = check_length("node_name", message.node_name(), limits::kNameBytesMax))
+    return std::move(*problem);
+  NodeTokenRequest request{.node = message.node_name(), .by = std::move(by)};
+  if (!message.has_expires_after_ms()) return request;
+  const int64_t after_ms = message.expires_after_ms();
+  if (after_ms < 1 || after_ms > kNodeTokenValidMax.ms())
+    return invalid("expires_after_ms",
+                   "expires_after_ms must be from 1 to " + std::to_string(kNodeTokenValidMax.ms()));
+  request.expires_after = milliseconds(after_ms);
+  return request;
+}
+
+Answer<NodeIdentityFilter> read_identity_filter(const v1::ListNodeIdentitiesRequest& message) {
+  if (message.page_size() < 0) return invalid("page_size", "page_size must not be negative");
+  if (auto problem = check_length("page_token", message.page_token(), limits::kNameBytesMax))
+    return std::move(*problem);
+  return NodeIdentityFilter{
+      .after = message.page_token(),
+      .limit = message.page_size() == 0 ? kPageDefault : std::min<int64_t>(message.page_size(), kPageMax)};
+}
+
+NodeIdentityFilter read_identity_filter(RestQuery& query) {
+  v1::ListNodeIdentitiesRequest message;
+  message.set_page_size(static_cast<int32_t>(std::min(query.count("page_size", 0, INT64_MAX), kPageMax)));
+  message.set_page_token(query.text("page_token").value_or(""));
+  const Answer<NodeIdentityFilter> filter = read_identity_filter(message);
+  if (filter) return *filter;
+  query.fail(filter.error());
+  return {};
+}
+
+void write_node_token(const NodeTokenView& token, v1::NodeToken& out) {
+  out.set_node_name(token.node);
+  out.set_prefix(token.prefix);
+  out.set_created_by(token.created_by);
+  write_instant(token.expires_at, *out.mutable_expires_at());
+  out.set_secret(token.secret);
+}
+
+void write_node_identity(const NodeIdentityView& identity, v1::NodeIdentity& out) {
+  out.set_node_name(identity.node);
+  out.set_state(std::string(identity.state));
+  out.set_admitted_by(identity.admitted_by);
+  write_instant(identity.admitted_at, *out.mutable_admitted_at());
+  if (identity.renewed_at.valid()) write_instant(identity.renewed_at, *out.mutable_renewed_at());
+  write_instant(identity.expires_at, *out.mutable_expires_at());
+  if (identity.revoked_at.valid()) write_instant(identity.revoked_at, *out.mutable_revoked_at());
+  out.set_revoked_by(identity.revoked_by);
+}
+
+void write_identity_page(const NodeIdentityPage& page, v1::ListNodeIdentitiesResponse& out) {
+  for (const NodeIdentityView& identity : page.identities)
+    write_node_identity(identity, *out.add_identities());
+  out.set_next_page_token(page.next);
 }
 
 }  // namespace gpusched::api

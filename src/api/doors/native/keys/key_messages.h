@@ -21,4 +21,12 @@ KeyFilter read_key_filter(RestQuery& query);
 void write_key(const KeyView& key, v1::Key& out);
 void write_key_page(const KeyPage& page, v1::ListKeysResponse& out);
 
+Answer<NodeTokenRequest> read_node_token(const v1::CreateNodeTokenRequest& message, std::string by);
+Answer<NodeIdentityFilter> read_identity_filter(const v1::ListNodeIdentitiesRequest& message);
+/// What is wrong is the query's problem then.
+NodeIdentityFilter read_identity_filter(RestQuery& query);
+void write_node_token(const NodeTokenView& token, v1::NodeToken& out);
+void write_node_identity(const NodeIdentityView& identity, v1::NodeIdentity& out);
+void write_identity_page(const NodeIdentityPage& page, v1::ListNodeIdentitiesResponse& out);
+
 }  // namespace gpusched::api

@@ -23,6 +23,9 @@ KeysService::KeysService(const std::string& full_name, Backend& backend, GrpcThr
   serve_unary(thread, *this, "ListKeys", &KeysService::ListKeys);
   serve_unary(thread, *this, "RevokeKey", &KeysService::RevokeKey);
   serve_unary(thread, *this, "BindRole", &KeysService::BindRole);
+  serve_unary(thread, *this, "CreateNodeToken", &KeysService::CreateNodeToken);
+  serve_unary(thread, *this, "ListNodeIdentities", &KeysService::ListNodeIdentities);
+  serve_unary(thread, *this, "RevokeNode", &KeysService::RevokeNode);
 }
 
 void KeysService::CreateKey(const GrpcCall& incoming, const v1::CreateKeyRequest* request,
@@ -64,6 +67,45 @@ void KeysService::BindRole(const GrpcCall& incoming, const v1::BindRoleRequest* 
     if (!role) return call.fail(role.error());
     backend_.bind_role(caller, *key, std::move(*role), request->taken(), requester_of(call.context()),
                        answer_with_key(call, response));
+  });
+}
+
+void KeysService::CreateNodeToken(const GrpcCall& incoming, const v1::CreateNodeTokenRequest* request,
+                                  v1::NodeToken* response) {
+  guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
+    Answer<NodeTokenRequest> read = read_node_token(*request, requester_of(call.context()));
+    if (!read) return call.fail(read.error());
+    backend_.create_node_token(caller, std::move(*read), [call, response](Answer<NodeTokenView> made) {
+      if (!made) return call.fail(made.error());
+      write_node_token(*made, *response);
+      call.finish();
+    });
+  });
+}
+
+void KeysService::ListNodeIdentities(const GrpcCall& incoming, const v1::ListNodeIdentitiesRequest* request,
+                                     v1::ListNodeIdentitiesResponse* response) {
+  guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
+    Answer<NodeIdentityFilter> filter = read_identity_filter(*request);
+    if (!filter) return call.fail(filter.error());
+    backend_.list_node_identities(caller, std::move(*filter),
+                                  [call, response](Answer<NodeIdentityPage> page) {
+                                    if (!page) return call.fail(page.error());
+                                    write_identity_page(*page, *response);
+                                    call.finish();
+                                  });
+  });
+}
+
+void KeysService::RevokeNode(const GrpcCall& incoming, const v1::RevokeNodeRequest* request,
+                             v1::NodeIdentity* response) {
+  guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
+    backend_.revoke_node(caller, request->node_name(), requester_of(call.context()),
+                         [call, response](Answer<NodeIdentityView> revoked) {
+                           if (!revoked) return call.fail(revoked.error());
+                           write_node_identity(*revoked, *response);
+                           call.finish();
+                         });
   });
 }
 

@@ -8,7 +8,8 @@
 
 namespace gpusched::api {
 
-/// The part of a gRPC service that is about keys, and what lets a call in. The doorkeeper must outlive it.
+/// The part of a gRPC service that is about keys and nodes' identities, and what lets a call in. The
+/// doorkeeper must outlive it.
 class KeysService : public GrpcService {
  public:
   KeysService(const std::string& full_name, Backend& backend, GrpcThread& thread,
@@ -18,6 +19,11 @@ class KeysService : public GrpcService {
   void ListKeys(const GrpcCall& incoming, const v1::ListKeysRequest* request, v1::ListKeysResponse* response);
   void RevokeKey(const GrpcCall& incoming, const v1::RevokeKeyRequest* request, v1::Key* response);
   void BindRole(const GrpcCall& incoming, const v1::BindRoleRequest* request, v1::Key* response);
+  void CreateNodeToken(const GrpcCall& incoming, const v1::CreateNodeTokenRequest* request,
+                       v1::NodeToken* response);
+  void ListNodeIdentities(const GrpcCall& incoming, const v1::ListNodeIdentitiesRequest* request,
+                          v1::ListNodeIdentitiesResponse* response);
+  void RevokeNode(const GrpcCall& incoming, const v1::RevokeNodeRequest* request, v1::NodeIdentity* response);
 
  protected:
   /// Lets the call do its work when its credential is right.

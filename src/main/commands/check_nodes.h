@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/time.h"
+#include "ops/doctor.h"
+
+/// What the scheduler's doctor says of nodes' certificates.
+namespace gpusched {
+
+/// A node with a certificate, as `GET /v1/node-identities` tells of it.
+struct NodeFacts {
+  std::string node, state;
+  Time since;       ///< Its newest certificate was given then,
+  Time expires_at;  ///< and ends then.
+};
+
+/// Warns of nodes whose certificate has less than a quarter of its time left, or has expired: agents renew it
+/// when a third is left. Nothing where no node has one.
+std::vector<Finding> check_nodes(const std::vector<NodeFacts>& nodes, Time now);
+
+}  // namespace gpusched
