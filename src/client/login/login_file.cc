@@ -73,7 +73,12 @@ std::string text_of(const Login& login) {
 Result<std::optional<std::string>> read_private(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (descriptor < 0) {
-    if (errno == ENOENT || errno == ENOTDIR) return std::optional<std::string>();
+    const int why = errno;
+    // HOME may still be another user's folder, which is closed to this one: no login of its is in there.
+    struct stat ignored{};
+    const bool is_closed = why == EACCES && ::lstat(path.c_str(), &ignored) != 0;
+    if (why == ENOENT || why == ENOTDIR || is_closed) return std::optional<std::string>();
+    errno = why;
     return io_error("cannot read " + path);
   }
   struct stat facts{};
