@@ -1,5 +1,7 @@
 #include "api/fields/job_rules.h"
 
+#include <set>
+
 #include "api/fields/checks.h"
 #include "api/fields/flow_fields.h"
 #include "api/fields/job_rows.h"

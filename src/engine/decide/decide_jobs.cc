@@ -462,18 +462,7 @@ Applied hold_job(const State& state, const HoldJob& command, Stamp stamp, Events
   const Job& job = *subject.job;
   const JobStep step = command.held ? JobStep::kHoldAsked : JobStep::kReleaseAsked;
   if (subject.added) {
-    if (!command.held) {
-      // Of a held array one element may be released alone; whether it has its turn at once is its array's to
-      // say.
-      if (state.config.feature_level < 10 || !job.held) return accepted_about(command.job);
-      const JobArray& array = state.array_at(job.id);
-      ElementAdded released = *subject.added;
-      released.parked = job.unmet > 0 || job.not_before.valid() ||
-                        (array.at_once > 0 && std::ssize(array.live) >= array.at_once);
-      events.push_back(released);
-      note_asked(state, command.job, step, command.by, stamp.at, events);
-      return accepted_about(command.job);
-    }
+    if (!command.held) return accepted_about(command.job);
     events.push_back(*subject.added);
     note_asked(state, command.job, step, command.by, stamp.at, events);
     events.push_back(JobHoldChanged{.job = command.job, .held = true});

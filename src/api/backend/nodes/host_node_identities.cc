@@ -6,6 +6,7 @@
 #include "api/backend/host_backend.h"
 #include "api/views/state_views.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "sign/api_key.h"
 
 namespace gpusched::api {
@@ -90,6 +91,9 @@ void HostBackend::revoke_node(const CallerPtr& caller, const std::string& node, 
                               Done<NodeIdentityView> done) {
   if (auto refused = refused_about_nodes(*caller, Action::kRevokeNode, "revoke a node"))
     return done(std::move(*refused));
+  // No node has such a name.
+  if (has_control_character(node) || node.empty() || node.size() > limits::kNameBytesMax)
+    return done(ApiError{ErrorKind::kNodeIdentityNotFound, "the node has no certificate"});
   propose(RevokeNode{.node = node, .by = who_asked(*caller, by)},
           [this, node, done = std::move(done)](Result<Decided> decided) {
             if (auto refused = refusal(decided)) return done(std::move(*refused));

@@ -25,8 +25,8 @@ constexpr std::size_t kTitleMax = 60;
 
 /// The job's own command with -i and -t: it waits for the session that runs the user's command, and ends with
 /// its exit code; also when the session is killed, or when none has begun after two minutes. The sleeping
-/// process keeps the pipe open until then; later the session does, whose end is waited for, since the job's end
-/// would end it before it told its exit code. Before it stands the pipe's name.
+/// process keeps the pipe open until then; later the session does, whose end is waited for, since the job's
+/// end would end it before it told its exit code. Before it stands the pipe's name.
 constexpr std::string_view kHolder =
     "mkfifo -m 600 \"$f\" || exit 1\n"
     "sleep 120 > \"$f\" &\n"
