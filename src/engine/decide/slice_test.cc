@@ -298,5 +298,21 @@ TEST(SliceChoice, LosesAsLittleAsTheBestOfAll) {
   }
 }
 
+TEST(Slice, AProfileOfNoKnownSizeWaitsBelowALimitOfGpuMemory) {
+  TestEngine engine;
+  engine.apply(Configure{.config = {.feature_level = kFeatureLevel}});
+  Limits limits;
+  limits.set(Resource::kGpuMemory, 15'000);
+  const TenantId lab = engine.add_tenant("lab", {}, limits);
+  engine.add_node("n1", {.gpus = 1});
+  engine.add_node("n2", {.gpus = 1, .mig = 1});
+  JobRequest request = testing::request_of({.gpus = 1, .gpu_milli = 250});
+  request.parts.front().mig_profile = "unheard of";
+  const Applied submitted = engine.apply(SubmitJobs{.tenant = lab, .jobs = {request}});
+  ASSERT_FALSE(submitted.rejection.has_value());
+  EXPECT_TRUE(engine.cycle().empty());
+  EXPECT_EQ(engine.state_of(JobId{submitted.first_id}), JobState::kPending);
+}
+
 }  // namespace
 }  // namespace gpusched

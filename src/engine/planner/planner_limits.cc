@@ -89,6 +89,7 @@ uint64_t Planner::affordable(const State& state, const Candidate& candidate) con
   if (left == INT64_MAX) return ~uint64_t{0};
   uint64_t kinds = 0;
   for (uint32_t kind = 0; kind < state.device_classes.size(); ++kind) {
+    if (!state.device_classes[kind].serves(part)) continue;  // What it would give of itself is not defined.
     if (given_by(state, kind, part) <= left) kinds |= uint64_t{1} << kind;
   }
   return kinds;
