@@ -257,11 +257,11 @@ class Planner {
     Time end_by_limit;                        ///< and at the latest; kNever: it has no limit.
     const Reservation* refused_by = nullptr;  ///< One that kept it from a node; until reservations change.
     Time booked_from;                         ///< A booking that kept it from a node begins then.
+    std::optional<uint64_t> affordable;       ///< Kinds of devices, once `affordable` was asked.
   };
   struct Planned {
     JobId job;
-    uint32_t attempt = 0;
-    uint32_t node = 0;
+    uint32_t attempt = 0, node = 0;
     policy::PoolAmounts amounts;
   };
   /// Thousandths of GPUs that batch work and online work could still take of their own shares: at least none
@@ -468,8 +468,8 @@ class Planner {
 
   int64_t given_by(const State& state, uint32_t device_class, const Part& part) const;
   Amount expected_amount(const State& state, const std::vector<Part>& parts, int32_t last_members) const;
-  uint64_t affordable(const State& state, const Candidate& candidate) const;
-  std::optional<WaitReason> memory_block(const State& state, const Candidate& candidate);
+  uint64_t affordable(const State& state, Candidate& candidate) const;
+  std::optional<WaitReason> memory_block(const State& state, Candidate& candidate);
 
   // Whom it may end (planner_preempt.cc).
   void refresh_preemptors(const State& state);

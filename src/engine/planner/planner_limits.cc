@@ -31,6 +31,14 @@ bool has_limits(const Tenant& tenant) {
                      [&](Resource resource) { return tenant.limits.get(resource) != Limits::kUnlimited; });
 }
 
+/// The tenant, or one above it, has limits.
+bool is_limited(const State& state, TenantId tenant) {
+  for (const Tenant* at = state.find_tenant(tenant); at != nullptr; at = state.find_tenant(at->parent)) {
+    if (has_limits(*at)) return true;
+  }
+  return false;
+}
+
 /// Which of the tenant's limits the amounts exceed together, of those that the second asks for.
 Resource limit_exceeded(const Tenant& tenant, const Amount& used, const Amount& asked) {
   Amount then = used;
@@ -74,11 +82,14 @@ Amount Planner::expected_amount(const State& state, const std::vector<Part>& par
   return amount;
 }
 
-// Kinds of devices of which the job may have what it would be given, by its tenants' limits of GPU memory.
-uint64_t Planner::affordable(const State& state, const Candidate& candidate) const {
+// Kinds of devices of which the job may have what it would be given, by its tenants' limits of GPU memory. Asked
+// of every node that is looked at, and the same for all of them until the job is placed.
+uint64_t Planner::affordable(const State& state, Candidate& candidate) const {
+  if (candidate.affordable.has_value()) return *candidate.affordable;
   const JobClass& wanted = state.classes[candidate.job_class];
   const Part& part = wanted.parts.front();
-  if (level_ < 10 || part.gpu_count == 0 || part.names_gpu_memory()) return ~uint64_t{0};
+  uint64_t& kinds = candidate.affordable.emplace(~uint64_t{0});
+  if (level_ < 10 || part.gpu_count == 0 || part.names_gpu_memory()) return kinds;
   int64_t left = INT64_MAX;
   for (const Tenant* at = state.find_tenant(wanted.tenant); at != nullptr;
        at = state.find_tenant(at->parent)) {
@@ -86,8 +97,8 @@ uint64_t Planner::affordable(const State& state, const Candidate& candidate) con
     if (limit == Limits::kUnlimited) continue;
     left = std::min(left, limit - at->usage.gpu_memory_mb - planned_usage_of(at->id).gpu_memory_mb);
   }
-  if (left == INT64_MAX) return ~uint64_t{0};
-  uint64_t kinds = 0;
+  if (left == INT64_MAX) return kinds;
+  kinds = 0;
   for (uint32_t kind = 0; kind < state.device_classes.size(); ++kind) {
     if (!state.device_classes[kind].serves(part)) continue;  // What it would give of itself is not defined.
     if (given_by(state, kind, part) <= left) kinds |= uint64_t{1} << kind;
@@ -191,7 +202,7 @@ std::optional<WaitReason> Planner::overflow_beside(const State& state, uint32_t 
 }
 
 // Whether devices of some kind may be free of which its tenant may not have what they would give.
-std::optional<WaitReason> Planner::memory_block(const State& state, const Candidate& candidate) {
+std::optional<WaitReason> Planner::memory_block(const State& state, Candidate& candidate) {
   const uint64_t beyond = shape_of(candidate.job_class).device_classes & ~affordable(state, candidate);
   if (beyond == 0) return std::nullopt;
   const std::vector<Part>& parts = state.classes[candidate.job_class].parts;
@@ -207,6 +218,9 @@ std::optional<WaitReason> Planner::memory_block(const State& state, const Candid
 std::optional<WaitReason> Planner::limit_kept_from(const State& state, Candidate& candidate,
                                                    const Amount& amount) {
   if (policies_.reservations == 0) return std::nullopt;
+  // Most clusters have no limits, and many reservations.
+  const bool is_strict = pools_.on() && !pools_.lends();
+  if (!is_strict && !is_limited(state, state.classes[candidate.job_class].tenant)) return std::nullopt;
   const auto delays = [&](uint32_t holder, JobId job, const policy::QueueKey& key,
                           auto&& start_of) -> std::optional<WaitReason> {
     if (holder == candidate.job_class) return std::nullopt;
