@@ -284,7 +284,13 @@ struct Server::Impl {
       admission.callers().set_room(CallRoom::kHttp, server.connection_max());
       waiting->set(&server, grpc.get());
       const Result<Unit> listening = grpc->start();
-      if (!listening) waiting->set(nullptr, nullptr);
+      if (!listening) {
+        waiting->set(nullptr, nullptr);
+        return listening;
+      }
+      ports = {.http = server.ports()[0], .grpc = grpc->port()};
+      if (options.metrics_enabled) ports.metrics = server.ports()[1];
+      if (options.on_bound != nullptr) options.on_bound(ports);
       return listening;
     });
     if (!http_started) return http_started.error();
@@ -325,6 +331,7 @@ struct Server::Impl {
   RestGate gate;
   RestGate metrics_gate;
   std::shared_ptr<Waiting> waiting = std::make_shared<Waiting>();
+  ServerPorts ports;  ///< From when all are bound.
   std::unique_ptr<UnixCallers> unix_callers;  ///< Before the server that asks it: it must outlive that.
   std::unique_ptr<GrpcServer> grpc;
   std::unique_ptr<HttpServer> http;
@@ -356,9 +363,7 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options, Host
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 
-uint16_t Server::http_port() const { return impl_->http->ports()[0]; }
-uint16_t Server::grpc_port() const { return impl_->grpc->port(); }
-uint16_t Server::metrics_port() const { return impl_->options.metrics_enabled ? impl_->http->ports()[1] : 0; }
+const ServerPorts& Server::ports() const { return impl_->ports; }
 
 void Server::note_reload(bool worked) {
   impl_->reload_failed = !worked;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +18,12 @@
 #include "sign/tls_context.h"
 
 namespace gpusched::api {
+
+/// Ports that are listened on.
+struct ServerPorts {
+  uint16_t http = 0, grpc = 0;
+  uint16_t metrics = 0;  ///< 0: metrics are off.
+};
 
 /// What the doors need to know. Ports: 0 picks a free one.
 struct ServerOptions {
@@ -58,6 +65,8 @@ struct ServerOptions {
   std::shared_ptr<JwtDesk> tokens = nullptr;  ///< Of a provider of identities; none: none are taken.
   std::string version;
   audit::AuditLog* audit = nullptr;  ///< Null: none is kept. It must outlive the server.
+  /// Told the ports once all are bound, and before the first HTTP request is answered.
+  std::function<void(const ServerPorts&)> on_bound = nullptr;
 };
 
 /// All doors of a scheduler. The end goes in this order: `shutdown`, Host::stop, then the destructors.
@@ -69,9 +78,9 @@ class Server {
   static Result<std::unique_ptr<Server>> start(const ServerOptions& options, Host& host);
   ~Server();
 
-  uint16_t http_port() const;
-  uint16_t grpc_port() const;
-  uint16_t metrics_port() const;  ///< 0 when metrics are off.
+  uint16_t http_port() const { return ports().http; }
+  uint16_t grpc_port() const { return ports().grpc; }
+  uint16_t metrics_port() const { return ports().metrics; }  ///< 0 when metrics are off.
 
   /// For the metrics: the configuration was just read again, well or not. Any thread.
   void note_reload(bool worked);
@@ -82,6 +91,7 @@ class Server {
 
  private:
   struct Impl;
+  const ServerPorts& ports() const;
   explicit Server(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include "api/contract/token.h"
 #include "api/testing/doors_test.h"
@@ -72,6 +73,28 @@ TEST_F(RestDoor, AServerWhosePortIsTakenNamesTheSettingAndLeavesNothingWithTheHo
       submit();  // Its group's end reaches whoever is still registered.
     }
   }
+}
+
+TEST_F(RestDoor, NobodyIsAnsweredBeforeThePortsAreTold) {
+  ServerOptions options{.http_port = 0, .grpc_port = 0, .metrics_port = 0};
+  ServerPorts told;
+  int client = -1;
+  options.on_bound = [&](const ServerPorts& bound) {
+    told = bound;
+    client = connect_to(bound.http);  // The port is bound: the request waits in line.
+    const std::string_view head = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    EXPECT_EQ(::send(client, head.data(), head.size(), 0), static_cast<ssize_t>(head.size()));
+    pollfd answer{.fd = client, .events = POLLIN, .revents = 0};
+    EXPECT_EQ(::poll(&answer, 1, 200), 0);
+  };
+  const auto second = Server::start(options, *host_);
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ(told.http, (*second)->http_port());
+  EXPECT_EQ(told.grpc, (*second)->grpc_port());
+  EXPECT_EQ(told.metrics, (*second)->metrics_port());
+  pollfd answer{.fd = client, .events = POLLIN, .revents = 0};
+  EXPECT_EQ(::poll(&answer, 1, -1), 1);
+  ::close(client);
 }
 
 TEST_F(RestDoor, AWaitEndsWithTheJob) {

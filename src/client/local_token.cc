@@ -24,6 +24,12 @@ uint16_t port_of(const HttpEndpoint& endpoint) {
   return port;
 }
 
+/// Nobody answered; a certificate that is not trusted is an answer.
+bool is_away(const Error& error) {
+  return error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kTimeout ||
+         error.code == ErrorCode::kOutcomeUnknown;
+}
+
 }  // namespace
 
 bool is_named_over_sockets() { return !sign::is_overflow_uid(geteuid()); }
@@ -34,23 +40,29 @@ std::string find_local_socket(const std::string& runtime_dir) {
   return path.empty() ? path : std::string(kUnixScheme) + path;
 }
 
-std::string find_local_token(const std::string& url, const std::string& ca_file) {
+std::optional<std::string> find_local_token(const std::string& url, const std::string& ca_file) {
+  const std::string none;
   const Result<HttpEndpoint> endpoint = parse_http_url(url);
   // Over a Unix socket nobody needs one: the scheduler knows who calls.
-  if (!endpoint || !endpoint->unix_socket.empty() || !ops::is_loopback(endpoint->host)) return {};
+  if (!endpoint || !endpoint->unix_socket.empty() || !ops::is_loopback(endpoint->host)) return none;
   Result<HttpClient> client =
       HttpClient::create({.url = url, .ca_file = ca_file, .connect_timeout = kPatience});
-  if (!client) return {};
+  if (!client) return none;
   // Whether it is well does not matter, nor whether it answers without a token: it says where that is.
-  const Result<HttpAnswer> answer =
-      client->request({.method = "GET", .target = "/health", .timeout = kPatience});
-  if (!answer) return {};
+  const auto ask = [&client] {
+    return client->request({.method = "GET", .target = "/health", .timeout = kPatience});
+  };
+  const Result<HttpAnswer> answer = ask();
+  if (!answer) return is_away(answer.error()) ? std::nullopt : std::optional(none);
   const Result<Json> json = Json::parse(answer->body);
-  if (!json || !json->is_object()) return {};
+  if (!json || !json->is_object()) return none;
   const std::string path = (*json)["token_file"].text();
-  if (path.empty()) return {};
+  if (path.empty()) return none;
   const Result<std::string> token = ops::read_local_token(path, endpoint->host, port_of(*endpoint), "http");
-  return token ? *token : std::string();
+  if (token) return *token;
+  // The file of one that ended meanwhile is believed as little as that of another's.
+  const Result<HttpAnswer> still = ask();
+  return !still && is_away(still.error()) ? std::nullopt : std::optional(none);
 }
 
 Result<Unit> check_token_receiver(const std::string& url, const std::string& token_file) {

@@ -176,7 +176,7 @@ class ServiceImpl final : public Service {
 
  private:
   /// They are bound: says which, also to those who look into the folder.
-  void publish_ports(const api::ServerOptions& options);
+  void publish_ports(const api::ServerPorts& bound);
 
   const std::string data_dir_;
   std::unique_ptr<Host> host_;
@@ -345,20 +345,21 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   if (const Result<Unit> opened = add_node_authority(config, data_dir_, options); !opened.ok()) return opened;
   options.tokens = tokens_.desk();
   options.audit = audit_.get();
+  // Before anybody is answered: who asks where the token is believes it only beside the port of who lives.
+  ports_.https = tls_ != nullptr;
+  if (options.grpc_tls != nullptr) ports_.grpc_certificate = options.grpc_tls->identity()->fingerprint();
+  if (options.unix_socket != nullptr) ports_.unix_socket = options.unix_socket->path();
+  options.on_bound = [this](const api::ServerPorts& bound) { publish_ports(bound); };
   Result<std::unique_ptr<api::Server>> server = api::Server::start(options, *host_);
   if (!server.ok()) return port_taken(server.error(), config);
   server_ = std::move(*server);
-  publish_ports(options);
   return Unit{};
 }
 
-void ServiceImpl::publish_ports(const api::ServerOptions& options) {
-  ports_ = {.http = server_->http_port(),
-            .grpc = server_->grpc_port(),
-            .metrics = server_->metrics_port(),
-            .https = tls_ != nullptr};
-  if (options.grpc_tls != nullptr) ports_.grpc_certificate = options.grpc_tls->identity()->fingerprint();
-  if (options.unix_socket != nullptr) ports_.unix_socket = options.unix_socket->path();
+void ServiceImpl::publish_ports(const api::ServerPorts& bound) {
+  ports_.http = bound.http;
+  ports_.grpc = bound.grpc;
+  ports_.metrics = bound.metrics;
   // Without the file the service is as good: a full disk must not keep it from serving.
   const Result<Unit> written = write_ports_file(data_dir_, ports_);
   if (!written.ok()) {
@@ -429,10 +430,10 @@ void ServiceImpl::touch(std::function<void()> alive) {
 
 void ServiceImpl::stop() {
   if (std::exchange(stopped_, true)) return;
-  remove_ports_file(data_dir_);
   if (fencing_ != nullptr) fencing_->stop();
   tokens_.stop();
   if (server_ != nullptr) server_->shutdown();
+  remove_ports_file(data_dir_);  // As long as anybody was answered it says by whom.
   host_->stop();
   if (webhooks_ != nullptr) webhooks_->stop();
   server_.reset();

@@ -62,16 +62,20 @@ class DoorsTest : public testing::Test {
     int status = 0;
     std::string head, body;
   };
-  Reply http(const std::string& method, const std::string& target, const std::string& body = "",
-             const std::string& headers = "", uint16_t port = 0) {
+  static int connect_to(uint16_t port) {
     const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-    const timeval patience{20, 0};
-    setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     sockaddr_in address{};
     address.sin_family = AF_INET;
-    address.sin_port = htons(port == 0 ? server_->http_port() : port);
+    address.sin_port = htons(port);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     EXPECT_EQ(connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    return socket;
+  }
+  Reply http(const std::string& method, const std::string& target, const std::string& body = "",
+             const std::string& headers = "", uint16_t port = 0) {
+    const int socket = connect_to(port == 0 ? server_->http_port() : port);
+    const timeval patience{20, 0};
+    setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     const std::string request = method + " " + target +
                                 " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + headers +
                                 "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;

@@ -39,7 +39,8 @@ struct World {
   bool err_is_terminal = false;
   int height = 24;
   std::optional<std::string> answer = std::nullopt;  ///< What somebody types when asked.
-  std::function<std::string()> find_token = {};      ///< The token of this machine's scheduler.
+  /// The token of this machine's scheduler; nothing: that is away.
+  std::function<std::optional<std::string>()> find_token = {};
   std::string socket = {};  ///< URL of the socket of this machine's scheduler; empty: none answers.
 };
 

@@ -227,9 +227,12 @@ bool Session::may_find_token() const {
   return !is_known() && options_->token_file.empty() && io_->find_token != nullptr;
 }
 
-void Session::find_token_again() {
-  if (!may_find_token()) return;
-  set_token(io_->find_token(client_options_.url, client_options_.ca_file));
+bool Session::find_token_again() {
+  if (!may_find_token()) return true;
+  std::optional<std::string> token = io_->find_token(client_options_.url, client_options_.ca_file);
+  if (!token) return false;
+  set_token(std::move(*token));
+  return true;
 }
 
 Session Session::fork() const {

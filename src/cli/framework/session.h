@@ -70,8 +70,8 @@ class Session {
 
   /// Whether the scheduler's own token may still be found: none is known or needed, and no file was given.
   bool may_find_token() const;
-  /// Looks for it again: a scheduler that was away could not name it.
-  void find_token_again();
+  /// Looks for it again: a scheduler that was away could not name it. Returns whether it is there now.
+  bool find_token_again();
   /// Whether the scheduler knows who calls: by a token, or over its Unix socket.
   bool is_known() const { return has_token() || is_local(); }
   /// What this scheduler is called among logins.

@@ -49,7 +49,7 @@ Result<AdminClient> AdminClient::open(const AdminAccess& access) {
     client.token = *token;
     if (const Result<Unit> may = check_token_receiver(url, access.token_file); !may.ok()) return may.error();
   } else {
-    client.token = find_local_token(url, access.ca_file);
+    client.token = find_local_token(url, access.ca_file).value_or("");
   }
   Result<HttpClient> opened = HttpClient::create(client);
   if (!opened.ok()) return opened.error();

@@ -45,6 +45,19 @@ TEST(Submitting, LooksForTheTokenOfASchedulerThatCameUpJustBehindTheFirstLook) {
   EXPECT_EQ(posts(seen)[0].headers.count("authorization"), 1u);
 }
 
+TEST(Submitting, IsNotDoneWithoutTheTokenOfASchedulerThatWentAwayWhileItWasLookedFor) {
+  int looks = 0;
+  std::vector<Request> seen;
+  const Ran ran = run_against(
+      [](const Request&) { return Reply{.status = 201, .body = R"({"job_id":"job-7"})"}; },
+      {"submit", "--", "true"}, &seen,
+      {.find_token = [&] { return looks++ < 3 ? std::nullopt : std::optional<std::string>("the-token"); }});
+  EXPECT_EQ(ran.exit_code, kExitOk) << ran.err;
+  EXPECT_EQ(ran.err, kSaid);
+  ASSERT_EQ(posts(seen).size(), 1u);
+  EXPECT_EQ(posts(seen)[0].headers.count("authorization"), 1u);
+}
+
 TEST(Submitting, IsNotRepeatedWithNoRetry) {
   std::atomic<int> requests = 0;
   const Ran ran = run_against(away_for(requests, 7), {"submit", "--no-retry", "--", "true"});

@@ -75,13 +75,10 @@ bool await_scheduler(Session& session, bool retry) {
   if (!retry || !session.may_find_token()) return retry;
   Patience patience(session.io());
   for (bool said = false;;) {
-    const Reply reply = session.get("/health");
-    // Any answer will do. That it is there now says nothing of when its token was looked for: it may have
-    // come up just behind that.
-    const bool away = reply.trouble && reply.trouble->code == "unreachable";
-    if (!away) session.find_token_again();
-    if (!away) return true;
-    if (!std::exchange(said, true)) say_repeating(session, *reply.trouble);
+    // That it is there now says nothing of when its token was looked for: it may have come up just behind
+    // that, or gone away just before. One whose certificate is refused is there, and has its say below.
+    if (session.find_token_again()) return true;
+    if (!std::exchange(said, true)) say_repeating(session, {.code = "unreachable"});
     if (!patience.wait_again()) return false;
   }
 }
