@@ -331,7 +331,7 @@ struct Server::Impl {
   RestGate gate;
   RestGate metrics_gate;
   std::shared_ptr<Waiting> waiting = std::make_shared<Waiting>();
-  ServerPorts ports;  ///< From when all are bound.
+  ServerPorts ports;                          ///< From when all are bound.
   std::unique_ptr<UnixCallers> unix_callers;  ///< Before the server that asks it: it must outlive that.
   std::unique_ptr<GrpcServer> grpc;
   std::unique_ptr<HttpServer> http;

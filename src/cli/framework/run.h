@@ -47,7 +47,8 @@ struct CliIo {
   std::function<std::string()> find_socket = {};
   /// The token of the scheduler at a URL, when this user may have it by itself; empty: none; nothing: the
   /// scheduler is away.
-  std::function<std::optional<std::string>(const std::string& url, const std::string& ca_file)> find_token = {};
+  std::function<std::optional<std::string>(const std::string& url, const std::string& ca_file)> find_token =
+      {};
   /// Whether a token that was read from a file may be sent to a URL.
   std::function<Result<Unit>(const std::string& url, const std::string& token_file)> check_receiver = {};
   std::function<Time()> wall_now;

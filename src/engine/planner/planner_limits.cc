@@ -82,8 +82,8 @@ Amount Planner::expected_amount(const State& state, const std::vector<Part>& par
   return amount;
 }
 
-// Kinds of devices of which the job may have what it would be given, by its tenants' limits of GPU memory. Asked
-// of every node that is looked at, and the same for all of them until the job is placed.
+// Kinds of devices of which the job may have what it would be given, by its tenants' limits of GPU memory.
+// Asked of every node that is looked at, and the same for all of them until the job is placed.
 uint64_t Planner::affordable(const State& state, Candidate& candidate) const {
   if (candidate.affordable.has_value()) return *candidate.affordable;
   const JobClass& wanted = state.classes[candidate.job_class];
