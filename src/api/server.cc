@@ -288,9 +288,7 @@ struct Server::Impl {
         waiting->set(nullptr, nullptr);
         return listening;
       }
-      ports = {.http = server.ports()[0], .grpc = grpc->port()};
-      if (options.metrics_enabled) ports.metrics = server.ports()[1];
-      if (options.on_bound != nullptr) options.on_bound(ports);
+      tell_ports(server);
       return listening;
     });
     if (!http_started) return http_started.error();
@@ -300,6 +298,12 @@ struct Server::Impl {
                                                 [this] { return backend.keys().uses(); });
     }
     return Unit{};
+  }
+
+  void tell_ports(const HttpServer& server) {
+    ports = {.http = server.ports()[0], .grpc = grpc->port()};
+    if (options.metrics_enabled) ports.metrics = server.ports()[1];
+    if (options.on_bound != nullptr) options.on_bound(ports);
   }
 
   /// What is open under a key, a provider's token or a node's certificate ends with it.

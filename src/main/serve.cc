@@ -283,6 +283,14 @@ Result<Unit> add_node_authority(const Config& config, const std::string& data_di
   return Unit{};
 }
 
+/// What is said beside the numbers.
+BoundPorts beside_ports(const api::ServerOptions& options) {
+  BoundPorts ports{.https = options.tls != nullptr};
+  if (options.grpc_tls != nullptr) ports.grpc_certificate = options.grpc_tls->identity()->fingerprint();
+  if (options.unix_socket != nullptr) ports.unix_socket = options.unix_socket->path();
+  return ports;
+}
+
 Result<Unit> ServiceImpl::open_doors(const Config& config) {
   webhooks_ = std::make_unique<PreemptWebhooks>(
       PreemptWebhookOptions{.url = config.scheduler.preempt_webhook_url,
@@ -346,9 +354,7 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   options.tokens = tokens_.desk();
   options.audit = audit_.get();
   // Before anybody is answered: who asks where the token is believes it only beside the port of who lives.
-  ports_.https = tls_ != nullptr;
-  if (options.grpc_tls != nullptr) ports_.grpc_certificate = options.grpc_tls->identity()->fingerprint();
-  if (options.unix_socket != nullptr) ports_.unix_socket = options.unix_socket->path();
+  ports_ = beside_ports(options);
   options.on_bound = [this](const api::ServerPorts& bound) { publish_ports(bound); };
   Result<std::unique_ptr<api::Server>> server = api::Server::start(options, *host_);
   if (!server.ok()) return port_taken(server.error(), config);
