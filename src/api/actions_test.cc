@@ -189,6 +189,8 @@ class Strangers : public Walk {
     EXPECT_EQ(reply.body.find("\"name\":\"zxqv"), std::string::npos) << what;
     if (action == Action::kSeeHealth) {
       EXPECT_EQ(reply.status, 200) << what;
+    } else if (path.ends_with("/ws")) {  // What a watch there tells strangers: tests/e2e/test_jobs_door.py.
+      EXPECT_EQ(reply.status, 400) << what;
     } else if (!has_walls(row_of(action).subject) || (action == Action::kCreateTenant && !names_one)) {
       EXPECT_EQ(reply.status, 403) << what;
       const std::string refused = "person nobody may not " + std::string(to_string(action));
@@ -268,7 +270,8 @@ class Admins : public Walk {
       calls.push_back({route.method, route.action, std::string(route.path), true});
     for (const SessionRest::Path& path : SessionRest::paths())
       calls.push_back({HttpMethod::kGet, path.action, "v1/jobs/{job_id}/" + std::string(path.last), true});
-    std::erase_if(calls, [](const Call& call) { return call.path.ends_with("watch"); });
+    std::erase_if(
+        calls, [](const Call& call) { return call.path.ends_with("watch") || call.path.ends_with("/ws"); });
     return calls;
   }
   Reply answer_to(const Call& call, const char* credential) {

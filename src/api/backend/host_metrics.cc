@@ -53,6 +53,7 @@ void HostBackend::get_metrics(const CallerPtr& caller, Done<MetricsView> done) {
     counts->fill(metrics);
     const HostStats stats = host_.stats();
     add_keeping(host_.health(), metrics);
+    for (MetricsView::State& jobs : metrics.jobs) jobs.now = view.state.count(jobs.state);
     metrics.queue_size = view.state.waiting_count();
     metrics.preemptions = static_cast<int64_t>(stats.preemptions);
     const auto telemetry = host_.telemetry();

@@ -27,6 +27,7 @@ struct MetricsView {
   struct State {
     JobState state;
     int64_t total = 0;  ///< Jobs that entered the state.
+    int64_t now = 0;    ///< Jobs that are in it now.
   };
   std::vector<State> jobs;
   int64_t queue_size = 0;  ///< Waiting now.

@@ -146,8 +146,8 @@ std::string metrics_text(const MetricsView& metrics, std::string_view name_space
   std::string out;
   Text text(out, name_space);
   text.family("jobs_total", "counter", "Jobs that entered a state since the scheduler's start.");
-  for (const auto& [state, total] : metrics.jobs) {
-    text.sample("jobs_total").label("state", to_string(state)).value(total);
+  for (const MetricsView::State& jobs : metrics.jobs) {
+    text.sample("jobs_total").label("state", to_string(jobs.state)).value(jobs.total);
   }
   text.family("queue_size", "gauge", "Waiting jobs.");
   text.sample("queue_size").value(metrics.queue_size);

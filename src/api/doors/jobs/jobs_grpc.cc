@@ -97,8 +97,10 @@ void write_metrics(const MetricsView& view, const std::string& wanted, ::schedul
   const auto put = [&](const std::string& name, double value) {
     if (wanted.empty() || name.find(wanted) != std::string::npos) (*out.mutable_metrics())[name] = value;
   };
-  for (const auto& [state, total] : view.jobs)
-    put("jobs_" + std::string(to_string(state)), static_cast<double>(total));
+  // Ended jobs are forgotten in time: of them all since the start are counted.
+  for (const MetricsView::State& jobs : view.jobs)
+    put("jobs_" + std::string(to_string(jobs.state)),
+        static_cast<double>(is_final(jobs.state) ? jobs.total : jobs.now));
   put("queue_size", static_cast<double>(view.queue_size));
   put("preemptions", static_cast<double>(view.preemptions));
   put("scheduling_latency_count", static_cast<double>(view.latency_count));

@@ -7,6 +7,7 @@
 #include "api/contract/token.h"
 #include "api/doors/jobs/job_wait.h"
 #include "api/doors/jobs/jobs_json.h"
+#include "api/doors/jobs/jobs_watch.h"
 #include "api/doors/jobs/views_json.h"
 #include "api/doors/pages.h"
 #include "api/doors/rest_query.h"
@@ -39,6 +40,18 @@ Done<T> answer_with(const RestCallPtr& call, std::string (*to_json)(const T&), i
   };
 }
 
+/// Which jobs a list or a watch is about.
+JobFilter read_filter(RestQuery& query) {
+  JobFilter filter{.tenant = query.text("tenant_id").value_or("")};
+  if (const auto state = query.text("state")) {
+    filter.state = parse_job_state(*state);
+    if (!filter.state) {
+      query.fail("state", "must be pending, scheduled, running, completed, failed, cancelled or preempted");
+    }
+  }
+  return filter;
+}
+
 }  // namespace
 
 const std::vector<JobsRest::RouteRow>& JobsRest::routes() {
@@ -63,6 +76,7 @@ const std::vector<JobsRest::RouteRow>& JobsRest::routes() {
       {kGet, "api/v1/nodes", kSeeNode, &JobsRest::nodes},
       {kPost, "api/v1/nodes/*/confirm-dead", kConfirmNodeDead, &JobsRest::confirm_dead},
       {kPost, "api/v1/nodes/*/gpus/*/condition", kSetDevice, &JobsRest::set_condition},
+      {kGet, "api/v1/ws", kSeeJob, &JobsRest::watch},
   };
   return kRoutes;
 }
@@ -147,13 +161,7 @@ void JobsRest::plan(const HttpRequest& request, const Segments&, const RestCallP
 
 void JobsRest::list_jobs(const HttpRequest& request, const Segments&, const RestCallPtr& call) {
   RestQuery query(request.query);
-  JobFilter filter{.tenant = query.text("tenant_id").value_or("")};
-  if (const auto state = query.text("state")) {
-    filter.state = parse_job_state(*state);
-    if (!filter.state) {
-      query.fail("state", "must be pending, scheduled, running, completed, failed, cancelled or preempted");
-    }
-  }
+  JobFilter filter = read_filter(query);
   filter.limit = std::min(query.count("limit", 50, INT64_MAX), kPageMax);
   filter.offset = query.count("offset", 0, kOffsetMax);
   if (query.problem()) return call->fail(*query.problem());
@@ -163,6 +171,17 @@ void JobsRest::list_jobs(const HttpRequest& request, const Segments&, const Rest
     if (!page) return call->fail(page.error());
     call->send(200, job_page_json(*page));
   });
+}
+
+void JobsRest::watch(const HttpRequest& request, const Segments&, const RestCallPtr& call) {
+  RestQuery query(request.query);
+  JobFilter filter = read_filter(query);
+  const bool nodes = !query.text("nodes") || query.flag("nodes");
+  if (query.problem()) return call->fail(*query.problem());
+  if (const auto problem = check_upgrade(request)) return call->fail(*problem);
+  call->note().line.door = audit::Door::kWebSocket;
+  send_changes(backend_, *server_, call, socket_wire(request.websocket_key), jobs_change_format(),
+               std::move(filter), nodes);
 }
 
 void JobsRest::get_job(const HttpRequest& request, const Segments& path, const RestCallPtr& call) {

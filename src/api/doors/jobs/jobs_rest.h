@@ -57,6 +57,7 @@ class JobsRest {
   void nodes(const HttpRequest&, const Segments&, const RestCallPtr& call);
   void confirm_dead(const HttpRequest& request, const Segments& path, const RestCallPtr& call);
   void set_condition(const HttpRequest& request, const Segments& path, const RestCallPtr& call);
+  void watch(const HttpRequest& request, const Segments&, const RestCallPtr& call);
 
   Backend& backend_;
   HttpServer* server_ = nullptr;

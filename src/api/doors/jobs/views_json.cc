@@ -256,6 +256,15 @@ std::string job_json(const JobView& job) {
   return out;
 }
 
+std::string listed_job_json(const JobView& job) {
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object();
+  job_fields(json, job, "id");
+  json.end_object();
+  return out;
+}
+
 std::string job_page_json(const JobPage& page) {
   std::string out;
   JsonWriter json(out);

@@ -17,6 +17,8 @@ namespace gpusched::api {
 std::string submitted_json(const Submitted& submitted, std::span<const std::string> ignored);
 /// GET /jobs/{id}.
 std::string job_json(const JobView& job);
+/// One of GET /jobs.
+std::string listed_job_json(const JobView& job);
 /// GET /jobs.
 std::string job_page_json(const JobPage& page);
 std::string explain_json(const ExplainView& explain);

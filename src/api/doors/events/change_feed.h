@@ -1,0 +1,34 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "api/contract/backend.h"
+#include "api/doors/events/event_wire.h"
+
+namespace gpusched::api {
+
+/// How a door writes what a watch tells; each is a piece of the client's wire.
+class ChangeFormat {
+ public:
+  virtual ~ChangeFormat() = default;
+  /// Every change after `sequence` is told.
+  virtual std::string begin(uint64_t sequence) const = 0;
+  virtual std::string job(const JobView& job) const = 0;
+  /// The job is in a state now that is not asked for.
+  virtual std::string left(JobId job, JobState state) const = 0;
+  /// The job, which had ended, is not known any more.
+  virtual std::string forgotten(JobId job) const = 0;
+  virtual std::string node(const NodeView& node) const = 0;
+  /// Too much changed at once for this client: it has to list again.
+  virtual std::string overflow() const = 0;
+};
+
+/// Tells the client of each job that changes and matches `filter`, and of each node when `nodes`, until it
+/// goes away. A client that reads slowly gets the newest state of each, not each state between. A tenant that
+/// is not there is answered by an error.
+void send_changes(Backend& backend, HttpServer& server, const RestCallPtr& call,
+                  std::unique_ptr<EventWire> wire, std::unique_ptr<const ChangeFormat> format,
+                  JobFilter filter, bool nodes);
+
+}  // namespace gpusched::api

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "api/doors/events/event_wire.h"
+#include "base/time.h"
+
+namespace gpusched::api {
+
+/// The events of one client: one batch at a time is made and sent, so that what waits for a slow reader is
+/// bounded by what a derived class keeps. What happens comes on the observer's thread, the client's progress
+/// on the server's.
+class EventFeed : public std::enable_shared_from_this<EventFeed> {
+ public:
+  EventFeed(HttpServer& server, std::unique_ptr<EventWire> wire) : server_(server), wire_(std::move(wire)) {}
+  virtual ~EventFeed() = default;
+
+  /// The client went away.
+  void stop();
+  /// What keeps the changes coming; dropped when the client goes.
+  void keep(std::shared_ptr<void> token);
+
+ protected:
+  /// Makes the next batch and sends it, or sets `busy_` to false. Nothing else is under way.
+  virtual void next() = 0;
+
+  /// Begins the answer. False: the client wants its head only, and has got it.
+  bool begin(RestCall& call);
+  /// None: goes on at once.
+  void send(EventWire::Pieces pieces);
+  void finish();
+  /// There is something new: begins to work unless work is under way.
+  void wake();
+
+  HttpServer& server_;
+  std::mutex mutex_;  // Guards the next two, and what derived classes say.
+  bool busy_ = true;  // Until the beginning is sent.
+  bool gone_ = false;
+
+ private:
+  void idle_later();
+  void send_idle();
+
+  const std::unique_ptr<EventWire> wire_;
+  std::shared_ptr<void> token_;  // By `mutex_`, too.
+};
+
+}  // namespace gpusched::api
