@@ -73,6 +73,7 @@ constexpr ActionRow kRows[] = {
     row(kSeeMoves, "see_moves", kCluster, kSeeMoves, "--- x-- --", kRefusals),
     row(kMoveJobs, "move_jobs", kCluster, kSeeMoves, "--- x-- --", kWrites),
     row(kPauseStarts, "pause_starts", kCluster, kSeeCluster, "--- x-- --", kWrites),
+    row(kSetPools, "set_pools", kCluster, kSeeCluster, "--- xx- --", kWrites),
     row(kEditCluster, "edit_cluster", kCluster, kSeeCluster, "--- -x- --", kWrites),
     row(kReadAudit, "read_audit", kCluster, kReadAudit, "--- -x- --", kReads),
     row(kSeeHealth, "see_health", kCluster, kSeeHealth, "xxx xxx xx", kRefusals),

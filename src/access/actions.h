@@ -53,6 +53,7 @@ enum class Action : uint8_t {
   kSeeMoves,  ///< Ask which jobs could move.
   kMoveJobs,
   kPauseStarts,
+  kSetPools,     ///< Divide the cluster into pools.
   kEditCluster,  ///< Apply a cluster's file.
   kReadAudit,
   kSeeHealth,

@@ -8,6 +8,7 @@
 #include "api/doors/jobs/jobs_rest.h"
 #include "api/doors/native/native_rest.h"
 #include "api/doors/session/session_rest.h"
+#include "api/doors/tasks/tasks_rest.h"
 #include "api/testing/every_call.h"
 #include "api/testing/tenants_test.h"
 #include "base/net/websocket.h"
@@ -140,6 +141,7 @@ TEST_P(Matrix, OverRest) {
     }
   };
   for (const JobsRest::RouteRow& row : JobsRest::routes()) call(row.method, row.action, row.pattern, false);
+  for (const TasksRest::RouteRow& row : TasksRest::routes()) call(row.method, row.action, row.pattern, false);
   for (const NativeRoute& route : NativeRest::routes()) call(route.method, route.action, route.path, true);
   call(HttpMethod::kGet, Action::kReadJobFile, "v1/jobs/*/files?path=x", true);
   EXPECT_GE(called, 100U);

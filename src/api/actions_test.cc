@@ -15,6 +15,7 @@
 #include "api/doors/jobs/jobs_rest.h"
 #include "api/doors/native/native_rest.h"
 #include "api/doors/session/session_rest.h"
+#include "api/doors/tasks/tasks_rest.h"
 #include "api/grpc/grpc_methods.h"
 #include "api/testing/doors_test.h"
 #include "api/testing/every_call.h"
@@ -72,6 +73,7 @@ TEST(Actions, ACallIsTheSameActionOverRestAndGrpc) {
 TEST(Actions, EachIsDoneBySomeCallOrHasNoneYet) {
   std::set<Action> done;
   for (const JobsRest::RouteRow& row : JobsRest::routes()) done.insert(row.action);
+  for (const TasksRest::RouteRow& row : TasksRest::routes()) done.insert(row.action);
   for (const NativeRoute& route : NativeRest::routes()) done.insert(route.action);
   for (const SessionRest::Path& path : SessionRest::paths()) done.insert(path.action);
   for (const GrpcMethodRow& method : grpc_methods()) done.insert(method.action);
@@ -218,6 +220,8 @@ class Strangers : public Walk {
 TEST_F(Strangers, AreRefusedWhatEachRouteSays) {
   for (const JobsRest::RouteRow& row : JobsRest::routes())
     expect_refused(row.method, row.action, row.pattern, false);
+  for (const TasksRest::RouteRow& row : TasksRest::routes())
+    expect_refused(row.method, row.action, row.pattern, false);
   for (const NativeRoute& route : NativeRest::routes())
     expect_refused(route.method, route.action, route.path, true);
   const Reply file = http("GET", "/v1/jobs/" + job_ + "/files?path=x");
@@ -265,6 +269,8 @@ class Admins : public Walk {
   static std::vector<Call> all_calls() {
     std::vector<Call> calls;
     for (const JobsRest::RouteRow& row : JobsRest::routes())
+      calls.push_back({row.method, row.action, std::string(row.pattern), false});
+    for (const TasksRest::RouteRow& row : TasksRest::routes())
       calls.push_back({row.method, row.action, std::string(row.pattern), false});
     for (const NativeRoute& route : NativeRest::routes())
       calls.push_back({route.method, route.action, std::string(route.path), true});

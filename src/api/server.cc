@@ -13,6 +13,7 @@
 #include "api/doors/jobs/jobs_rest.h"
 #include "api/doors/native/native_rest.h"
 #include "api/doors/session/session_rest.h"
+#include "api/doors/tasks/tasks_rest.h"
 #include "api/grpc_server.h"
 #include "api/http/http_server.h"
 #include "api/http/rest_gate.h"
@@ -54,6 +55,7 @@ std::function<std::optional<SignIn>()> sign_in_of(const ServerOptions& options) 
 struct RestDoors {
   RestDoors(Backend& backend, const ServerOptions& options)
       : rest(backend, options.version, options.token_file),
+        tasks(backend),
         native(backend, options.version, sign_in_of(options)),
         sessions(backend, options.copy_bytes_max) {}
 
@@ -65,10 +67,12 @@ struct RestDoors {
   void handle(HttpRequest&& request, const RestCallPtr& call) {
     if (sessions.handle(request, call)) return;
     if (NativeRest::takes(request.path)) return native.handle(std::move(request), call);
+    if (TasksRest::takes(request.path)) return tasks.handle(std::move(request), call);
     rest.handle(std::move(request), call);
   }
 
   JobsRest rest;
+  TasksRest tasks;
   NativeRest native;
   SessionRest sessions;
 };
@@ -146,6 +150,7 @@ struct Server::Impl {
     if (note.line.action) return;
     if (request.path == kMetricsOfApi) return note.name(access::Action::kSeeMetrics, {});
     if (NativeRest::takes(request.path)) return NativeRest::name_call(request, note);
+    if (TasksRest::takes(request.path)) return TasksRest::name_call(request, note);
     JobsRest::name_call(request, note);
   }
 

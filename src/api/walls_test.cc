@@ -8,6 +8,7 @@
 
 #include "api/doors/jobs/jobs_rest.h"
 #include "api/doors/native/native_rest.h"
+#include "api/doors/tasks/tasks_rest.h"
 #include "api/testing/every_call.h"
 #include "api/testing/tenants_test.h"
 #include "engine/testing/test_engine.h"
@@ -89,6 +90,8 @@ class Walls : public TenantsTest, public ::testing::WithParamInterface<Role> {
   static std::vector<Call> all_calls() {
     std::vector<Call> calls;
     for (const JobsRest::RouteRow& row : JobsRest::routes())
+      calls.push_back({row.method, row.action, row.pattern, false});
+    for (const TasksRest::RouteRow& row : TasksRest::routes())
       calls.push_back({row.method, row.action, row.pattern, false});
     for (const NativeRoute& route : NativeRest::routes())
       calls.push_back({route.method, route.action, route.path, true});

@@ -228,6 +228,7 @@ std::vector<Command> all_commands() {
           testing::some_ticket(),
           testing::some_admission(),
           RevokeNode{.node = "n", .by = "b"},
+          SetPools{.online_milli = 700, .batch_milli = 300, .by = "b"},
       });
   return commands;
 }
@@ -346,7 +347,8 @@ TEST(Group, DefaultCommandsComeBack) {
                                    BindRole{.role = Role::kViewer},
                                    testing::some_ticket(),
                                    testing::some_admission(),
-                                   RevokeNode{}};
+                                   RevokeNode{},
+                                   SetPools{}};
   ASSERT_EQ(commands.size(), std::variant_size_v<Command>);
   const Result<CommandGroup> group = decode_group(encoded(commands));
   ASSERT_TRUE(group.ok()) << group.error().message;

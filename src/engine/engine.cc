@@ -62,6 +62,7 @@ Applied decide(const State& state, const Command& command, Stamp stamp, Events& 
           [&](const LabelNode& c) { return rules::label_node(state, c, events); },
           [&](const NoteStart&) { return rules::note_start(state, stamp, events); },
           [&](const CheckpointSaved& c) { return rules::checkpoint_saved(state, c, stamp, events); },
+          [&](const SetPools& c) { return rules::set_pools(state, c, stamp, events); },
           [&](const PauseStarts& c) { return rules::pause_starts(state, c, stamp, events); },
           [&](const MoveJobs& c) { return rules::move_jobs(state, c, stamp, events); },
           [&](const CreateKey& c) { return rules::create_key(state, c, stamp, events); },

@@ -36,4 +36,8 @@ Applied apply(State& state, const Command& command, Stamp stamp, Events& events)
 /// The observer's half of `apply`: the same events, without deciding them again.
 void follow(State& state, const Event* events, std::size_t count, Stamp last);
 
+/// The settings that a Configure with `asked` leaves, with `now` before it: what commands of their own have
+/// set stays. Pure.
+EngineConfig config_taken(const EngineConfig& now, EngineConfig asked);
+
 }  // namespace gpusched

@@ -63,6 +63,26 @@ WatchAction watch_action_of(const std::string& word) {
   return WatchAction::kWarn;
 }
 
+PoolShares shares_of(const Config& config) {
+  return {.online_milli = config.scheduler.pool_online_percent * 10,
+          .batch_milli = config.scheduler.pool_batch_percent * 10,
+          .lend = config.scheduler.pool_mode == "lending"};
+}
+
+/// The shares of the pools are the configuration's until they are set by a call.
+void warn_of_pools(Host& host, const Config& config) {
+  host.observer().read(0, [file = shares_of(config)](const Observer::View& view) {
+    const PoolShares& now = view.state.config.pools;
+    if (!now.set || now.same_shares(file)) return;
+    log_event(
+        LogLevel::kWarning, "scheduler", "pools_differ_from_configuration", {},
+        {{"online_percent", static_cast<double>(now.online_milli) / 10},
+         {"configured_online_percent", static_cast<double>(file.online_milli) / 10},
+         {"hint",
+          "the quota was set by a call and holds; write it into the configuration to have that rule again"}});
+  });
+}
+
 MoveTuning move_tuning_of(const Config::Scheduler& config) {
   MoveTuning::Mode mode = MoveTuning::Mode::kPropose;
   if (config.moves == "off") mode = MoveTuning::Mode::kOff;
@@ -113,9 +133,7 @@ HostOptions host_options(const Config& config, const std::string& data_dir) {
   options.engine.interactive_gpus_max = config.scheduler.interactive_gpus_max;
   options.engine.interactive_runtime_max = minutes(config.scheduler.interactive_minutes_max);
   options.engine.interactive_wait = seconds(config.scheduler.interactive_wait_seconds);
-  options.engine.pools = {.online_milli = config.scheduler.pool_online_percent * 10,
-                          .batch_milli = config.scheduler.pool_batch_percent * 10,
-                          .lend = config.scheduler.pool_mode == "lending"};
+  options.engine.pools = shares_of(config);
   options.engine.use_half_life = hours(config.scheduler.use_half_life_hours);
   options.engine.queue_size_max = config.scheduler.max_queue_size;
   options.engine.finished_jobs_max = config.scheduler.finished_jobs_max;
@@ -407,6 +425,7 @@ Result<Unit> ServiceImpl::reconfigure(const Config& config) {
     log_identity(config, data_dir_, *identity);
   }
   if (taken.ok()) {
+    warn_of_pools(*host_, config);
     config_ = config;
     tokens_.use(std::move(*tokens));
   }
@@ -463,6 +482,7 @@ Result<std::unique_ptr<Service>> Service::start(const Config& config, const std:
   Result<std::unique_ptr<Host>> host = recover(config, data_dir);
   if (!host.ok()) return host.error();
   const RecoveryReport recovery = (*host)->recovery();
+  warn_of_pools(**host, config);
   auto service =
       std::make_unique<ServiceImpl>(std::move(*host), config, data_dir, std::move(*tls), std::move(*tokens));
   const Result<Unit> audited = service->open_audit(config);

@@ -504,7 +504,11 @@ struct PoolShares {
   int64_t online_milli = 0;  ///< Thousandths of the GPUs in service. Both 0: there are no pools.
   int64_t batch_milli = 0;   ///< Together at most 1000.
   bool lend = false;         ///< Lets each pool use idle GPUs of the other until they are reclaimed.
+  bool set = false;  ///< The shares were set by a command of their own: whoever configures leaves them.
 
+  bool same_shares(const PoolShares& other) const {
+    return online_milli == other.online_milli && batch_milli == other.batch_milli;
+  }
   bool on() const { return online_milli + batch_milli > 0; }
   bool lends() const { return on() && lend; }
   /// Returns how many of `gpus` belong to that pool.
@@ -569,6 +573,7 @@ struct EngineConfig {
     visit(30, "pool_online_milli", self.pools.online_milli);
     visit(31, "pool_batch_milli", self.pools.batch_milli);
     visit(32, "pools_lend", self.pools.lend);
+    visit(33, "pools_set", self.pools.set);
     visit(40, "job_order", self.policy.job_order);
     visit(41, "attained_levels", self.policy.attained_levels);
     visit(42, "overtaking", self.policy.overtaking);

@@ -230,6 +230,10 @@ void World::operate() {
     const bool paused = view.state.config.pause.on();
     if (paused ? healed_ || prng_.chance(500) : !healed_ && prng_.chance(20))
       commands.emplace_back(PauseStarts{.paused = !paused, .by = "operator", .why = "a switch is replaced"});
+    if (view.state.config.pools.on() && prng_.chance(30)) {
+      const int64_t online = prng_.between(0, 10) * 100;
+      commands.emplace_back(SetPools{.online_milli = online, .batch_milli = 1000 - online, .by = "operator"});
+    }
     for (const Node& known : view.state.nodes) {
       if (known.removed) continue;
       const SimNode* node = copies_->machine_of(known.name);

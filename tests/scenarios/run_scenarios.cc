@@ -60,7 +60,7 @@ class Scenario {
         {"fault", &Scenario::fault},         {"watch", &Scenario::watch},
         {"suspect", &Scenario::suspect},     {"service", &Scenario::service},
         {"moves", &Scenario::moves},         {"move", &Scenario::move},
-        {"moved", &Scenario::moved},
+        {"moved", &Scenario::moved},         {"pools", &Scenario::pools},
     };
     const auto verb = kVerbs.find(line.verb);
     ASSERT_NE(verb, kVerbs.end()) << "no such verb: " << line.verb;
@@ -667,6 +667,16 @@ class Scenario {
   std::string device(const Line& line) {
     const auto [id, index] = device_of(line.name);
     return std::string(to_string(engine_.device(id, index).state));
+  }
+  /// "pools online=50 batch=50": sets the shares, beside the configuration; alone it says what they are.
+  std::string pools(const Line& line) {
+    const PoolShares& now = engine_.state().config.pools;
+    if (!line.has("online"))
+      return std::to_string(now.online_milli / 10) + " " + std::to_string(now.batch_milli / 10) +
+             (now.set ? " set" : "");
+    return answer(engine_.apply(SetPools{.online_milli = line.number("online", 0) * 10,
+                                         .batch_milli = line.number("batch", 0) * 10,
+                                         .by = "op"}));
   }
   std::string config(const Line& line) {
     EngineConfig config = engine_.state().config;

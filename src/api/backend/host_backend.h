@@ -97,6 +97,9 @@ class HostBackend final : public Backend {
   void list_nodes(const CallerPtr& caller, Done<std::vector<NodeView>> done) override;
   void get_node(const CallerPtr& caller, const std::string& node, Done<NodeView> done) override;
   void get_cluster(const CallerPtr& caller, Done<ClusterView> done) override;
+  void get_pools(const CallerPtr& caller, Done<PoolsView> done) override;
+  void set_pools(const CallerPtr& caller, int64_t online_milli, const std::string& by,
+                 Done<PoolsView> done) override;
   void pause_starts(const CallerPtr& caller, bool paused, const std::string& by, const std::string& reason,
                     Done<ClusterView> done) override;
   void get_quality(const CallerPtr& caller, const std::string& tenant, Done<QualityView> done) override;

@@ -175,6 +175,28 @@ void HostBackend::get_cluster(const CallerPtr& caller, Done<ClusterView> done) {
   });
 }
 
+void HostBackend::get_pools(const CallerPtr& caller, Done<PoolsView> done) {
+  if (auto refused = refuse(*caller, access::Action::kSeeCluster, "see the cluster's pools"))
+    return done(std::move(*refused));
+  std::shared_ptr<void> place = place_for_scan(*caller, done);
+  if (place == nullptr) return;
+  scan_once([place = std::move(place), done = std::move(done)](const Observer::View& view) {
+    done(pools_of(view.state));
+  });
+}
+
+void HostBackend::set_pools(const CallerPtr& caller, int64_t online_milli, const std::string& by,
+                            Done<PoolsView> done) {
+  if (auto refused = refuse(*caller, access::Action::kSetPools, "divide the cluster into pools"))
+    return done(std::move(*refused));
+  propose(SetPools{.online_milli = online_milli, .batch_milli = 1000 - online_milli, .by = by},
+          [this, done](Result<Decided> decided) {
+            if (auto refused = refusal(decided)) return done(std::move(*refused));
+            host_.observer().read(decided->sequence,
+                                  [done](const Observer::View& view) { done(pools_of(view.state)); });
+          });
+}
+
 void HostBackend::pause_starts(const CallerPtr& caller, bool paused, const std::string& by,
                                const std::string& reason, Done<ClusterView> done) {
   if (auto refused = refuse(*caller, access::Action::kPauseStarts,

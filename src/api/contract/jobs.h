@@ -235,12 +235,13 @@ struct JobFilter {
   std::string name;  ///< Given: only jobs of this name; '*' and '?' stand for any text and any byte.
   std::string user;  ///< Given: only jobs that this user submitted, or that run as it.
   std::vector<std::pair<std::string, std::optional<std::string>>>
-      labels;  ///< All of them; any value or this.
-  Time since;  ///< Given: only jobs submitted then or later.
+      labels;                  ///< All of them; any value or this.
+  Time since;                  ///< Given: only jobs submitted then or later.
+  std::optional<bool> online;  ///< Given: only jobs of online work, or only others.
   JobDetails details;
 
   /// Whether it looks into jobs: how many match is not known then.
-  bool looks_inside() const { return asks_for_description() || since.valid(); }
+  bool looks_inside() const { return asks_for_description() || since.valid() || online; }
   /// Whether what it finds tells something of how the job is described.
   bool asks_for_description() const { return !name.empty() || !user.empty() || !labels.empty(); }
 };

@@ -83,6 +83,18 @@ struct ClusterView {
   std::string paused_by, pause_reason;
 };
 
+/// Pools for online and for batch work.
+struct PoolsView {
+  struct Pool {
+    int64_t quota = 0;  ///< Whole GPUs.
+    int64_t used = 0;   ///< GPUs that its jobs hold, a part of one as one.
+  };
+  bool on = false;         ///< False: there are none, each may use all.
+  bool set = false;        ///< The shares were set by a call, and differ from the configuration's.
+  int64_t total_gpus = 0;  ///< Of nodes in service.
+  Pool online, batch;
+};
+
 /// Nodes, their devices, and the cluster as a whole. Everything is thread-safe and returns at once; answers
 /// come by `Done`.
 class NodeBackend {
@@ -112,6 +124,11 @@ class NodeBackend {
   virtual void list_nodes(const CallerPtr& caller, Done<std::vector<NodeView>> done) = 0;
   virtual void get_node(const CallerPtr& caller, const std::string& node, Done<NodeView> done) = 0;
   virtual void get_cluster(const CallerPtr& caller, Done<ClusterView> done) = 0;
+  virtual void get_pools(const CallerPtr& caller, Done<PoolsView> done) = 0;
+  /// Gives online work that many thousandths of the GPUs, and batch work the rest. kConflict when a pool that
+  /// does not lend holds more than its new share.
+  virtual void set_pools(const CallerPtr& caller, int64_t online_milli, const std::string& by,
+                         Done<PoolsView> done) = 0;
   /// Stops all starts, or lets them go on; what runs is left alone. `by` and `reason` are shown.
   virtual void pause_starts(const CallerPtr& caller, bool paused, const std::string& by,
                             const std::string& reason, Done<ClusterView> done) = 0;

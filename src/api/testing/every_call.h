@@ -32,7 +32,7 @@ inline std::string target_of(std::string_view pattern, const Subjects& about) {
     const std::size_t end = std::min(pattern.find('/', at), pattern.size());
     std::string segment(pattern.substr(at, end - at));
     const bool any = segment == "*" || segment.starts_with('{');
-    if (any && above == "jobs") segment = about.job;
+    if (any && (above == "jobs" || above == "tasks")) segment = about.job;
     if (any && above == "tenants") segment = about.tenant;
     if (any && above == "keys") segment = about.key;
     if (any && (above == "nodes" || above == "node-identities")) segment = about.node;
@@ -54,6 +54,8 @@ inline std::string body_of(access::Action action, bool is_native, std::string_vi
   switch (action) {
     case Action::kSubmitJob:
     case Action::kPlanJob:
+      if (path.ends_with("/tasks"))
+        return "{" + tenant + R"("priority":"low","gpu_count":1,"command":"true"})";
       return is_native ? "{" + tenant + R"("jobs":[{"spec":{"command":["true"]}}]})"
                        : "{" + tenant + R"("script":"true"})";
     case Action::kCancelJob:
@@ -78,6 +80,8 @@ inline std::string body_of(access::Action action, bool is_native, std::string_vi
       return R"({"condition":"unhealthy"})";
     case Action::kMakeReservation:
       return R"({"name":"r","node_names":["n1"],"duration_ms":60000})";
+    case Action::kSetPools:
+      return R"({"online_percent":0.5})";
     case Action::kMoveJobs:
       return R"({"id":"move-1"})";
     default:

@@ -512,8 +512,24 @@ ClusterView cluster_of(const State& state, const TelemetryTable& telemetry) {
   return out;
 }
 
+PoolsView pools_of(const State& state) {
+  const PoolShares& shares = state.config.pools;
+  PoolsView view{.on = shares.on(), .set = shares.set};
+  for (const Node& node : state.nodes) view.total_gpus += node.in_service() ? std::ssize(node.devices) : 0;
+  const auto pool = [&](bool online) {
+    const int64_t milli = (online ? state.online : state.batch).milli;
+    return PoolsView::Pool{.quota = view.on ? shares.gpus_of(online, view.total_gpus) : view.total_gpus,
+                           .used = (milli + kMilliPerGpu - 1) / kMilliPerGpu};
+  };
+  view.online = pool(true);
+  view.batch = pool(false);
+  return view;
+}
+
 bool matches(const State& state, const Job& job, const JobFilter& filter) {
   if (filter.since.valid() && job.submitted_at < filter.since) return false;
+  if (filter.online && *filter.online != (work_of(state.class_of(job).parts) == WorkClass::kOnline))
+    return false;
   if (filter.name.empty() && filter.user.empty() && filter.labels.empty()) return true;
   const std::string_view spec = job.spec.view();
   if (!filter.name.empty() || !filter.user.empty()) {

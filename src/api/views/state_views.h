@@ -51,6 +51,7 @@ NodeView view_of(const State& state, const Node& node, const NodeTelemetry& tele
 /// Says in `shown.message` what the node of a scheduled job prepares for it, if it prepares something.
 void add_preparation(JobView& shown, const Job& job, const TelemetryTable& telemetry);
 ClusterView cluster_of(const State& state, const TelemetryTable& telemetry);
+PoolsView pools_of(const State& state);
 /// Whether the filter's words fit; its tenant, state and limits are the caller's.
 bool matches(const State& state, const Job& job, const JobFilter& filter);
 

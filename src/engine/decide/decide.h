@@ -47,6 +47,7 @@ void booking_due(const State& state, const Timer& timer, Time now, Events& event
 Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, Events& events);
 /// Changes what the event names of a tenant's settings.
 void update_tenant(State& state, const TenantUpdated& event);
+Applied set_pools(const State& state, const SetPools& command, Stamp stamp, Events& events);
 Applied pause_starts(const State& state, const PauseStarts& command, Stamp stamp, Events& events);
 Applied cancel_job(const State& state, const CancelJob& command, Stamp stamp, Events& events);
 /// Why a placed job may not have this limit: it is longer than before, and could pass the next reservation of

@@ -5,7 +5,24 @@
 #include "model/job.h"
 
 // The cluster's rules, and what follows for what came under older ones.
-namespace gpusched::rules {
+namespace gpusched {
+
+EngineConfig config_taken(const EngineConfig& now, EngineConfig asked) {
+  if (asked.feature_level >= 6 && !now.cluster.empty()) {  // Once named it is that for ever.
+    asked.cluster = now.cluster;
+    asked.cluster_since = now.cluster_since;
+  }
+  asked.pause = now.pause;
+  // Shares that were set stay, until the configuration says the same.
+  asked.pools.set = now.pools.set && !asked.pools.same_shares(now.pools);
+  if (asked.pools.set) {
+    asked.pools.online_milli = now.pools.online_milli;
+    asked.pools.batch_milli = now.pools.batch_milli;
+  }
+  return asked;
+}
+
+namespace rules {
 namespace {
 
 /// Moves the timers of silent nodes to where the new limit has them.
@@ -29,12 +46,7 @@ bool reorders(const EngineConfig& before, const EngineConfig& after) {
 }  // namespace
 
 Applied configure(const State& state, const Configure& command, Stamp stamp, Events& events) {
-  EngineConfig config = command.config;
-  if (config.feature_level >= 6 && !state.config.cluster.empty()) {  // Once named it is that for ever.
-    config.cluster = state.config.cluster;
-    config.cluster_since = state.config.cluster_since;
-  }
-  config.pause = state.config.pause;
+  EngineConfig config = config_taken(state.config, command.config);
   if (config == state.config) return accept();
   const PoolShares& pools = config.pools;
   if (pools.online_milli < 0 || pools.batch_milli < 0 || pools.online_milli + pools.batch_milli > 1000)
@@ -56,6 +68,30 @@ Applied pause_starts(const State& state, const PauseStarts& command, Stamp stamp
   EngineConfig config = state.config;
   config.pause = command.paused ? Pause{.since = stamp.at, .by = command.by, .why = command.why} : Pause{};
   events.push_back(Configured{.config = std::move(config)});
+  return accept();
+}
+
+Applied set_pools(const State& state, const SetPools& command, Stamp stamp, Events& events) {
+  EngineConfig config = state.config;
+  PoolShares& pools = config.pools;
+  pools.online_milli = command.online_milli;
+  pools.batch_milli = command.batch_milli;
+  if (pools.same_shares(state.config.pools)) return accept();
+  int64_t gpus = 0;
+  for (const Node& node : state.nodes) gpus += node.in_service() ? std::ssize(node.devices) : 0;
+  for (const bool online : {true, false}) {
+    const int64_t share = pools.gpus_of(online, gpus) * kMilliPerGpu;
+    const int64_t before = state.config.pools.gpus_of(online, gpus) * kMilliPerGpu;
+    const int64_t held = (online ? state.online : state.batch).milli;
+    // A smaller share is refused only: a pool that holds too much for it already keeps nobody from a larger.
+    if (!pools.on() || pools.lends() || held <= share || (state.config.pools.on() && share >= before))
+      continue;
+    return reject(
+        {.code = RejectionCode::kPoolInUse, .limit = share, .current = held, .index = online ? 0U : 1U});
+  }
+  pools.set = true;
+  const Time at = config.feature_level >= 9 ? stamp.at : Time{};
+  events.push_back(Configured{.config = std::move(config), .at = at});
   return accept();
 }
 
@@ -85,4 +121,5 @@ void put_in_line(State& state, TenantId tenant) {
   }
 }
 
-}  // namespace gpusched::rules
+}  // namespace rules
+}  // namespace gpusched

@@ -158,6 +158,11 @@ bool is_sane(const RequeueJob& command) { return command.by.size() <= limits::kN
 bool is_sane(const PauseStarts& command) {
   return command.by.size() <= limits::kNameBytesMax && command.why.size() <= limits::kReasonBytesMax;
 }
+bool is_sane(const SetPools& command) {
+  return command.by.size() <= limits::kNameBytesMax &&
+         between(int64_t{0}, command.online_milli, int64_t{1000}) &&
+         between(int64_t{0}, command.batch_milli, 1000 - command.online_milli);
+}
 bool is_sane(const LabelNode& command) { return command.set.size() <= limits::kNodeLabelsMax; }
 bool is_sane(const MakeBooking& command) {
   return !command.name.empty() && command.name.size() <= limits::kNameBytesMax && is_sane(command.begin_at) &&
@@ -330,7 +335,8 @@ std::string_view name_of(const Command& command) {
       "bind_role",
       "create_node_ticket",
       "admit_node",
-      "revoke_node"};
+      "revoke_node",
+      "set_pools"};
   return kNames[command.index()];
 }
 
@@ -341,7 +347,7 @@ bool is_new_work(const Command& command) {
          std::holds_alternative<HoldJob>(command) || std::holds_alternative<LabelNode>(command) ||
          std::holds_alternative<MakeBooking>(command) || std::holds_alternative<MoveJobs>(command) ||
          std::holds_alternative<CreateKey>(command) || std::holds_alternative<CreateNodeTicket>(command) ||
-         std::holds_alternative<AdmitNode>(command);
+         std::holds_alternative<AdmitNode>(command) || std::holds_alternative<SetPools>(command);
 }
 
 }  // namespace gpusched

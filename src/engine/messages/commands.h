@@ -546,6 +546,21 @@ struct PauseStarts {
   }
 };
 
+/// Divides the cluster's GPUs anew into pools. Refused when the pools do not lend and one holds more than its
+/// new share.
+struct SetPools {
+  int64_t online_milli = 0;  ///< As in PoolShares.
+  int64_t batch_milli = 0;
+  std::string by;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "online_milli", self.online_milli);
+    visit(2, "batch_milli", self.batch_milli);
+    visit(3, "by", self.by);
+  }
+};
+
 /// A command's index here is its tag in the journal: append only.
 using Command =
     std::variant<Configure, AdvanceTime, CreateTenant, UpdateTenant, DeleteTenant, RegisterNode,
@@ -554,7 +569,7 @@ using Command =
                  HoldJob, RequeueJob, SetNodeAvailability, NodeValidated, LabelNode, NoteStart,
                  CheckpointSaved, MakeBooking, CancelBooking, NoteDeviceHeat, AttemptPrepared,
                  NoteDeviceFault, ReportWatchdogFinding, MoveJobs, RemoveNode, PauseStarts, CreateKey,
-                 RevokeKey, BindRole, CreateNodeTicket, AdmitNode, RevokeNode>;
+                 RevokeKey, BindRole, CreateNodeTicket, AdmitNode, RevokeNode, SetPools>;
 
 /// How many sequence numbers the command takes. At least one.
 uint32_t sequence_count(const Command& command);

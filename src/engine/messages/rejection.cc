@@ -375,6 +375,14 @@ constexpr RejectionRow kRows[] = {
         "have"),
     row(kNodeRevoked, "node_revoked",
         "the node was revoked; to let it in again create a node token for it and join it anew"),
+    row(kPoolInUse, "pool_in_use",
+        [](const Rejection& it) {
+          return "the pool of " + std::string(it.index == 0 ? "online" : "batch") + " work would have " +
+                 std::to_string(it.limit / kMilliPerGpu) + " GPUs, and its jobs hold " +
+                 std::to_string((it.current + kMilliPerGpu - 1) / kMilliPerGpu) +
+                 "; wait until some of them have ended, or cancel them, or give the pool a larger share";
+        })
+        .told_as("conflict"),
 };
 
 static_assert(std::ranges::all_of(kRows, [](const RejectionRow& one) {

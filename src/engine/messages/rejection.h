@@ -77,6 +77,7 @@ enum class RejectionCode : uint8_t {
   kNodeIdentityLimit,     ///< Too many node tokens, or nodes with an identity.
   kNodeIdentityNotFound,  ///< The node has none, or another one by now.
   kNodeRevoked,
+  kPoolInUse,  ///< The pool of online work (`index` 0) or batch work holds `current` thousandths of GPUs.
 };
 
 std::string_view to_string(RejectionCode code);

@@ -11,9 +11,11 @@ class Planner::Learner {
 
   void operator()(const Configured&) {
     planner_.paused_ = state_.config.pause.on();
-    if (state_.config.policy != planner_.chosen_ || state_.config.pools != planner_.pools_) adopt_policy();
-    if (state_.config.aging_per_hour != planner_.aging_ || state_.config.feature_level != planner_.level_)
-      planner_.start_over(state_);  // All may stand elsewhere in line.
+    if (state_.config.policy != planner_.chosen_) adopt_policy();
+    // All may stand elsewhere in line, or below other limits.
+    if (state_.config.pools != planner_.pools_ || state_.config.aging_per_hour != planner_.aging_ ||
+        state_.config.feature_level != planner_.level_)
+      planner_.start_over(state_);
   }
 
   // Tenants.

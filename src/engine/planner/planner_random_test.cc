@@ -280,6 +280,14 @@ bool could_be_placed(const State& state, const Job& job) {
         gpu_time.used_by(state.last.at, at->usage) >= gpu_time.max_ms)
       return false;
   }
+  const PoolShares& pools = state.config.pools;
+  if (pools.on() && !pools.lends() && amount.gpu_thousandths() > 0) {
+    int64_t gpus = 0;
+    for (const Node& node : state.nodes) gpus += node.in_service() ? std::ssize(node.devices) : 0;
+    const WorkClass work = work_of(job_class.parts);
+    const int64_t share = pools.gpus_of(work == WorkClass::kOnline, gpus) * kMilliPerGpu;
+    if (state.pool_of(work).milli + amount.gpu_thousandths() > share) return false;
+  }
   if (is_gang(job_class.parts)) return memory_left(state, job) && members_fit(state, job_class.parts);
   const Part& part = job_class.parts.front();
   for (const Node& node : state.nodes) {
@@ -444,7 +452,9 @@ TEST_P(RandomCycles, PlacementByFragmentationForgetsNoJobEither) {
     }
     placed += cycle(scheduler, [] {});
     const std::vector<JobId> forgotten = forgotten_jobs(scheduler.state);
-    ASSERT_TRUE(forgotten.empty()) << "job " << forgotten.front().value << " after round " << i;
+    ASSERT_TRUE(forgotten.empty()) << "job " << forgotten.front().value << " after round " << i << ": "
+                                   << describe(scheduler.planner.reason(
+                                          scheduler.state.jobs.find(forgotten.front())->job_class));
   }
   EXPECT_GT(placed, 20u);
 }

@@ -415,6 +415,10 @@ class RandomCommands {
     return command;
   }
   Command tenant_command(const State& state) {
+    if (prng_.chance(state.config.pools.on() ? 100 : 10)) {
+      const int64_t online = prng_.between(0, 10) * 100;
+      return SetPools{.online_milli = online, .batch_milli = prng_.between(0, 1000 - online), .by = "op"};
+    }
     if (prng_.chance(350)) return random_key_command(prng_, state, any_tenant(state));
     if (prng_.chance(350)) return random_node_identity_command(prng_, state);
     static const char* const kNames[] = {"a", "b", "c", "d", "default"};

@@ -187,12 +187,8 @@ std::optional<TenantId> HostCore::holder_of(const Command& command) const {
 void HostCore::configure() {
   if (!wanted_ || configuring_ || closed_) return;
   if (!storage_full_) finished_kept_.reset();
-  EngineConfig config = *wanted_;
-  if (!state_.config.cluster.empty()) {  // Once named it is that for ever, whatever is asked for.
-    config.cluster = state_.config.cluster;
-    config.cluster_since = state_.config.cluster_since;
-  }
-  config.pause = state_.config.pause;
+  // What commands of their own have set is not asked for again.
+  EngineConfig config = config_taken(state_.config, *wanted_);
   if (finished_kept_) config.finished_jobs_max = std::min(config.finished_jobs_max, *finished_kept_);
   if (const std::optional<int64_t> kept = spec_room_.finished_kept())
     config.finished_jobs_max = std::min(config.finished_jobs_max, *kept);

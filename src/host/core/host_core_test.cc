@@ -244,6 +244,25 @@ TEST(HostCore, AConfigurationThatWasProposedIsNotTakenBack) {
   EXPECT_EQ(core.core.state().config, with_queue(8));
 }
 
+TEST(HostCore, SharesThatWereSetAreNotAskedForAgain) {
+  Core core;
+  EngineConfig config;
+  config.pools = {.online_milli = 700, .batch_milli = 300};
+  core.core.want(config);
+  core.commit();
+  core.core.propose(SetPools{.online_milli = 500, .batch_milli = 500, .by = "op"}, {});
+  core.commit();
+  const int groups = core.writer.started;
+  core.commit();
+  EXPECT_EQ(core.writer.started, groups);
+  EXPECT_EQ(core.core.state().config.pools.online_milli, 500);
+  config.queue_size_max = 17;
+  core.core.want(config);
+  core.commit();
+  EXPECT_EQ(core.core.state().config.queue_size_max, 17);
+  EXPECT_EQ(core.core.state().config.pools.online_milli, 500);
+}
+
 TEST(HostCore, AConfigurationThatTheEngineRefusesIsTriedOnceAndTold) {
   Core core;
   EngineConfig bad;

@@ -85,6 +85,14 @@ class EventLog::Writer
               {{"by", event.by}});
   }
   void operator()(const Configured& event) const {
+    const PoolShares& pools = event.config.pools;
+    if (!log_.pools_) log_.pools_ = pools;
+    if (!log_.pools_->same_shares(pools)) {
+      log_.pools_ = pools;
+      log_event(LogLevel::kInfo, kComponent, "quota_updated", {},
+                {{"online_percent", static_cast<double>(pools.online_milli) / 10},
+                 {"batch_percent", static_cast<double>(pools.batch_milli) / 10}});
+    }
     const Pause& pause = event.config.pause;
     if (pause.on() == log_.paused_) return;
     log_.paused_ = pause.on();

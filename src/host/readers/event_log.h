@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "host/readers/observer.h"
 
@@ -24,7 +25,8 @@ class EventLog {
   int64_t second_ = 0;
   uint32_t written_ = 0;
   uint64_t suppressed_ = 0;
-  bool paused_ = false;  ///< As the last line about it said.
+  bool paused_ = false;                             ///< As the last line about it said.
+  std::optional<PoolShares> pools_ = std::nullopt;  ///< The same; nothing: there was none yet.
 };
 
 }  // namespace gpusched

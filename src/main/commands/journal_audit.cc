@@ -87,6 +87,7 @@ struct LineOf {
   }
   Made operator()(const MoveJobs& c) const { return about(Action::kMoveJobs, "", c.by); }
   Made operator()(const PauseStarts& c) const { return about(Action::kPauseStarts, "", c.by); }
+  Made operator()(const SetPools& c) const { return about(Action::kSetPools, "", c.by); }
   Made operator()(const CreateKey& c) const {
     return about(Action::kCreateKey, applied.rejection ? c.name : key_text(KeyId{applied.first_id}), c.by);
   }

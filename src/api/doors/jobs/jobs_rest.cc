@@ -18,7 +18,6 @@ namespace gpusched::api {
 namespace {
 
 constexpr int64_t kOffsetMax = int64_t{1} << 40;
-constexpr std::string_view kPrefix = "/api/v1";
 
 Time wall_now() {
   return {std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -54,10 +53,10 @@ JobFilter read_filter(RestQuery& query) {
 
 }  // namespace
 
-const std::vector<JobsRest::RouteRow>& JobsRest::routes() {
+std::span<const JobsRest::RouteRow> JobsRest::routes() {
   using enum HttpMethod;
   using enum access::Action;
-  static const std::vector<RouteRow> kRoutes = {
+  static const RouteRow kRoutes[] = {
       {kGet, "health", kSeeHealth, &JobsRest::health},
       {kGet, "api/v1/health", kSeeHealth, &JobsRest::health},
       {kPost, "api/v1/jobs", kSubmitJob, &JobsRest::submit},
@@ -86,43 +85,11 @@ void JobsRest::handle(HttpRequest&& request, const RestCallPtr& call) {
     call->note().name(access::Action::kSubmitJob, {});
     return submit(request, {}, call);
   }
-  const auto segments = path_segments(request.path.starts_with('/') ? request.path : std::string_view("/*"));
-  if (!segments) {
-    return call->fail(
-        {ErrorKind::kInvalidArgument, "the path has an invalid percent escape; encode it correctly"});
-  }
-  std::string allowed;
-  if (const RouteRow* const row = find_route(request.method, *segments, allowed)) {
-    call->note().name(row->action, resource_of(*segments));
-    return (this->*row->route)(request, *segments, call);
-  }
-  if (allowed.empty()) {
-    return call->fail({ErrorKind::kNotFound, "no such path; the paths of the API begin with " +
-                                                 std::string(kPrefix) +
-                                                 " and are listed in docs/reference/rest.md"});
-  }
-  refuse_method(request.method, allowed, call);
-}
-
-const JobsRest::RouteRow* JobsRest::find_route(HttpMethod method, const Segments& segments,
-                                               std::string& allowed) {
-  const HttpMethod wanted = method == HttpMethod::kHead ? HttpMethod::kGet : method;
-  for (const RouteRow& row : routes()) {
-    if (!path_matches(row.pattern, segments)) continue;
-    if (row.method == wanted) return &row;
-    if (!allowed.empty()) allowed += ", ";
-    allowed += to_string(row.method);
-    if (row.method == HttpMethod::kGet) allowed += ", HEAD";
-  }
-  return nullptr;
+  serve_route(*this, routes(), request, call);
 }
 
 void JobsRest::name_call(const HttpRequest& request, CallNote& note) {
-  const auto segments = path_segments(request.path);
-  if (!segments) return;
-  std::string allowed;
-  const RouteRow* const row = find_route(request.method, *segments, allowed);
-  if (row != nullptr) note.name(row->action, resource_of(*segments));
+  name_by_route(routes(), request, note);
 }
 
 void JobsRest::health(const HttpRequest& request, const Segments&, const RestCallPtr& call) {

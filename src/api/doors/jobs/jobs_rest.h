@@ -1,11 +1,12 @@
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "access/actions.h"
 #include "api/contract/backend.h"
+#include "api/doors/rest_routes.h"
 #include "api/http/rest_gate.h"
 
 namespace gpusched::api {
@@ -24,22 +25,12 @@ class JobsRest {
   /// Says in the note what a request is about that nobody is to answer.
   static void name_call(const HttpRequest& request, CallNote& note);
 
+  using RouteRow = RestRoute<JobsRest>;
+  static std::span<const RouteRow> routes();
+
  private:
   using Segments = std::vector<std::string>;
-  using Route = void (JobsRest::*)(const HttpRequest&, const Segments&, const RestCallPtr&);
 
- public:
-  struct RouteRow {
-    HttpMethod method;
-    std::string_view pattern;  ///< Segments; "*" takes any one.
-    access::Action action;     ///< What the caller does by it.
-    Route route;
-  };
-  static const std::vector<RouteRow>& routes();
-
- private:
-  /// Null: there is none. `allowed` gets the methods of the path then.
-  static const RouteRow* find_route(HttpMethod method, const Segments& segments, std::string& allowed);
   void health(const HttpRequest& request, const Segments&, const RestCallPtr& call);
   void submit(const HttpRequest& request, const Segments&, const RestCallPtr& call);
   void plan(const HttpRequest& request, const Segments&, const RestCallPtr& call);

@@ -97,9 +97,6 @@ Result<Script> read_script(const SubmitOptions& submit, const CliIo& io);
 Result<Unit> read_script_lines(const Script& script, const Grammar& grammar,
                                std::vector<std::string>& warnings, std::string* account = nullptr);
 
-/// Words of a line as a shell would part them: blanks, quotes, backslashes, and a comment behind " #".
-Result<std::vector<std::string>> shell_words(std::string_view line);
-
 /// A moment as --begin and --deadline take it: a span from now on ("+2h"), or a time as `parse_local_time`
 /// reads it.
 struct Moment {

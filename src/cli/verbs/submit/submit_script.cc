@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "base/shell_words.h"
 #include "cli/verbs/submit/slurm.h"
 #include "cli/verbs/submit/submit.h"
 
@@ -224,43 +225,6 @@ Result<Unit> read_script_lines(const Script& script, const Grammar& grammar,
     if (auto* const list = std::get_if<std::vector<std::string>*>(&option.target)) (*list)->clear();
   }
   return grammar.parse(*words);
-}
-
-Result<std::vector<std::string>> shell_words(std::string_view line) {
-  std::vector<std::string> words;
-  std::string word;
-  bool in_word = false;
-  char quote = 0;
-  for (size_t i = 0; i < line.size(); ++i) {
-    const char c = line[i];
-    if (quote != 0) {
-      if (c == quote) {
-        quote = 0;
-      } else if (c == '\\' && quote == '"' && i + 1 < line.size()) {
-        word += line[++i];
-      } else {
-        word += c;
-      }
-      continue;
-    }
-    if (c == '#' && !in_word) break;
-    if (kBlank.find(c) != std::string_view::npos) {
-      if (in_word) words.push_back(std::exchange(word, {}));
-      in_word = false;
-      continue;
-    }
-    in_word = true;
-    if (c == '\'' || c == '"') {
-      quote = c;
-    } else if (c == '\\' && i + 1 < line.size()) {
-      word += line[++i];
-    } else {
-      word += c;
-    }
-  }
-  if (quote != 0) return bad(std::string("a quote ") + quote + " is not closed");
-  if (in_word) words.push_back(std::move(word));
-  return words;
 }
 
 }  // namespace gpusched::cli

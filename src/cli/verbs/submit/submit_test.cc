@@ -46,12 +46,6 @@ TEST(ScriptLines, BehindTheFirstCommandAreNotRead) {
                 "train.sh:2: this #GPU line comes after the first command and is ignored; move it up"}));
 }
 
-TEST(ShellWords, ArePartedAsAShellWould) {
-  const auto words = shell_words("a  'b c' \"d \\\" e\" f\\ g h#i # not this");
-  ASSERT_TRUE(words.ok());
-  EXPECT_EQ(*words, (std::vector<std::string>{"a", "b c", "d \" e", "f g", "h#i"}));
-}
-
 TEST(Moments, AreSpansOrTimes) {
   ::setenv("TZ", "UTC", 1);
   ::tzset();
