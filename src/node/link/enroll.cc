@@ -108,7 +108,8 @@ Result<Unit> enroll(const std::string& address, const LinkTls& tls, const std::s
   if (!answer.has_enrolled())
     return Error{.code = ErrorCode::kUnavailable,
                  .message = "the scheduler at " + address + " knows no node tokens; upgrade it"};
-  const Result<std::string> text = sign::node_file_text(*key, answer.enrolled().certificates());
+  const Result<std::string> text =
+      sign::node_file_text(*key, answer.enrolled().certificates(), answer.enrolled().order_key());
   if (!text) return text.error();
   if (const Result<Unit> written = write_private(node_file_of(data_folder), *text); !written) return written;
   ::unlink(pending.c_str());
@@ -132,10 +133,17 @@ Result<std::string> NodeRenewal::request(int64_t now_s) {
   return sign::make_node_request(key_);
 }
 
-Result<Unit> NodeRenewal::take(const std::string& certificates_pem) {
+Result<Unit> NodeRenewal::take(const v1::Enrolled& answer) {
   if (key_.empty())
     return Error{.code = ErrorCode::kInvalidArgument, .message = "no certificate was asked for"};
-  const Result<std::string> text = sign::node_file_text(std::exchange(key_, {}), certificates_pem);
+  std::string order_key = answer.order_key();
+  if (order_key.empty()) {
+    const Result<sign::NodeFile> before = sign::read_node_file(node_file_);
+    if (!before) return before.error();
+    order_key = before->order_key;
+  }
+  const Result<std::string> text =
+      sign::node_file_text(std::exchange(key_, {}), answer.certificates(), order_key);
   if (!text) return text.error();
   look_at_ = 0;
   return write_private(node_file_, *text);

@@ -11,8 +11,10 @@
 
 #include "base/check.h"
 #include "gpusched/v1/node.grpc.pb.h"
+#include "node/link/order_gate.h"
 #include "node/link/scheduler_channel.h"
 #include "node/link/trust.h"
+#include "sign/node_certificate.h"
 
 namespace gpusched {
 namespace {
@@ -36,6 +38,13 @@ SchedulerChannel make_channel(const GrpcLinkOptions& options) {
   arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
   arguments.SetMaxSendMessageSize(kMessageBytesMax);
   return open_scheduler_channel(options.scheduler, options.tls, arguments);
+}
+
+/// A node with a certificate obeys the key beside it, and nobody while that cannot be read.
+OrderGate make_gate(const GrpcLinkOptions& options, const std::string& nonce) {
+  if (options.tls.identity.empty()) return {};
+  const Result<sign::NodeFile> file = sign::read_node_file(options.tls.identity);
+  return {file ? file->order_key : std::string(), options.node_name, nonce};
 }
 
 }  // namespace
@@ -108,6 +117,7 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
         find_token_(options.find_token),
         inbox_(std::move(inbox)),
         nonce_(make_nonce()),
+        gate_(make_gate(options, nonce_)),
         way_(make_channel(options)),
         stub_(v1::NodeProtocol::NewStub(way_.channel)) {}
   ~Stream() override {
@@ -123,6 +133,7 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
     hello.mutable_hello()->set_nonce(nonce_);
     hello.mutable_hello()->set_version(options.version);
     hello.mutable_hello()->set_handshake(kHandshake);
+    hello.mutable_hello()->set_takes_signed_orders(gate_.demands_signatures());
     send(std::move(hello));
     StartCall();
   }
@@ -151,7 +162,12 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
     } else if (incoming_.has_proven()) {
       on_proven(incoming_.proven());
     } else if (incoming_.has_refused() || up_) {
-      inbox_->put(this, {.kind = Input::Kind::kMessage, .message = std::exchange(incoming_, {})});
+      Input input{.kind = Input::Kind::kMessage, .message = std::exchange(incoming_, {})};
+      if (const Result<Unit> passed = gate_.pass(input.message); !passed) {
+        input.kind = Input::Kind::kNotObeyed;
+        input.why = passed.error().message;
+      }
+      inbox_->put(this, std::move(input));
     }
     StartRead(&incoming_);
   }
@@ -225,6 +241,7 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
   bool challenged_ = false;
   const std::shared_ptr<Inbox> inbox_;
   const std::string nonce_;
+  OrderGate gate_;  ///< Reads' thread only.
   const SchedulerChannel way_;
   std::unique_ptr<v1::NodeProtocol::Stub> stub_;
   grpc::ClientContext context_;
