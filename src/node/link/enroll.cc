@@ -13,7 +13,7 @@
 
 #include "gpusched/v1/node.grpc.pb.h"
 #include "node/link/scheduler_channel.h"
-#include "node/link/trust.h"
+#include "sign/keys/token_proof.h"
 #include "sign/node_certificate.h"
 
 namespace gpusched {
@@ -89,9 +89,9 @@ Result<Unit> enroll(const std::string& address, const LinkTls& tls, const std::s
   const auto stream = stub->Connect(&context);
   v1::AgentMessage message;
   message.mutable_hello()->set_node_name(node_name);
-  message.mutable_hello()->set_nonce(make_nonce());
+  message.mutable_hello()->set_nonce(sign::make_nonce());
   message.mutable_hello()->set_version(version);
-  message.mutable_hello()->set_handshake(kHandshake);
+  message.mutable_hello()->set_handshake(sign::kHandshake);
   v1::SchedulerMessage answer;
   bool answered = stream->Write(message) && stream->Read(&answer);
   if (answered && answer.has_challenge()) {

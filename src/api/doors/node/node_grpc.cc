@@ -9,7 +9,6 @@
 #include <set>
 
 #include "api/backend/nodes/node_desk.h"
-#include "api/contract/token.h"
 #include "api/doors/node/order_seal.h"
 #include "api/grpc/grpc_call.h"
 #include "api/limits/admission.h"
@@ -17,12 +16,11 @@
 #include "base/queue_limits.h"
 #include "gpusched/v1/node.grpc.pb.h"
 #include "log/log.h"
+#include "sign/keys/token_proof.h"
 
 namespace gpusched::api {
 namespace {
 
-constexpr std::size_t kNonceBytes = 32;
-constexpr uint32_t kHandshake = 2;
 constexpr auto kRenewalPause = std::chrono::seconds(10);  ///< Between two renewals of one stream.
 
 /// The certificate that the client of a call showed, whose key it has; empty: none.
@@ -235,9 +233,8 @@ class Stream final : public StreamBase, public GrpcWaiter {
                     "compatible version");
     }
     if (old_) {
-      proven_ =
-          options_.everybody_trusted ||
-          same_secret(incoming_.register_().proof(), keyed_proof(options_.token, "gpusched-agent", nonce_));
+      proven_ = options_.everybody_trusted ||
+                sign::proves(incoming_.register_().proof(), options_.token, sign::kOldAgentLabel, nonce_);
     }
     if (!proven_ && !options_.everybody_trusted) return refuse_token();
     if (!let_in(incoming_.register_().node_name())) return false;
@@ -320,12 +317,12 @@ class Stream final : public StreamBase, public GrpcWaiter {
   }
   bool challenge() {
     const v1::Hello& hello = incoming_.hello();
-    if (!incoming_.has_hello() || hello.nonce().size() != kNonceBytes) {
+    if (!incoming_.has_hello() || hello.nonce().size() != sign::kNonceBytes) {
       return refuse(ErrorKind::kInvalidArgument, "the first message must be Hello with a nonce of 32 bytes");
     }
     name_ = hello.node_name();
     note_.line.resource = name_;
-    old_ = hello.handshake() < kHandshake;
+    old_ = hello.handshake() < sign::kHandshake;
     if (old_ && !options_.old_handshake && !options_.everybody_trusted) {
       return refuse(
           ErrorKind::kUnauthenticated,
@@ -334,7 +331,7 @@ class Stream final : public StreamBase, public GrpcWaiter {
     }
     agent_nonce_ = hello.nonce();
     takes_signed_orders_ = hello.takes_signed_orders();
-    nonce_ = random_bytes(kNonceBytes);
+    nonce_ = sign::make_nonce();
     v1::SchedulerMessage message;
     v1::Challenge& answer = *message.mutable_challenge();
     answer.set_nonce(nonce_);
@@ -343,9 +340,9 @@ class Stream final : public StreamBase, public GrpcWaiter {
                            std::chrono::system_clock::now().time_since_epoch())
                            .count());
     if (old_) {
-      answer.set_proof(keyed_proof(options_.token, "gpusched-scheduler", agent_nonce_));
+      answer.set_proof(sign::prove(options_.token, sign::kOldSchedulerLabel, agent_nonce_));
     } else {
-      answer.set_handshake(kHandshake);
+      answer.set_handshake(sign::kHandshake);
       if (is_on_this_machine(peer_)) answer.set_token_file(options_.token_file);
     }
     session_->send(message);
@@ -354,8 +351,7 @@ class Stream final : public StreamBase, public GrpcWaiter {
   /// By the certificate that it shows, or by the shared token.
   bool check_proof() {
     const std::string both = agent_nonce_ + nonce_;
-    const bool knows_token =
-        same_secret(incoming_.prove().proof(), keyed_proof(options_.token, "gpusched-agent-2", both));
+    const bool knows_token = sign::proves(incoming_.prove().proof(), options_.token, sign::kAgentLabel, both);
     if (options_.desk != nullptr) {
       Answer<std::optional<sign::NodeClaim>> claim = options_.desk->claim_of(certificate_of(context()));
       if (!claim) return refuse(claim.error().kind, claim.error().message);
@@ -369,8 +365,8 @@ class Stream final : public StreamBase, public GrpcWaiter {
     proven_ = knows_token || claim_.has_value();
     if (!proven_ && !options_.everybody_trusted) return refuse_token();
     v1::SchedulerMessage message;
-    message.mutable_proven()->set_proof(
-        knows_token ? keyed_proof(options_.token, "gpusched-scheduler-2", both) : std::string());
+    message.mutable_proven()->set_proof(knows_token ? sign::prove(options_.token, sign::kSchedulerLabel, both)
+                                                    : std::string());
     session_->send(message);
     return true;
   }
