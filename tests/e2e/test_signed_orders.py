@@ -147,6 +147,16 @@ def test_an_order_that_comes_twice_is_carried_out_once(site, between):
     assert refused(agent) == [("start", "it was sent before on this connection")]
 
 
+def test_the_members_of_a_gang_begin_by_signed_orders(site):
+    """What all nodes of a gang are sent is packed once, and each node's signature is over that, too."""
+    agents = [site.joined(node) for node in ("n1", "n2")]
+    for agent in agents:
+        agent.start()
+    job = site.world.api().submit("echo good", nodes=2, gpus_per_node=3)
+    assert site.world.api().wait_for(job, "completed")["exit_code"] == 0
+    assert [refused(agent) for agent in agents] == [[], []]
+
+
 def test_a_session_whose_command_was_changed_on_the_way_is_refused(site, between):
     between, agent = between
     job = site.world.api().submit("sleep 1000")
