@@ -14,6 +14,7 @@
 
 #include "gpusched/v1/node.grpc.pb.h"
 #include "node/link/trust.h"
+#include "sign/keys/token_proof.h"
 #include "support/cluster.h"
 #include "support/machine.h"
 
@@ -41,7 +42,7 @@ class AgentStream final : public grpc::ClientBidiReactor<v1::AgentMessage, v1::S
     StartRead(&incoming_);
     outgoing_.mutable_hello()->set_node_name(name_);
     outgoing_.mutable_hello()->set_nonce(std::string(32, 'n'));
-    outgoing_.mutable_hello()->set_handshake(kHandshake);
+    outgoing_.mutable_hello()->set_handshake(sign::kHandshake);
     StartWrite(&outgoing_);
     StartCall();
   }
@@ -95,7 +96,7 @@ class AgentStream final : public grpc::ClientBidiReactor<v1::AgentMessage, v1::S
     while (writing_.exchange(true)) std::this_thread::yield();  // The Hello is leaving.
     outgoing_.Clear();
     outgoing_.mutable_prove()->set_proof(
-        prove(token_, kAgentLabel, std::string(32, 'n') + incoming_.challenge().nonce()));
+        sign::prove(token_, sign::kAgentLabel, std::string(32, 'n') + incoming_.challenge().nonce()));
     StartWrite(&outgoing_);
   }
   void register_node() {

@@ -1,6 +1,8 @@
 // rooms: bench_load sign
 //
-// Durable unary submissions by REST over keep-alive connections, with TLS and without, in turns.
+// Durable unary submissions by REST over keep-alive connections, plain, with TLS, and with TLS and an
+// API key, in turns.
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 
@@ -10,34 +12,55 @@
 namespace gpusched::bench {
 namespace {
 
-/// One scheduler with what was measured of it.
+/// One kind of call with what was measured of it.
 struct Side {
-  Side(const std::string& name_, const std::string& folder, Environment environment, std::string certificate_)
-      : name(name_),
-        certificate(std::move(certificate_)),
-        scheduler(folder, std::move(environment), certificate) {}
+  std::string name;
+  Scheduler* scheduler = nullptr;
+  std::string certificate, key;
+  std::vector<double> rates = {}, p99s = {}, cpu_us = {};
 
   RestLoad load(int64_t requests, int connections) const {
-    return {.port = scheduler.http_port(),
+    return {.port = scheduler->http_port(),
             .connections = connections,
             .requests = requests,
-            .certificate = certificate};
+            .certificate = certificate,
+            .token = key};
   }
   void round(int64_t requests, int connections) {
-    const CpuMeter meter({&scheduler.process()});
-    const double before = scheduler.process().cpu_seconds();
+    const CpuMeter meter({&scheduler->process()});
+    const double before = scheduler->process().cpu_seconds();
     const LoadResult result = run_rest_load(load(requests, connections));
     print_round(name.c_str(), result);
     print_line("", meter.text({"scheduler"}));
-    cpu_us.push_back((scheduler.process().cpu_seconds() - before) * 1e6 / static_cast<double>(requests));
+    cpu_us.push_back((scheduler->process().cpu_seconds() - before) * 1e6 / static_cast<double>(requests));
     rates.push_back(result.requests_per_second());
     p99s.push_back(result.latency.percentile_ms(0.99));
   }
-
-  std::string name, certificate;
-  Scheduler scheduler;
-  std::vector<double> rates, p99s, cpu_us;
+  /// Beside plain calls without a credential, by the target.
+  void print_beside(const Side& plain, int rounds, int64_t requests) const {
+    print_line("figure",
+               text_of("%.0f submissions/s by %s, %.0f plain: %.2f of it (target >= 0.70); p99 %.2f and %.2f "
+                       "ms, medians of %d rounds of %lld in turns",
+                       median(rates), name.c_str(), median(plain.rates), median(rates) / median(plain.rates),
+                       median(p99s), median(plain.p99s), rounds, static_cast<long long>(requests)));
+    print_line("", text_of("%.1f us of the scheduler's CPU a submission by %s, %.1f plain: %.2f of it",
+                           median(cpu_us), name.c_str(), median(plain.cpu_us),
+                           median(plain.cpu_us) / median(cpu_us)));
+  }
 };
+
+/// A key that is looked for among as many as a cluster has.
+std::string make_keys(Scheduler& scheduler) {
+  constexpr int kKeys = 500;
+  std::string key;
+  for (int i = 0; i < kKeys; ++i) {
+    key = scheduler
+              .post("/v1/keys",
+                    R"({"name":"k)" + std::to_string(i) + R"(","roles":[{"role":"user"}]})")["secret"]
+              .text();
+  }
+  return key;
+}
 
 std::string below(const WorkFolder& folder, const char* name) {
   const std::string path = folder.path() + "/" + name;
@@ -53,26 +76,24 @@ int run(int rounds, int64_t requests, int connections) {
                      connections, benchmark_job_json().size()));
   sign::TestAuthority authority;
   const sign::TestAuthority::Files files = authority.sign("bench", "IP:127.0.0.1", -3'600, 24 * 3'600);
-  Side plain("plain", below(folder, "plain"), {}, "");
-  Side tls("TLS", below(folder, "tls"),
-           {{"GPU_SCHEDULER_API_ENABLE_TLS", "true"},
-            {"GPU_SCHEDULER_API_TLS_CERT_PATH", files.certificate},
-            {"GPU_SCHEDULER_API_TLS_KEY_PATH", files.key}},
-           files.certificate);
-  for (Side* const side : {&plain, &tls}) run_rest_load(side->load(requests / 10, connections));  // Warms up.
+  Scheduler without(below(folder, "plain"), {});
+  Scheduler with(below(folder, "tls"),
+                 {{"GPU_SCHEDULER_API_ENABLE_TLS", "true"},
+                  {"GPU_SCHEDULER_API_TLS_CERT_PATH", files.certificate},
+                  {"GPU_SCHEDULER_API_TLS_KEY_PATH", files.key}},
+                 files.certificate);
+  std::array<Side, 3> sides = {
+      Side{.name = "plain", .scheduler = &without, .certificate = {}, .key = {}},
+      Side{.name = "TLS", .scheduler = &with, .certificate = files.certificate, .key = {}},
+      Side{.name = "TLS and a key",
+           .scheduler = &with,
+           .certificate = files.certificate,
+           .key = make_keys(with)}};
+  for (const Side& side : sides) run_rest_load(side.load(requests / 10, connections));  // Warms up.
   for (int round = 0; round < rounds; ++round) {
-    plain.round(requests, connections);
-    tls.round(requests, connections);
+    for (Side& side : sides) side.round(requests, connections);
   }
-  print_line(
-      "figure",
-      text_of("%.0f submissions/s with TLS, %.0f without: %.2f of it (target >= 0.70); p99 %.2f and %.2f "
-              "ms, medians of %d rounds of %lld in turns",
-              median(tls.rates), median(plain.rates), median(tls.rates) / median(plain.rates),
-              median(tls.p99s), median(plain.p99s), rounds, static_cast<long long>(requests)));
-  print_line("",
-             text_of("%.1f us of the scheduler's CPU a submission with TLS, %.1f without: %.2f of it",
-                     median(tls.cpu_us), median(plain.cpu_us), median(plain.cpu_us) / median(tls.cpu_us)));
+  for (const Side& side : {sides[1], sides[2]}) side.print_beside(sides[0], rounds, requests);
   return 0;
 }
 

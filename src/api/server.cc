@@ -105,6 +105,7 @@ struct Server::Impl {
                                .priority_tier_max = options.anonymous_tier_max},
                  .key_uses = known_uses(options.key_uses_file)}),
         desk(host, {.authority = options.node_authority,
+                    .order_key = options.node_order_key,
                     .valid = options.node_certificate_valid,
                     .required = options.node_certificates_required}),
         doorkeeper{.token = options.token,

@@ -15,6 +15,7 @@
 #include "host/host.h"
 #include "ops/socket_file.h"
 #include "sign/authority.h"
+#include "sign/keys/order_key.h"
 #include "sign/tls_context.h"
 
 namespace gpusched::api {
@@ -57,6 +58,8 @@ struct ServerOptions {
   /// What signs nodes' certificates, for how long, and whether every node must have one. None: nobody gets
   /// any.
   std::shared_ptr<const sign::Authority> node_authority = nullptr;
+  std::shared_ptr<const sign::OrderKey> node_order_key =
+      nullptr;  ///< Signs what such nodes are ordered to do.
   Duration node_certificate_valid = hours(24 * 90);
   bool node_certificates_required = false;
   /// HTTP is served there, too, without TLS; none: nowhere else.

@@ -11,6 +11,7 @@
 #include "gpusched/v1/node.grpc.pb.h"
 #include "gpusched/v1/scheduler.grpc.pb.h"
 #include "scheduler/scheduler.grpc.pb.h"
+#include "sign/keys/token_proof.h"
 
 namespace gpusched::api {
 namespace {
@@ -469,11 +470,11 @@ v1::SchedulerMessage prove_token(grpc::ClientReaderWriter<v1::AgentMessage, v1::
   EXPECT_EQ(in.challenge().proof(),
             "");  // Nobody is told anything that depends on the token before he proves it.
   const std::string both = std::string(32, 'n') + in.challenge().nonce();
-  out.mutable_prove()->set_proof(keyed_proof(token, "gpusched-agent-2", both));
+  out.mutable_prove()->set_proof(sign::prove(token, sign::kAgentLabel, both));
   EXPECT_TRUE(stream.Write(out));
   EXPECT_TRUE(stream.Read(&in));
   if (in.has_proven()) {
-    EXPECT_EQ(in.proven().proof(), keyed_proof(token, "gpusched-scheduler-2", both));
+    EXPECT_EQ(in.proven().proof(), sign::prove(token, sign::kSchedulerLabel, both));
   }
   return in;
 }
@@ -530,10 +531,10 @@ TEST_F(OldAgentDoor, AnOlderAgentProvesItInItsWayWhereThatIsAllowed) {
     ASSERT_TRUE(stream->Write(hello(nonce)));
     v1::SchedulerMessage message;
     ASSERT_TRUE(stream->Read(&message));
-    EXPECT_EQ(message.challenge().proof(), keyed_proof(kToken, "gpusched-scheduler", nonce));
+    EXPECT_EQ(message.challenge().proof(), sign::prove(kToken, sign::kOldSchedulerLabel, nonce));
     v1::AgentMessage body = registration();
     body.mutable_register_()->set_proof(
-        keyed_proof(knows ? kToken : "0123456789abcdef", "gpusched-agent", message.challenge().nonce()));
+        sign::prove(knows ? kToken : "0123456789abcdef", sign::kOldAgentLabel, message.challenge().nonce()));
     ASSERT_TRUE(stream->Write(body));
     ASSERT_TRUE(stream->Read(&message));
     EXPECT_EQ(message.has_registered(), knows) << message.ShortDebugString();

@@ -298,6 +298,10 @@ Result<Unit> add_node_authority(const Config& config, const std::string& data_di
   Result<sign::Authority> authority = sign::Authority::open(authority_folder(data_dir));
   if (!authority.ok()) return authority.error();
   options.node_authority = std::make_shared<const sign::Authority>(std::move(*authority));
+  // In the same folder: who keeps the one keeps the other.
+  Result<sign::OrderKey> order_key = sign::OrderKey::open(authority_folder(data_dir) + "/orders.key");
+  if (!order_key.ok()) return order_key.error();
+  options.node_order_key = std::make_shared<const sign::OrderKey>(std::move(*order_key));
   return Unit{};
 }
 

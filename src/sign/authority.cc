@@ -1,14 +1,12 @@
 #include "sign/authority.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/rand.h>
 #include <openssl/x509v3.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -21,6 +19,7 @@
 
 #include "base/check.h"
 #include "sign/fingerprint.h"
+#include "sign/keys/private_file.h"
 
 namespace gpusched::sign {
 namespace {
@@ -28,10 +27,6 @@ namespace {
 constexpr Duration kAuthorityValid = hours(24 * 3'650);
 constexpr int64_t kBefore_s = 3'600;  // Clocks of other machines may be behind.
 constexpr std::size_t kShownBytesMax = 16'384;
-
-Error file_error(const char* what, const std::string& path) {
-  return {ErrorCode::kIo, std::string("cannot ") + what + " " + path + ": " + std::strerror(errno)};
-}
 
 std::string pem_of(EVP_PKEY* key, const std::vector<X509*>& certificates) {
   BIO* const text = BIO_new(BIO_s_mem());
@@ -43,25 +38,6 @@ std::string pem_of(EVP_PKEY* key, const std::vector<X509*>& certificates) {
   std::string pem(data, static_cast<std::size_t>(size));
   BIO_free(text);
   return pem;
-}
-
-/// A whole file of that mode that is on the disk, or the old one.
-Result<Unit> write_whole(const std::string& path, const std::string& text, mode_t mode) {
-  const std::string draft = path + ".new";
-  ::unlink(draft.c_str());
-  const int file = ::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
-  if (file < 0) return file_error("write", draft);
-  const bool written = ::fchmod(file, mode) == 0 &&
-                       ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
-                       ::fsync(file) == 0;
-  const Error trouble = file_error("write", draft);
-  ::close(file);
-  if (!written) {
-    ::unlink(draft.c_str());
-    return trouble;
-  }
-  if (::rename(draft.c_str(), path.c_str()) != 0) return file_error("write", path);
-  return Unit{};
 }
 
 template <typename Read>

@@ -15,6 +15,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "sign/keys/order_key.h"
 
 namespace gpusched::sign {
 namespace {
@@ -107,6 +108,31 @@ bool belong_together(const std::string& key_pem, const std::string& certificate_
       key != nullptr && certificate != nullptr && X509_check_private_key(certificate.get(), key.get()) == 1;
   ERR_clear_error();
   return same;
+}
+
+/// The public key that stands behind the certificates, of 32 bytes; empty: there is none of that kind.
+std::string read_order_key(const std::string& pem) {
+  const std::unique_ptr<BIO, FreePair> text(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
+  CHECK(text != nullptr);
+  const std::unique_ptr<EVP_PKEY, FreePair> key(PEM_read_bio_PUBKEY(text.get(), nullptr, nullptr, nullptr));
+  std::string bytes(kOrderKeyBytes, '\0');
+  std::size_t size = bytes.size();
+  const bool right =
+      key != nullptr && EVP_PKEY_is_a(key.get(), "ED25519") == 1 &&
+      EVP_PKEY_get_raw_public_key(key.get(), reinterpret_cast<unsigned char*>(bytes.data()), &size) == 1 &&
+      size == bytes.size();
+  ERR_clear_error();
+  return right ? bytes : std::string();
+}
+
+std::string order_key_pem(const std::string& bytes) {
+  const std::unique_ptr<EVP_PKEY, FreePair> key(EVP_PKEY_new_raw_public_key(
+      EVP_PKEY_ED25519, nullptr, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size()));
+  const std::unique_ptr<BIO, FreePair> text(BIO_new(BIO_s_mem()));
+  CHECK(key != nullptr && text != nullptr && PEM_write_bio_PUBKEY(text.get(), key.get()) == 1);
+  char* data = nullptr;
+  const long size = BIO_get_mem_data(text.get(), &data);
+  return {data, static_cast<std::size_t>(size)};
 }
 
 int64_t second_of(const ASN1_TIME* time) {
@@ -213,15 +239,26 @@ Result<NodeFile> read_node_file(const std::string& path) {
   if (certificate == nullptr || !belong_together(text, text))
     return Error{ErrorCode::kInvalidArgument,
                  path + " does not hold a node's key and its certificate; join anew with a node token"};
+  std::string order_key = read_order_key(text);
+  if (order_key.empty())
+    return Error{ErrorCode::kInvalidArgument,
+                 path +
+                     " does not hold the key that the scheduler signs its orders with; join anew with a node "
+                     "token"};
   return NodeFile{.begins_at = second_of(X509_get0_notBefore(certificate.get())),
-                  .expires_at = second_of(X509_get0_notAfter(certificate.get()))};
+                  .expires_at = second_of(X509_get0_notAfter(certificate.get())),
+                  .order_key = std::move(order_key)};
 }
 
-Result<std::string> node_file_text(const std::string& key_pem, const std::string& certificates_pem) {
+Result<std::string> node_file_text(const std::string& key_pem, const std::string& certificates_pem,
+                                   const std::string& order_key) {
   if (!belong_together(key_pem, certificates_pem))
     return Error{ErrorCode::kInvalidArgument,
                  "the scheduler sent a certificate that is not for this node's key"};
-  return key_pem + certificates_pem;
+  if (order_key.size() != kOrderKeyBytes)
+    return Error{ErrorCode::kInvalidArgument,
+                 "the scheduler does not sign its orders, which nodes with certificates demand; upgrade it"};
+  return key_pem + certificates_pem + order_key_pem(order_key);
 }
 
 }  // namespace gpusched::sign

@@ -52,17 +52,21 @@ std::string make_node_key();
 /// The request of the key's holder, as DER. kInvalidArgument: this is no key.
 Result<std::string> make_node_request(const std::string& key_pem);
 
-/// A node's certificate with its key, in one file: the key, the certificate, and those behind it.
+/// A node's certificate with its key, in one file: the key, the certificate, those behind it, and the public
+/// key that the scheduler signs its orders with.
 struct NodeFile {
   int64_t begins_at = 0, expires_at = 0;  ///< Seconds since 1970.
+  std::string order_key;                  ///< 32 bytes, see sign/keys/order_key.h.
 
   /// When it is to be renewed: two thirds of its time are over.
   int64_t renew_at() const { return begins_at + (expires_at - begins_at) / 3 * 2; }
 };
 /// kNotFound: there is none. kPermissionDenied: others can read it. kInvalidArgument: key and certificate are
-/// not there, or do not belong together.
+/// not there, or do not belong together, or the key for orders is missing.
 Result<NodeFile> read_node_file(const std::string& path);
-/// The text of such a file. kInvalidArgument: the certificate is not one for the key.
-Result<std::string> node_file_text(const std::string& key_pem, const std::string& certificates_pem);
+/// The text of such a file. kInvalidArgument: the certificate is not one for the key, or the scheduler signs
+/// no orders.
+Result<std::string> node_file_text(const std::string& key_pem, const std::string& certificates_pem,
+                                   const std::string& order_key);
 
 }  // namespace gpusched::sign

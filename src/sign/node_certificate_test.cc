@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "sign/api_key.h"
 #include "sign/authority.h"
+#include "sign/keys/order_key.h"
 #include "sign/tls_trust.h"
 
 namespace gpusched::sign {
@@ -126,14 +127,20 @@ TEST_F(NodeCertificates, AFileHoldsAKeyAndItsCertificate) {
   const std::string path = folder_ + "/node.pem", key = make_node_key();
   const std::string certificates = issue(authority, key, "n1", 3'000);
   EXPECT_EQ(read_node_file(path).error().code, ErrorCode::kNotFound);
-  EXPECT_FALSE(node_file_text(make_node_key(), certificates).ok());
-  const Result<std::string> text = node_file_text(key, certificates);
+  const std::string order_key = OrderKey::of_seed(std::string(32, 's')).public_key();
+  EXPECT_FALSE(node_file_text(make_node_key(), certificates, order_key).ok());
+  EXPECT_FALSE(node_file_text(key, certificates, "").ok());
+  const Result<std::string> text = node_file_text(key, certificates, order_key);
   ASSERT_TRUE(text.ok());
   write(path, *text);
   const Result<NodeFile> file = read_node_file(path);
   ASSERT_TRUE(file.ok()) << file.error().message;
   const int64_t left = file->expires_at - file->renew_at();
   EXPECT_NEAR(static_cast<double>(left), 1'100, 10);  // A third of it, with the tenth before its beginning.
+  EXPECT_EQ(file->order_key, order_key);
+  // Without the last of its parts its owner would obey whoever is believed to be the scheduler.
+  write(path, text->substr(0, text->find("-----BEGIN PUBLIC KEY")));
+  EXPECT_EQ(read_node_file(path).error().code, ErrorCode::kInvalidArgument);
   write(path, *text, 0644);
   EXPECT_EQ(read_node_file(path).error().code, ErrorCode::kPermissionDenied);
   write(path, key);

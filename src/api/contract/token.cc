@@ -132,25 +132,4 @@ std::string random_bytes(std::size_t size) {
   return bytes;
 }
 
-std::string keyed_proof(std::string_view token, std::string_view purpose, std::string_view nonce) {
-  need_sodium();
-  // A longer token than the key may be is hashed to a key first; ours are not.
-  std::string key(token);
-  if (key.size() > crypto_generichash_KEYBYTES_MAX) {
-    std::string hashed(crypto_generichash_KEYBYTES_MAX, '\0');
-    crypto_generichash(reinterpret_cast<unsigned char*>(hashed.data()), hashed.size(),
-                       reinterpret_cast<const unsigned char*>(key.data()), key.size(), nullptr, 0);
-    key = std::move(hashed);
-  }
-  std::string message(purpose);
-  message.append(nonce);
-  std::string proof(crypto_generichash_BYTES, '\0');
-  const int failed =
-      crypto_generichash(reinterpret_cast<unsigned char*>(proof.data()), proof.size(),
-                         reinterpret_cast<const unsigned char*>(message.data()), message.size(),
-                         reinterpret_cast<const unsigned char*>(key.data()), key.size());
-  CHECK(failed == 0);
-  return proof;
-}
-
 }  // namespace gpusched::api

@@ -35,7 +35,4 @@ struct SignIn {
 /// `size` random bytes of the operating system.
 std::string random_bytes(std::size_t size);
 
-/// Keyed BLAKE2b of 32 bytes, as node.proto has it: proof that one knows the token.
-std::string keyed_proof(std::string_view token, std::string_view purpose, std::string_view nonce);
-
 }  // namespace gpusched::api

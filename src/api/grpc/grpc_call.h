@@ -7,6 +7,7 @@
 #include <grpcpp/support/async_unary_call.h>
 
 #include <array>
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -38,8 +39,12 @@ grpc::Status to_status(grpc::ServerContext& context, const ApiError& error);
 /// given; a call that fails gets its request's id into its trailing metadata.
 void tell_call(CallNote& note, grpc::ServerContext& context, const ApiError* error,
                const google::protobuf::Message* request, const google::protobuf::Message* response);
-/// Who calls; the note is told of it.
+/// Who calls, as the note knows it since the call was let in, or else as the doorkeeper says; the note is
+/// told.
 Answer<CallerPtr> caller_of(const Doorkeeper& doorkeeper, const grpc::ServerContext& context, CallNote& note);
+
+/// For how long a unary call's caller need not be looked up again, whose message is still to come.
+inline constexpr std::chrono::milliseconds kCallerHolds{1'000};
 
 /// The right, and the duty, to answer one unary call once. Copies mean the same call.
 class GrpcCall {
@@ -353,6 +358,8 @@ class GrpcUnaryMethod final : public GrpcMethod {
       reading_ = false;
       method_.thread_.came(*this);
       if (answering_) return let_go();
+      // A key that ended while its call's message was long on its way is found to have ended.
+      if (RequestMeter::Clock::now() - began_ > kCallerHolds) note.line.caller = nullptr;
       if (ok)
         return (method_.service_.*method_.handler_)(GrpcCall(method_.thread_, this), request_, response_);
       refuse(no_message());

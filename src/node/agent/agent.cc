@@ -22,6 +22,7 @@
 #include "node/gpu/slice_keeper.h"
 #include "node/process/process_reader.h"
 #include "ops/local_peer.h"
+#include "sign/keys/token_proof.h"
 #include "sign/node_certificate.h"
 
 namespace gpusched {
@@ -37,7 +38,7 @@ std::string folder_of_this_program() {
 
 uint64_t draw_process_number() {
   uint64_t number = 0;
-  std::memcpy(&number, make_nonce().data(), sizeof number);
+  std::memcpy(&number, sign::make_nonce().data(), sizeof number);
   return number;
 }
 

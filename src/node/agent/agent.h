@@ -117,6 +117,7 @@ class Agent final : private ShimListener {
   void do_duties(bool reload);
   void take_link_inputs();
   /// True: it was about the certificate, and is nobody else's.
+  void note_registered();
   bool take_certificate(const v1::SchedulerMessage& message);
   void renew_certificate();
   void on_hook_finished(const ScriptHooks::Finished& finished);

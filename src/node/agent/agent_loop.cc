@@ -155,12 +155,13 @@ void Agent::take_link_inputs() {
         if (take_certificate(input.message)) break;
         if (input.message.has_registered()) {
           remember_scheduler(input.message.registered());
-          connection_due_ = kNever;
-          backoff_ = kBackoffFirst;
-          last_trouble_.clear();
-          if (duties_.status) duties_.status("connected to " + options_.scheduler);
+          note_registered();
         }
         core_->on_message(input.message);
+        break;
+      case GrpcLink::Input::Kind::kNotObeyed:
+        if (input.message.has_registered()) note_registered();
+        core_->on_not_obeyed(input.message, input.why);
         break;
       case GrpcLink::Input::Kind::kDown:
         return on_connection_lost(input.why);
@@ -168,12 +169,19 @@ void Agent::take_link_inputs() {
   }
 }
 
+void Agent::note_registered() {
+  connection_due_ = kNever;
+  backoff_ = kBackoffFirst;
+  last_trouble_.clear();
+  if (duties_.status) duties_.status("connected to " + options_.scheduler);
+}
+
 bool Agent::take_certificate(const v1::SchedulerMessage& message) {
   if (!message.has_renewed() && !message.has_not_renewed()) return false;
   if (!renewal_) return true;
   Result<Unit> taken = Unit{};
   if (message.has_renewed()) {
-    taken = renewal_->take(message.renewed().certificates());
+    taken = renewal_->take(message.renewed());
   } else {
     renewal_->refused();
     taken = Error{.code = ErrorCode::kUnavailable, .message = message.not_renewed().message()};

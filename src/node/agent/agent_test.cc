@@ -14,6 +14,7 @@
 
 #include "gpusched/v1/node.grpc.pb.h"
 #include "node/testing/testing.h"
+#include "sign/keys/token_proof.h"
 
 namespace gpusched {
 namespace {
@@ -79,19 +80,20 @@ class FakeScheduler final : public v1::NodeProtocol::Service {
                        grpc::ServerReaderWriter<v1::SchedulerMessage, v1::AgentMessage>* stream) override {
     v1::AgentMessage in;
     if (!stream->Read(&in) || !in.has_hello()) return {grpc::StatusCode::INVALID_ARGUMENT, "no hello"};
-    const std::string nonce = make_nonce();
+    const std::string nonce = sign::make_nonce();
     v1::SchedulerMessage out;
     out.mutable_challenge()->set_nonce(nonce);
-    out.mutable_challenge()->set_handshake(kHandshake);
+    out.mutable_challenge()->set_handshake(sign::kHandshake);
     stream->Write(out);
     const std::string both = in.hello().nonce() + nonce;
     if (!stream->Read(&in) || !in.has_prove()) return {grpc::StatusCode::INVALID_ARGUMENT, "no proof"};
-    if (!token_.empty() && checks_proofs && !proves(in.prove().proof(), token_, kAgentLabel, both)) {
+    if (!token_.empty() && checks_proofs &&
+        !sign::proves(in.prove().proof(), token_, sign::kAgentLabel, both)) {
       out.mutable_refused()->set_code("unauthenticated");
       stream->Write(out);
       return grpc::Status::OK;
     }
-    out.mutable_proven()->set_proof(prove(token_, kSchedulerLabel, both));
+    out.mutable_proven()->set_proof(sign::prove(token_, sign::kSchedulerLabel, both));
     stream->Write(out);
     if (!stream->Read(&in) || !in.has_register_()) return {grpc::StatusCode::INVALID_ARGUMENT, "no register"};
     out.mutable_registered()->set_heartbeat_ms(200);

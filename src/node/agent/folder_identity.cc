@@ -13,7 +13,7 @@
 
 #include "log/log.h"
 #include "node/agent/machine.h"
-#include "node/link/trust.h"
+#include "sign/keys/token_proof.h"
 
 namespace gpusched {
 namespace {
@@ -136,7 +136,7 @@ std::string machine_name() {
   std::string id;
   std::getline(in, id);
   if (id.size() < kMachineNameBytes) return {};
-  const std::string hash = prove(id, kMachineLabel, {});
+  const std::string hash = sign::prove(id, kMachineLabel, {});
   std::string name;
   for (const char byte : hash.substr(0, kMachineNameBytes / 2)) {
     constexpr std::string_view kDigits = "0123456789abcdef";

@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "node/link/trust.h"
+#include "sign/keys/token_proof.h"
 
 namespace gpusched {
 namespace {
@@ -64,7 +64,7 @@ int64_t total_memory_mb() { return memory_kb("MemTotal:") / 1024; }
 std::string mark_of_instance(const std::string& instance) {
   constexpr std::size_t kOlderLength = 16;
   if (instance.size() <= kOlderLength) return instance;
-  return hexadecimal(prove(instance, "gpusched-mark", "").substr(0, kOlderLength / 2));
+  return hexadecimal(sign::prove(instance, "gpusched-mark", "").substr(0, kOlderLength / 2));
 }
 
 Result<std::string> load_or_make_instance(const std::string& data_folder) {
@@ -75,7 +75,7 @@ Result<std::string> load_or_make_instance(const std::string& data_folder) {
     if (chmod(path.c_str(), 0600) != 0) return io_error("cannot protect " + path + " from other users");
     return present;
   }
-  const std::string name = hexadecimal(make_nonce().substr(0, 16));
+  const std::string name = hexadecimal(sign::make_nonce().substr(0, 16));
   const std::string draft = path + ".new";
   const int file = open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (file < 0) return io_error("cannot make " + draft);

@@ -43,6 +43,13 @@ void Checks::note_fault(const std::string& problem) {
   next_check_ = std::min(next_check_, now + kCheckAgain);  // What is wrong may be found, or mended.
 }
 
+void Checks::note_orders(const std::string& problem) {
+  const bool mended = problem.empty() && !order_problem_.empty();
+  order_problem_ = problem;
+  if (!problem.empty()) take_verdict(problem);
+  if (mended) verdict_.reset();  // It is found anew.
+}
+
 void Checks::note_disk_full() {
   disk_full_ = true;
   take_verdict(kFullDiskProblem);
@@ -51,7 +58,7 @@ void Checks::note_disk_full() {
 void Checks::note_disk_has_room() {
   disk_full_ = false;
   // Its own checks find out whether anything else is wrong.
-  if (ports_.hooks == nullptr) take_verdict({});
+  if (ports_.hooks == nullptr) take_verdict(order_problem_);
   next_check_ = ports_.clock.monotonic();
 }
 
@@ -72,7 +79,7 @@ void Checks::lift_fault() {
     return;
   }
   fault_until_ = {};
-  take_verdict({});
+  take_verdict(order_problem_);
 }
 
 /// No verdict in time is a failed one. Should it still come, it counts then.
@@ -101,7 +108,9 @@ void Checks::on_checked(const std::string& checked) {
     next_check_ = ports_.clock.monotonic() + std::min(kCheckAgain, limits_.every);
     return;
   }
-  const std::string& problem = checked.empty() ? clock_problem_ : checked;
+  const std::string& problem = !checked.empty()          ? checked
+                               : !order_problem_.empty() ? order_problem_
+                                                         : clock_problem_;
   const Time now = ports_.clock.monotonic();
   if (!problem.empty()) {
     next_check_ = now + std::min(kCheckAgain, limits_.every);

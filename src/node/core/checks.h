@@ -32,6 +32,9 @@ class Checks {
   /// The node is held at once, and for a while even when its checks pass; for longer when it is so again and
   /// again.
   void note_fault(const std::string& problem);
+  /// The scheduler's orders cannot be obeyed on this connection, and why; empty: they can. Before
+  /// `on_registered`.
+  void note_orders(const std::string& problem);
   /// An attempt has begun: the faults before it do not count any more.
   void note_start() { faults_in_a_row_ = 0; }
   void note_disk_full();
@@ -56,6 +59,7 @@ class Checks {
   Time fault_until_;
   int faults_in_a_row_ = 0;  ///< Without an attempt that began.
   std::string clock_problem_;
+  std::string order_problem_;
   bool disk_full_ = false;
   bool checking_ = false;
   Time due_ = kNever;  ///< By then the checks that run must have answered.

@@ -225,6 +225,7 @@ bool NodeCore::serves_mps() const {
 void NodeCore::on_message(const v1::SchedulerMessage& message) {
   switch (message.body_case()) {
     case v1::SchedulerMessage::kRegistered:
+      checks_.note_orders({});
       return on_registered(message.registered());
     case v1::SchedulerMessage::kStart:
       return orders_.on_start(message.start());
@@ -269,9 +270,36 @@ void NodeCore::on_message(const v1::SchedulerMessage& message) {
     case v1::SchedulerMessage::kEnrolled:
     case v1::SchedulerMessage::kRenewed:
     case v1::SchedulerMessage::kNotRenewed:
+    case v1::SchedulerMessage::kSignedOrder:
     case v1::SchedulerMessage::BODY_NOT_SET:
       return;  // The link's business, and a newer scheduler's.
   }
+}
+
+void NodeCore::on_not_obeyed(const v1::SchedulerMessage& message, const std::string& why) {
+  const google::protobuf::FieldDescriptor* const order =
+      v1::SchedulerMessage::descriptor()->FindFieldByNumber(message.body_case());
+  const std::string name = order == nullptr ? "unknown" : order->name();
+  log_event(LogLevel::kError, "agent", "order_not_obeyed", {}, {{"order", name}, {"why", why}});
+  const std::string problem = "this node does not obey the scheduler's order (" + name + "): " + why;
+  if (message.has_registered()) {
+    // What runs goes on, and is reported on. No work is taken until a registration is signed as it must be.
+    checks_.note_orders(problem);
+    return on_registered(message.registered());
+  }
+  checks_.note_fault(problem);
+  if (message.has_start()) orders_.not_obeyed(message.start(), problem);
+  if (message.has_start_members()) {
+    for (const v1::StartAttempt& own : message.start_members().members()) {
+      v1::StartAttempt whole;
+      *whole.mutable_key() = own.key();
+      whole.set_placed_at_ns(message.start_members().common().placed_at_ns());
+      orders_.not_obeyed(whole, problem);
+    }
+  }
+  if (message.has_open_session()) sessions_.not_obeyed(message.open_session(), problem);
+  if (message.has_read_file()) sessions_.not_obeyed(message.read_file(), problem);
+  if (message.has_read_log()) output_.not_obeyed(message.read_log(), problem);
 }
 
 void NodeCore::on_registered(const v1::Registered& registered) {

@@ -85,6 +85,9 @@ class NodeCore {
   void on_link_down();
   /// Anything but Challenge, which is the link's business.
   void on_message(const v1::SchedulerMessage& message);
+  /// Somebody wants this node to do that, and it may not be obeyed: whoever waits for it is told `why`. Only
+  /// that a registration was taken counts, which hands no work out.
+  void on_not_obeyed(const v1::SchedulerMessage& message, const std::string& why);
 
   /// A gated attempt waits for its gang.
   void on_shim_prepared(const AttemptKey& key);

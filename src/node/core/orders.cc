@@ -50,6 +50,13 @@ void Orders::on_start(const v1::StartAttempt& order) {
   parts_.slices.begin(attempt, order);
 }
 
+void Orders::not_obeyed(const v1::StartAttempt& order, const std::string& why) {
+  if (parts_.attempts.find(from_wire(order.key())) != nullptr) return;  // What became of that one is told.
+  if (parts_.reports.unacknowledged_count() > limits::kAttemptsPerNodeMax) return;
+  parts_.reports.ended_other(order.key(), order.placed_at_ns(),
+                             parts_.endings.outcome(v1::Outcome::NODE_FAULT, why));
+}
+
 /// Whoever gave the order believes that what the device is taken by is over: as long as it is not, nothing
 /// else runs there.
 void Orders::refuse_start(const v1::StartAttempt& order, const std::string& why) {

@@ -47,6 +47,9 @@ class Orders {
       : parts_(parts), plan_(std::move(plan)), grace_(grace), patience_(patience) {}
 
   void on_start(const v1::StartAttempt& order);
+  /// An order to start that this node may not obey: its attempt, if there is one, is over as the node's
+  /// fault. Nothing of it is kept, so that nobody who may not give orders can use its number up.
+  void not_obeyed(const v1::StartAttempt& order, const std::string& why);
   /// Said before the attempt is prepared, as after a restart of this agent, it counts when it is.
   void on_gang_release(const v1::GoAttempt& order);
   void on_change(const v1::ChangeAttempt& order);

@@ -11,6 +11,13 @@ void Output::on_read_log(const v1::ReadLog& order) const {
   ports_.files.read(order, life);
 }
 
+void Output::not_obeyed(const v1::ReadLog& order, const std::string& why) const {
+  v1::LogChunk chunk;
+  chunk.set_request(order.request());
+  chunk.set_error(why);
+  send(std::move(chunk));
+}
+
 void Output::send(v1::LogChunk chunk) const {
   v1::AgentMessage message;
   *message.mutable_log_chunk() = std::move(chunk);

@@ -12,6 +12,7 @@ class Output {
   Output(const NodePorts& ports, const AttemptTable& attempts) : ports_(ports), attempts_(attempts) {}
 
   void on_read_log(const v1::ReadLog& order) const;
+  void not_obeyed(const v1::ReadLog& order, const std::string& why) const;
   /// The answer to AttemptFiles::read.
   void send(v1::LogChunk chunk) const;
 

@@ -38,6 +38,25 @@ void Sessions::on_read_file(const v1::ReadFile& order) const {
   ports_.link.send(message);
 }
 
+void Sessions::not_obeyed(const v1::OpenSession& order, const std::string& why) const {
+  v1::AgentMessage message;
+  v1::SessionOutput& output = *message.mutable_session_output();
+  output.set_session(order.session());
+  output.set_ended(true);
+  output.set_code("session_failed");
+  output.set_error(why);
+  ports_.link.send(message);
+}
+
+void Sessions::not_obeyed(const v1::ReadFile& order, const std::string& why) const {
+  v1::AgentMessage message;
+  v1::FileChunk& chunk = *message.mutable_file_chunk();
+  chunk.set_request(order.request());
+  chunk.set_code("session_failed");
+  chunk.set_error(why);
+  ports_.link.send(message);
+}
+
 void Sessions::end_all() const {
   if (ports_.sessions != nullptr) ports_.sessions->end_all();
 }

@@ -13,7 +13,7 @@
 
 #include "gpusched/v1/node.grpc.pb.h"
 #include "node/link/scheduler_channel.h"
-#include "node/link/trust.h"
+#include "sign/keys/token_proof.h"
 #include "sign/node_certificate.h"
 
 namespace gpusched {
@@ -89,9 +89,9 @@ Result<Unit> enroll(const std::string& address, const LinkTls& tls, const std::s
   const auto stream = stub->Connect(&context);
   v1::AgentMessage message;
   message.mutable_hello()->set_node_name(node_name);
-  message.mutable_hello()->set_nonce(make_nonce());
+  message.mutable_hello()->set_nonce(sign::make_nonce());
   message.mutable_hello()->set_version(version);
-  message.mutable_hello()->set_handshake(kHandshake);
+  message.mutable_hello()->set_handshake(sign::kHandshake);
   v1::SchedulerMessage answer;
   bool answered = stream->Write(message) && stream->Read(&answer);
   if (answered && answer.has_challenge()) {
@@ -108,7 +108,8 @@ Result<Unit> enroll(const std::string& address, const LinkTls& tls, const std::s
   if (!answer.has_enrolled())
     return Error{.code = ErrorCode::kUnavailable,
                  .message = "the scheduler at " + address + " knows no node tokens; upgrade it"};
-  const Result<std::string> text = sign::node_file_text(*key, answer.enrolled().certificates());
+  const Result<std::string> text =
+      sign::node_file_text(*key, answer.enrolled().certificates(), answer.enrolled().order_key());
   if (!text) return text.error();
   if (const Result<Unit> written = write_private(node_file_of(data_folder), *text); !written) return written;
   ::unlink(pending.c_str());
@@ -132,10 +133,17 @@ Result<std::string> NodeRenewal::request(int64_t now_s) {
   return sign::make_node_request(key_);
 }
 
-Result<Unit> NodeRenewal::take(const std::string& certificates_pem) {
+Result<Unit> NodeRenewal::take(const v1::Enrolled& answer) {
   if (key_.empty())
     return Error{.code = ErrorCode::kInvalidArgument, .message = "no certificate was asked for"};
-  const Result<std::string> text = sign::node_file_text(std::exchange(key_, {}), certificates_pem);
+  std::string order_key = answer.order_key();
+  if (order_key.empty()) {
+    const Result<sign::NodeFile> before = sign::read_node_file(node_file_);
+    if (!before) return before.error();
+    order_key = before->order_key;
+  }
+  const Result<std::string> text =
+      sign::node_file_text(std::exchange(key_, {}), answer.certificates(), order_key);
   if (!text) return text.error();
   look_at_ = 0;
   return write_private(node_file_, *text);

@@ -4,6 +4,7 @@
 
 #include "base/result.h"
 #include "base/time.h"
+#include "gpusched/v1/node.pb.h"
 #include "node/link/tls_relay.h"
 
 namespace gpusched {
@@ -32,8 +33,9 @@ class NodeRenewal {
   bool is_due(int64_t now_s);
   /// The request to send. Again before there was an answer: another one.
   Result<std::string> request(int64_t now_s);
-  /// Writes the new certificate in place of the old one.
-  Result<Unit> take(const std::string& certificates_pem);
+  /// Writes the new certificate in place of the old one. The answer is signed as an order is, so that what it
+  /// says is the key of later orders is said by the key that signs them now.
+  Result<Unit> take(const v1::Enrolled& answer);
   /// The scheduler does not renew it; it is asked again later.
   void refused() { key_.clear(); }
 

@@ -11,8 +11,11 @@
 
 #include "base/check.h"
 #include "gpusched/v1/node.grpc.pb.h"
+#include "node/link/order_gate.h"
 #include "node/link/scheduler_channel.h"
 #include "node/link/trust.h"
+#include "sign/keys/token_proof.h"
+#include "sign/node_certificate.h"
 
 namespace gpusched {
 namespace {
@@ -36,6 +39,13 @@ SchedulerChannel make_channel(const GrpcLinkOptions& options) {
   arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
   arguments.SetMaxSendMessageSize(kMessageBytesMax);
   return open_scheduler_channel(options.scheduler, options.tls, arguments);
+}
+
+/// A node with a certificate obeys the key beside it, and nobody while that cannot be read.
+OrderGate make_gate(const GrpcLinkOptions& options, const std::string& nonce) {
+  if (options.tls.identity.empty()) return {};
+  const Result<sign::NodeFile> file = sign::read_node_file(options.tls.identity);
+  return {file ? file->order_key : std::string(), options.node_name, nonce};
 }
 
 }  // namespace
@@ -107,7 +117,8 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
       : token_(options.token),
         find_token_(options.find_token),
         inbox_(std::move(inbox)),
-        nonce_(make_nonce()),
+        nonce_(sign::make_nonce()),
+        gate_(make_gate(options, nonce_)),
         way_(make_channel(options)),
         stub_(v1::NodeProtocol::NewStub(way_.channel)) {}
   ~Stream() override {
@@ -122,7 +133,8 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
     hello.mutable_hello()->set_node_name(options.node_name);
     hello.mutable_hello()->set_nonce(nonce_);
     hello.mutable_hello()->set_version(options.version);
-    hello.mutable_hello()->set_handshake(kHandshake);
+    hello.mutable_hello()->set_handshake(sign::kHandshake);
+    hello.mutable_hello()->set_takes_signed_orders(gate_.demands_signatures());
     send(std::move(hello));
     StartCall();
   }
@@ -151,7 +163,12 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
     } else if (incoming_.has_proven()) {
       on_proven(incoming_.proven());
     } else if (incoming_.has_refused() || up_) {
-      inbox_->put(this, {.kind = Input::Kind::kMessage, .message = std::exchange(incoming_, {})});
+      Input input{.kind = Input::Kind::kMessage, .message = std::exchange(incoming_, {})};
+      if (const Result<Unit> passed = gate_.pass(input.message); !passed) {
+        input.kind = Input::Kind::kNotObeyed;
+        input.why = passed.error().message;
+      }
+      inbox_->put(this, std::move(input));
     }
     StartRead(&incoming_);
   }
@@ -177,20 +194,21 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
   void on_challenge(const v1::Challenge& challenge) {
     if (up_ || challenged_) return;
     challenged_ = true;
-    if (challenge.handshake() < kHandshake) return on_old_challenge(challenge);
+    if (challenge.handshake() < sign::kHandshake) return on_old_challenge(challenge);
     if (token_.empty() && find_token_) token_ = find_token_(challenge.token_file());
     both_ = nonce_ + challenge.nonce();
     v1::AgentMessage message;
-    message.mutable_prove()->set_proof(prove(token_, kAgentLabel, both_));
+    message.mutable_prove()->set_proof(sign::prove(token_, sign::kAgentLabel, both_));
     send(std::move(message));
   }
   void on_proven(const v1::Proven& proven) {
     if (up_ || both_.empty()) return;
-    if (!token_.empty() && !proves(proven.proof(), token_, kSchedulerLabel, both_)) return give_up(kNotOurs);
+    if (!token_.empty() && !sign::proves(proven.proof(), token_, sign::kSchedulerLabel, both_))
+      return give_up(kNotOurs);
     come_up();
   }
   void on_old_challenge(const v1::Challenge& challenge) {
-    if (!token_.empty() && !proves(challenge.proof(), token_, kOldSchedulerLabel, nonce_)) {
+    if (!token_.empty() && !sign::proves(challenge.proof(), token_, sign::kOldSchedulerLabel, nonce_)) {
       return give_up(
           challenge.proof().empty()
               ? "the scheduler has no token, but this agent requires one: start the scheduler with the token"
@@ -198,7 +216,7 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
     }
     {
       const std::lock_guard lock(mutex_);
-      proof_ = prove(token_, kOldAgentLabel, challenge.nonce());
+      proof_ = sign::prove(token_, sign::kOldAgentLabel, challenge.nonce());
     }
     come_up();
   }
@@ -225,6 +243,7 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
   bool challenged_ = false;
   const std::shared_ptr<Inbox> inbox_;
   const std::string nonce_;
+  OrderGate gate_;  ///< Reads' thread only.
   const SchedulerChannel way_;
   std::unique_ptr<v1::NodeProtocol::Stub> stub_;
   grpc::ClientContext context_;

@@ -38,9 +38,10 @@ class GrpcLink final : public NodeLink {
 
   struct Input {
     enum class Kind {
-      kUp,       ///< The scheduler proved itself: register now.
-      kMessage,  ///< `message`.
-      kDown,     ///< The connection is over or was never made: `why`.
+      kUp,         ///< The scheduler proved itself: register now.
+      kMessage,    ///< `message`.
+      kNotObeyed,  ///< `message` is an order that is not to be obeyed: `why`.
+      kDown,       ///< The connection is over or was never made: `why`.
     };
     Kind kind = Kind::kMessage;
     v1::SchedulerMessage message = {};

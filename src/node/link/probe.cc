@@ -7,6 +7,7 @@
 #include "gpusched/v1/node.grpc.pb.h"
 #include "node/link/scheduler_channel.h"
 #include "node/link/trust.h"
+#include "sign/keys/token_proof.h"
 
 namespace gpusched {
 namespace {
@@ -65,11 +66,11 @@ Result<SchedulerFacts> probe_scheduler(const std::string& address, const LinkTls
     way.channel->WaitForConnected(until);
   }
   v1::AgentMessage hello;
-  const std::string nonce = make_nonce();
+  const std::string nonce = sign::make_nonce();
   hello.mutable_hello()->set_node_name(node_name);
   hello.mutable_hello()->set_nonce(nonce);
   hello.mutable_hello()->set_version(version);
-  hello.mutable_hello()->set_handshake(kHandshake);
+  hello.mutable_hello()->set_handshake(sign::kHandshake);
   const auto sent_at = std::chrono::steady_clock::now();
   v1::SchedulerMessage answer;
   if (!stream->Write(hello) || !stream->Read(&answer)) return failure_of(stream->Finish(), address, way);
@@ -79,17 +80,18 @@ Result<SchedulerFacts> probe_scheduler(const std::string& address, const LinkTls
   bool knows_token = false;
   std::string refusal;
   if (answer.has_challenge() && (!token.empty() || !tls.identity.empty())) {
-    if (challenge.handshake() < kHandshake) {
-      knows_token = proves(challenge.proof(), token, kOldSchedulerLabel, nonce);
+    if (challenge.handshake() < sign::kHandshake) {
+      knows_token = sign::proves(challenge.proof(), token, sign::kOldSchedulerLabel, nonce);
     } else {
       const std::string both = nonce + challenge.nonce();
       v1::AgentMessage message;
       v1::SchedulerMessage proven;
-      message.mutable_prove()->set_proof(prove(token, kAgentLabel, both));
+      message.mutable_prove()->set_proof(sign::prove(token, sign::kAgentLabel, both));
       const bool answered = stream->Write(message) && stream->Read(&proven);
       if (answered && proven.has_refused()) refusal = proven.refused().message();
-      knows_token = answered && proven.has_proven() &&
-                    (token.empty() || proves(proven.proven().proof(), token, kSchedulerLabel, both));
+      knows_token =
+          answered && proven.has_proven() &&
+          (token.empty() || sign::proves(proven.proven().proof(), token, sign::kSchedulerLabel, both));
     }
   }
   context.TryCancel();

@@ -1,6 +1,5 @@
 #include "node/link/trust.h"
 
-#include <sodium.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -10,19 +9,13 @@
 #include <fstream>
 #include <iterator>
 
-#include "base/check.h"
 #include "ops/local_peer.h"
 
 namespace gpusched {
 namespace {
 
-constexpr std::size_t kProofBytes = 32;
+constexpr std::size_t kTokenBytesMin = 16;
 constexpr std::string_view kWhiteSpace = " \t\r\n";
-
-void init_sodium() {
-  static const bool ready = sodium_init() >= 0;
-  CHECK(ready);
-}
 
 }  // namespace
 
@@ -42,45 +35,13 @@ Result<std::string> read_token(const std::string& path) {
   std::string token((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   token.erase(token.find_last_not_of(kWhiteSpace) + 1);
   token.erase(0, token.find_first_not_of(kWhiteSpace));
-  if (token.size() < crypto_generichash_KEYBYTES_MIN) {
+  if (token.size() < kTokenBytesMin) {
     return Error{
         .code = ErrorCode::kInvalidArgument,
         .message =
             path + " holds no token: it must have at least 16 bytes, as the scheduler's DATA_DIR/token has"};
   }
   return token;
-}
-
-std::string make_nonce() {
-  init_sodium();
-  std::string nonce(kProofBytes, '\0');
-  randombytes_buf(nonce.data(), nonce.size());
-  return nonce;
-}
-
-std::string prove(std::string_view token, std::string_view label, std::string_view nonce) {
-  if (token.empty()) return {};
-  init_sodium();
-  std::string key(token);
-  if (key.size() > crypto_generichash_KEYBYTES_MAX) {  // Longer than a key may be: its hash is the key.
-    std::string hash(crypto_generichash_KEYBYTES_MAX, '\0');
-    crypto_generichash(reinterpret_cast<unsigned char*>(hash.data()), hash.size(),
-                       reinterpret_cast<const unsigned char*>(token.data()), token.size(), nullptr, 0);
-    key = std::move(hash);
-  }
-  const std::string text = std::string(label) + std::string(nonce);
-  std::string proof(kProofBytes, '\0');
-  const int done = crypto_generichash(reinterpret_cast<unsigned char*>(proof.data()), proof.size(),
-                                      reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-                                      reinterpret_cast<const unsigned char*>(key.data()), key.size());
-  CHECK(done == 0);
-  return proof;
-}
-
-bool proves(std::string_view proof, std::string_view token, std::string_view label, std::string_view nonce) {
-  const std::string expected = prove(token, label, nonce);
-  return !expected.empty() && proof.size() == expected.size() &&
-         sodium_memcmp(proof.data(), expected.data(), expected.size()) == 0;
 }
 
 Result<Address> parse_address(const std::string& text) {

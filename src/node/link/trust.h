@@ -4,7 +4,6 @@
 
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -14,21 +13,6 @@ namespace gpusched {
 /// The shared token's bytes: the file's content without surrounding white space, 16 bytes or more. The file
 /// must be its owner's alone.
 Result<std::string> read_token(const std::string& path);
-
-/// 32 random bytes.
-std::string make_nonce();
-/// Keyed BLAKE2b-256 of `label` and `nonce`: what knows the token without saying it. Empty without a token.
-std::string prove(std::string_view token, std::string_view label, std::string_view nonce);
-/// Whether `proof` is that. Takes the same time whatever differs.
-bool proves(std::string_view proof, std::string_view token, std::string_view label, std::string_view nonce);
-/// Each with the agent's nonce and the scheduler's behind it.
-inline constexpr std::string_view kSchedulerLabel = "gpusched-scheduler-2";
-inline constexpr std::string_view kAgentLabel = "gpusched-agent-2";
-/// What Hello.handshake says of that way.
-inline constexpr uint32_t kHandshake = 2;
-/// Of schedulers that do not know it: each with the other's nonce.
-inline constexpr std::string_view kOldSchedulerLabel = "gpusched-scheduler";
-inline constexpr std::string_view kOldAgentLabel = "gpusched-agent";
 
 struct Address {
   std::string host;  ///< Without brackets.

@@ -12,24 +12,6 @@ namespace {
 
 const std::string kToken = "0123456789abcdef0123456789abcdef";
 
-TEST(Trust, AProofIsOfItsTokenLabelAndNonce) {
-  const std::string nonce = make_nonce();
-  EXPECT_EQ(nonce.size(), 32u);
-  EXPECT_NE(nonce, make_nonce());
-  const std::string proof = prove(kToken, kSchedulerLabel, nonce);
-  EXPECT_EQ(proof.size(), 32u);
-  EXPECT_TRUE(proves(proof, kToken, kSchedulerLabel, nonce));
-  EXPECT_FALSE(proves(proof, kToken, kAgentLabel, nonce));
-  EXPECT_FALSE(proves(proof, kToken, kSchedulerLabel, make_nonce()));
-  EXPECT_FALSE(proves(proof, "another token, as long...", kSchedulerLabel, nonce));
-  EXPECT_FALSE(proves("", kToken, kSchedulerLabel, nonce));
-}
-
-TEST(Trust, WithoutATokenNothingIsProved) {
-  EXPECT_EQ(prove("", kAgentLabel, "nonce"), "");
-  EXPECT_FALSE(proves("", "", kAgentLabel, "nonce"));
-}
-
 TEST(Trust, TheTokenIsTheFilesTextWithoutWhiteSpace) {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/token";

@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/check.h"
 #include "base/limits.h"
 #include "sign/api_key.h"
 
@@ -138,6 +139,7 @@ void NodeBook::end_expired(int64_t now_s) {
 }
 
 NodeDesk::NodeDesk(Host& host, NodeDeskOptions options) : host_(host), options_(std::move(options)) {
+  CHECK(options_.authority == nullptr || options_.order_key != nullptr);
   host_.observer().add_listener([book = book_](const Observer::View& view, const Changes& changes) {
     book->observe(view.state, changes);
   });

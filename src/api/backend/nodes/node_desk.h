@@ -13,11 +13,13 @@
 #include "base/time.h"
 #include "host/host.h"
 #include "sign/authority.h"
+#include "sign/keys/order_key.h"
 
 namespace gpusched::api {
 
 struct NodeDeskOptions {
   std::shared_ptr<const sign::Authority> authority = nullptr;  ///< None: nobody gets a certificate.
+  std::shared_ptr<const sign::OrderKey> order_key = nullptr;   ///< Signs orders; there whenever that is.
   Duration valid = hours(24 * 90);                             ///< Of a certificate.
   bool required = false;                                       ///< Nobody is a node without a certificate.
 };
@@ -76,6 +78,9 @@ class NodeDesk {
                                   const std::optional<sign::NodeClaim>& claim) const {
     return book_->refusal(node, claim, options_.required);
   }
+
+  /// What signs the orders to nodes with certificates.
+  const std::shared_ptr<const sign::OrderKey>& order_key() const { return options_.order_key; }
 
   using Issued = Answer<std::string>;  ///< PEM: the node's certificate, and its authority's.
   /// Uses a node token up for the key of the request. `done`, from any thread, no earlier than that is

@@ -9,19 +9,18 @@
 #include <set>
 
 #include "api/backend/nodes/node_desk.h"
-#include "api/contract/token.h"
+#include "api/doors/node/order_seal.h"
 #include "api/grpc/grpc_call.h"
 #include "api/limits/admission.h"
 #include "base/limits.h"
 #include "base/queue_limits.h"
 #include "gpusched/v1/node.grpc.pb.h"
 #include "log/log.h"
+#include "sign/keys/token_proof.h"
 
 namespace gpusched::api {
 namespace {
 
-constexpr std::size_t kNonceBytes = 32;
-constexpr uint32_t kHandshake = 2;
 constexpr auto kRenewalPause = std::chrono::seconds(10);  ///< Between two renewals of one stream.
 
 /// The certificate that the client of a call showed, whose key it has; empty: none.
@@ -60,6 +59,8 @@ class Session final : public NodeSession, public std::enable_shared_from_this<Se
   /// On the thread.
   void on_enrolled(const NodeDesk::Issued& issued);
   static void answer_renewal(Session& session, const NodeDesk::Issued& issued);
+  /// From now on. On the thread.
+  void sign_orders(OrderSeal seal) { seal_ = std::move(seal); }
   /// The host has dealt with a message of the agent's.
   void handled(std::size_t bytes);
   /// The stream is over: what is sent now goes nowhere.
@@ -89,7 +90,9 @@ class Session final : public NodeSession, public std::enable_shared_from_this<Se
   struct Order {
     std::string own;
     SharedPart shared;
+    bool is_order = false;
   };
+  grpc::ByteBuffer pack(Order order);
   std::deque<Order> queue_;
   std::size_t queue_bytes_ = 0;  ///< Without what is shared.
   std::size_t unhandled_ = 0;    ///< The agent's messages with the host.
@@ -99,6 +102,7 @@ class Session final : public NodeSession, public std::enable_shared_from_this<Se
   bool pump_queued_ = false;
   bool writing_ = false;
   bool finished_ = false;
+  std::optional<OrderSeal> seal_;  ///< The thread's only. None: nothing is signed.
 };
 
 /// Where streams tell that they begin and end.
@@ -205,6 +209,7 @@ class Stream final : public StreamBase, public GrpcWaiter {
       note_.tell(nullptr);
       v1::SchedulerMessage message;
       message.mutable_enrolled()->set_certificates(*issued);
+      message.mutable_enrolled()->set_order_key(options_.desk->order_key()->public_key());
       session_->send(message);
     }
     session_->close();
@@ -228,9 +233,8 @@ class Stream final : public StreamBase, public GrpcWaiter {
                     "compatible version");
     }
     if (old_) {
-      proven_ =
-          options_.everybody_trusted ||
-          same_secret(incoming_.register_().proof(), keyed_proof(options_.token, "gpusched-agent", nonce_));
+      proven_ = options_.everybody_trusted ||
+                sign::proves(incoming_.register_().proof(), options_.token, sign::kOldAgentLabel, nonce_);
     }
     if (!proven_ && !options_.everybody_trusted) return refuse_token();
     if (!let_in(incoming_.register_().node_name())) return false;
@@ -238,6 +242,8 @@ class Stream final : public StreamBase, public GrpcWaiter {
     note_.line.caller = std::make_shared<const access::Caller>(
         access::Caller{.kind = access::CallerKind::kNode, .name = name_, .node = name_});
     note_.tell(nullptr);
+    if (claim_ && takes_signed_orders_ && options_.desk->order_key() != nullptr)
+      session_->sign_orders({options_.desk->order_key(), claim_->node, agent_nonce_});
     id_ = host_.node_opened(session_);
     return true;
   }
@@ -311,12 +317,12 @@ class Stream final : public StreamBase, public GrpcWaiter {
   }
   bool challenge() {
     const v1::Hello& hello = incoming_.hello();
-    if (!incoming_.has_hello() || hello.nonce().size() != kNonceBytes) {
+    if (!incoming_.has_hello() || hello.nonce().size() != sign::kNonceBytes) {
       return refuse(ErrorKind::kInvalidArgument, "the first message must be Hello with a nonce of 32 bytes");
     }
     name_ = hello.node_name();
     note_.line.resource = name_;
-    old_ = hello.handshake() < kHandshake;
+    old_ = hello.handshake() < sign::kHandshake;
     if (old_ && !options_.old_handshake && !options_.everybody_trusted) {
       return refuse(
           ErrorKind::kUnauthenticated,
@@ -324,7 +330,8 @@ class Stream final : public StreamBase, public GrpcWaiter {
           "(running jobs continue), or set agent.accept_old_handshake until all agents are upgraded");
     }
     agent_nonce_ = hello.nonce();
-    nonce_ = random_bytes(kNonceBytes);
+    takes_signed_orders_ = hello.takes_signed_orders();
+    nonce_ = sign::make_nonce();
     v1::SchedulerMessage message;
     v1::Challenge& answer = *message.mutable_challenge();
     answer.set_nonce(nonce_);
@@ -333,9 +340,9 @@ class Stream final : public StreamBase, public GrpcWaiter {
                            std::chrono::system_clock::now().time_since_epoch())
                            .count());
     if (old_) {
-      answer.set_proof(keyed_proof(options_.token, "gpusched-scheduler", agent_nonce_));
+      answer.set_proof(sign::prove(options_.token, sign::kOldSchedulerLabel, agent_nonce_));
     } else {
-      answer.set_handshake(kHandshake);
+      answer.set_handshake(sign::kHandshake);
       if (is_on_this_machine(peer_)) answer.set_token_file(options_.token_file);
     }
     session_->send(message);
@@ -344,8 +351,7 @@ class Stream final : public StreamBase, public GrpcWaiter {
   /// By the certificate that it shows, or by the shared token.
   bool check_proof() {
     const std::string both = agent_nonce_ + nonce_;
-    const bool knows_token =
-        same_secret(incoming_.prove().proof(), keyed_proof(options_.token, "gpusched-agent-2", both));
+    const bool knows_token = sign::proves(incoming_.prove().proof(), options_.token, sign::kAgentLabel, both);
     if (options_.desk != nullptr) {
       Answer<std::optional<sign::NodeClaim>> claim = options_.desk->claim_of(certificate_of(context()));
       if (!claim) return refuse(claim.error().kind, claim.error().message);
@@ -359,8 +365,8 @@ class Stream final : public StreamBase, public GrpcWaiter {
     proven_ = knows_token || claim_.has_value();
     if (!proven_ && !options_.everybody_trusted) return refuse_token();
     v1::SchedulerMessage message;
-    message.mutable_proven()->set_proof(
-        knows_token ? keyed_proof(options_.token, "gpusched-scheduler-2", both) : std::string());
+    message.mutable_proven()->set_proof(knows_token ? sign::prove(options_.token, sign::kSchedulerLabel, both)
+                                                    : std::string());
     session_->send(message);
     return true;
   }
@@ -395,6 +401,7 @@ class Stream final : public StreamBase, public GrpcWaiter {
   bool old_ = false;                      ///< The agent greets in the way of older ones.
   bool proven_ = false;                   ///< It knows the token, or shows a certificate that counts.
   bool enrolling_ = false;                ///< It showed a node token.
+  bool takes_signed_orders_ = false;      ///< So said the agent.
   std::optional<sign::NodeClaim> claim_;  ///< Of its certificate; none: it shows none.
   std::string spoken_for_;                ///< The node that it was let in as.
   std::shared_ptr<void> place_;           ///< Kept while it may speak.
@@ -431,7 +438,7 @@ void Session::answer_renewal(Session& session, const NodeDesk::Issued& issued) {
 }
 
 void Session::send(const v1::SchedulerMessage& own, const SharedPart& shared) {
-  Order order{.own = own.SerializeAsString(), .shared = shared};
+  Order order{.own = own.SerializeAsString(), .shared = shared, .is_order = is_order(own)};
   {
     const std::lock_guard lock(mutex_);
     if (stream_ == nullptr || closing_) return;
@@ -486,9 +493,21 @@ void Session::close() {
   thread_.run([self = shared_from_this()] { self->pump(); });
 }
 
+grpc::ByteBuffer Session::pack(Order order) {
+  std::array<grpc::Slice, 3> slices;
+  if (order.is_order && seal_) {
+    const std::string_view shared = order.shared == nullptr ? std::string_view() : *order.shared;
+    slices[0] = grpc::Slice(seal_->head(order.own, shared));
+  }
+  slices[1] = slice_of(std::make_shared<const std::string>(std::move(order.own)));
+  if (order.shared != nullptr) slices[2] = slice_of(std::move(order.shared));
+  return {slices.data(), slices.size()};
+}
+
 /// Writes the next message, or ends the stream when all is written. One write is under way at a time.
 void Session::pump() {
   Stream* stream = nullptr;
+  Order order;
   bool finish = false;
   bool more = false;
   {
@@ -500,13 +519,9 @@ void Session::pump() {
       finished_ = finish = true;
     } else {
       writing_ = true;
-      Order order = std::move(queue_.front());
+      order = std::move(queue_.front());
       queue_.pop_front();
       queue_bytes_ -= order.own.size();
-      const std::array<grpc::Slice, 2> slices = {
-          slice_of(std::make_shared<const std::string>(std::move(order.own))),
-          order.shared == nullptr ? grpc::Slice() : slice_of(std::move(order.shared))};
-      stream_->outgoing = grpc::ByteBuffer(slices.data(), slices.size());
       more = !queue_.empty();
     }
     stream = stream_;
@@ -517,6 +532,8 @@ void Session::pump() {
   } else {
     grpc::WriteOptions write_options;
     if (more) write_options.set_buffer_hint();
+    stream->outgoing =
+        pack(std::move(order));  // Outside of the lock: the host does not wait for a signature.
     stream->StartWrite(&stream->outgoing, write_options);
   }
 }

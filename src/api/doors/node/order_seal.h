@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "gpusched/v1/node.pb.h"
+#include "sign/keys/order_key.h"
+
+namespace gpusched::api {
+
+/// Whether a node with a certificate obeys it only signed: all but what starts, ends and changes nothing.
+bool is_order(const v1::SchedulerMessage& message);
+
+/// Signs what one stream sends to its node.
+class OrderSeal {
+ public:
+  OrderSeal(std::shared_ptr<const sign::OrderKey> key, std::string node, std::string nonce)
+      : key_(std::move(key)), node_(std::move(node)), nonce_(std::move(nonce)) {}
+
+  /// The head of the next SignedOrder: behind it go both parts of the packed order, which are not copied.
+  std::string head(std::string_view own, std::string_view shared);
+
+ private:
+  std::shared_ptr<const sign::OrderKey> key_;
+  std::string node_, nonce_;
+  uint64_t sequence_ = 0;
+};
+
+}  // namespace gpusched::api

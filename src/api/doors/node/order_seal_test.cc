@@ -1,0 +1,45 @@
+#include "api/doors/node/order_seal.h"
+
+#include <gtest/gtest.h>
+
+namespace gpusched::api {
+namespace {
+
+const std::string kNonce(32, 'n');
+
+sign::OrderKey key() { return sign::OrderKey::of_seed(std::string(32, 's')); }
+
+TEST(OrderSeals, HeadAndPartsAreOneSignedOrder) {
+  OrderSeal seal(std::make_shared<const sign::OrderKey>(key()), "n1", kNonce);
+  v1::SchedulerMessage own, common;
+  own.mutable_start()->mutable_key()->set_job(7);
+  common.mutable_start()->set_spec(std::string(70'000, 'x'));
+  for (uint64_t sequence = 1; sequence <= 3; ++sequence) {
+    for (const std::string& shared : {std::string(), common.SerializeAsString()}) {
+      const std::string bytes = own.SerializeAsString();
+      v1::SchedulerMessage sent;
+      ASSERT_TRUE(sent.ParseFromString(seal.head(bytes, shared) + bytes + shared));
+      const v1::SignedOrder& order = sent.signed_order();
+      EXPECT_EQ(order.order(), bytes + shared);
+      EXPECT_EQ(order.sequence(), 2 * sequence - (shared.empty() ? 1 : 0));
+      const std::string text =
+          sign::order_text({.node = "n1", .nonce = kNonce, .sequence = order.sequence()}, {order.order()});
+      EXPECT_TRUE(sign::is_signed_by(key().public_key(), text, order.signature()));
+    }
+  }
+}
+
+TEST(OrderSeals, AllButGreetingsAndWhatWasHeardAreOrders) {
+  const auto* const descriptor = v1::SchedulerMessage::descriptor();
+  for (int i = 0; i < descriptor->field_count(); ++i) {
+    const auto* const field = descriptor->field(i);
+    v1::SchedulerMessage message;
+    v1::SchedulerMessage::GetReflection()->MutableMessage(&message, field);
+    const bool unsigned_kind =
+        field->name() == "ack" || field->name() == "heartbeat_seen" || field->name() == "refused";
+    EXPECT_EQ(is_order(message), !unsigned_kind) << field->name();
+  }
+}
+
+}  // namespace
+}  // namespace gpusched::api

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+#include "gpusched/v1/node.pb.h"
+
+namespace gpusched {
+
+/// What a node obeys, on one connection. One that has a certificate was given, with it, the key that its
+/// scheduler signs orders with, and takes no order that this key did not sign for it, now. Any other node
+/// takes what comes, as the link's proof of the token has it.
+class OrderGate {
+ public:
+  /// Takes everything.
+  OrderGate() = default;
+  /// `key`: 32 bytes; anything else signs nothing. `nonce`: what the agent drew for this connection.
+  OrderGate(std::string key, std::string node, std::string nonce)
+      : demands_signatures_(true), key_(std::move(key)), node_(std::move(node)), nonce_(std::move(nonce)) {}
+
+  /// Puts the order that was signed in the place of what carried it. kUnauthenticated: it is not to be
+  /// obeyed, and why; the message is then what somebody wanted it to be.
+  Result<Unit> pass(v1::SchedulerMessage& message);
+  bool demands_signatures() const { return demands_signatures_; }
+
+ private:
+  bool demands_signatures_ = false;
+  std::string key_, node_, nonce_;
+  uint64_t sequence_ = 0;  ///< Of the last order.
+};
+
+/// Whether a message starts, ends and changes nothing: the greetings, and what only says that something was
+/// heard. All else is signed, what newer schedulers send too.
+bool needs_no_signature(const v1::SchedulerMessage& message);
+
+}  // namespace gpusched
