@@ -229,10 +229,7 @@ void Planner::place(const State& state, const Job& job, Candidate& candidate, co
   }
   plan.groups.push_back(
       PlanGroup{.job = job.id, .attempt = job.attempt_count + 1, .members = {std::move(member)}});
-  Amount amount = total_of(state.class_of(job).parts);
-  if (level_ >= 10 && part.gpu_count > 0 && !part.names_gpu_memory())
-    amount.gpu_memory_mb += given_by(state, choice.device_class, part);
-  add_planned_usage(state, job, amount);
+  add_planned_usage(state, job, amount_on(state, job, choice.device_class));
 }
 
 void Planner::add_planned_usage(const State& state, const Job& job, const Amount& amount) {

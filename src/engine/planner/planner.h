@@ -55,8 +55,8 @@ class Planner {
     if (paused_) return false;
     return !queue_.empty() || pending_unblock() || look_ || look_promised_ || !fresh_classes_.empty();
   }
-  /// When a promised start has come, or a job may end others that might not before: `plan` is wanted then,
-  /// and `look_at_promises` makes it look. kNever: none was.
+  /// When a promised start comes, or a job may end others: `look_at_promises` then, and `plan`. kNever:
+  /// never.
   Time next_look() const;
   void look_at_promises(Time now);
 
@@ -264,13 +264,14 @@ class Planner {
     uint32_t attempt = 0, node = 0;
     policy::PoolAmounts amounts;
   };
-  /// Thousandths of GPUs that batch work and online work could still take of their own shares: at least none
-  /// and at most those of one node, as far as one job could tell. Who is in its own pool changes with these.
+  /// Thousandths of GPUs, at most one node's, that batch and online work could still take of their own
+  /// shares.
   using PoolRooms = std::array<int64_t, 2>;
   /// By what right a job ends others: without any, by its priority.
   struct Claim {
     const Tenant* covering = nullptr;  ///< This tenant's guarantee covers it.
     bool pool = false;                 ///< Its kind of work has less than its share.
+    Amount wanted;                     ///< What it would hold, on the devices at hand.
 
     bool any() const { return covering != nullptr || pool; }
   };
@@ -467,6 +468,7 @@ class Planner {
   }
 
   int64_t given_by(const State& state, uint32_t device_class, const Part& part) const;
+  Amount amount_on(const State& state, const Job& job, uint32_t device_class) const;
   Amount expected_amount(const State& state, const std::vector<Part>& parts, int32_t last_members) const;
   uint64_t affordable(const State& state, Candidate& candidate) const;
   std::optional<WaitReason> memory_block(const State& state, Candidate& candidate);

@@ -183,18 +183,22 @@ bool Planner::may_end(const State& state, const Job& job, const Attempt& attempt
 bool Planner::preserves_guarantees(const State& state, const Job& job, const Claim& claim,
                                    std::span<const Job* const> victims) const {
   if (pools_.lends() && !preserves_pool_shares(state, job, claim, victims)) return false;
-  return !guarantees_ ||
-         guarantees::preserves_guarantees(state, job.tenant, total_of(state.class_of(job).parts),
-                                          claim.covering, victims, planned_held_);
+  return !guarantees_ || guarantees::preserves_guarantees(state, job.tenant, claim.wanted, claim.covering,
+                                                          victims, planned_held_);
 }
 
 // Those on the node that the job may end, and which of them it would.
 std::optional<Planner::Preempting> Planner::victims_on(const State& state, const Job& job,
                                                        Candidate& candidate, uint32_t slot,
-                                                       uint32_t device_class, const Claim& claim,
-                                                       Time& look) {
+                                                       uint32_t device_class, const Claim& by, Time& look) {
   const Node& from = state.nodes[slot];
   const Part& part = state.class_of(job).parts.front();
+  Claim claim = by;
+  claim.wanted = amount_on(state, job, device_class);
+  if (claim.covering != nullptr) {
+    claim.covering = guarantees::covering(state, job.tenant, claim.wanted, planned_held_);
+    if (claim.covering == nullptr) return std::nullopt;
+  }
   uint64_t kind_mask = 0;
   for (const auto& [kind, mask] : nodes_[slot].class_masks) {
     if (kind == device_class) kind_mask = mask & fit_devices(from);
@@ -393,10 +397,7 @@ void Planner::commit(const State& state, const Job& job, Candidate& candidate, c
   node.first_release = {};
   planned_.push_back({.job = job.id, .attempt = group.attempt, .node = chosen.node, .amounts = amounts});
   plan.groups.push_back(std::move(group));
-  Amount amount = total_of(state.class_of(job).parts);
-  if (level_ >= 10 && part.gpu_count > 0 && !part.names_gpu_memory())
-    amount.gpu_memory_mb += given_by(state, chosen.device_class, part);
-  add_planned_usage(state, job, amount);
+  add_planned_usage(state, job, chosen.claim.wanted);
 }
 
 // Thousandths of GPUs that this kind of work holds and keeps.
@@ -452,7 +453,7 @@ bool Planner::preserves_pool_shares(const State& state, const Job& job, const Cl
 std::optional<Planner::Claim> Planner::reclaim_claim(const State& state, const Job& job) {
   if (!can_reclaim()) return std::nullopt;
   ClassInfo& entry = info(job.job_class);
-  const Amount wanted = total_of(state.class_of(job).parts);
+  const Amount wanted = expected_amount(state, state.class_of(job).parts, 0);
   Claim claim;
   if (guarantees_) claim.covering = guarantees::covering(state, job.tenant, wanted, planned_held_);
   claim.pool = claim.covering == nullptr && pools_.lends() && wanted.has_gpus() && in_own_pool(state, job);
