@@ -122,13 +122,12 @@ class Planner {
     bool present = false;  ///< Registered since the planner began.
     bool ready = false;
     bool dirty = false;
-    bool reserved = false;   ///< A reservation is on it.
-    bool booked = false;     ///< Some booking lies ahead.
-    bool relabelled = true;  ///< Its place in the tree of domains is to be found anew.
-    bool exclusive = false;  ///< Somebody has it for itself.
-    uint32_t build =
-        UINT32_MAX;           ///< How it is built, as the chooser of devices knows it; else: not looked at.
-    Amount capacity_counted;  ///< What of it is in the planner's `capacity_`.
+    bool reserved = false;        ///< A reservation is on it.
+    bool booked = false;          ///< Some booking lies ahead.
+    bool relabelled = true;       ///< Its place in the tree of domains is to be found anew.
+    bool exclusive = false;       ///< Somebody has it for itself.
+    uint32_t build = UINT32_MAX;  ///< How it is built, as the chooser of devices knows it; else: not known.
+    Amount capacity_counted;      ///< What of it is in the planner's `capacity_`.
     int64_t weakest = INT64_MAX;  ///< The lowest priority of what runs there and may be ended for others.
     bool gives_back = false;      ///< Something there was told to end for another.
     uint64_t refreshed = 0;       ///< The cycle in which this was last made anew.
@@ -519,9 +518,8 @@ class Planner {
   std::vector<uint32_t> relabeled_log_;  ///< Those whose labels or devices did, behind so many others.
   uint64_t relabeled_begin_ = 1;
   policy::DeviceChooser chooser_;
-  std::set<std::pair<Time, uint32_t>>
-      ranked_classes_;  ///< Blocked classes by when they were ranked, if keys drift,
-  std::set<std::pair<Time, TenantId>> ranked_lines_;  ///< and tenants in the queue.
+  std::set<std::pair<Time, uint32_t>> ranked_classes_;  ///< Blocked ones by when they were ranked,
+  std::set<std::pair<Time, TenantId>> ranked_lines_;    ///< and tenants in the queue.
   boost::unordered_flat_map<uint64_t, std::set<TenantId>>
       families_;                                        ///< Tenants that wait, by their tree's root.
   std::set<TenantId> moved_tenants_;                    ///< Use another amount than at the last cycle;
@@ -558,8 +556,7 @@ class Planner {
   Time preempt_look_ = kNever;         ///< The earliest `look_at` of a blocked class.
   uint32_t victim_cursor_ = 0;         ///< The node at which the next search for victims begins.
   std::vector<JobId> planned_victims_;
-  std::vector<std::pair<uint32_t, uint64_t>>
-      planned_promised_;  ///< Slots and devices of this slice's promises.
+  std::vector<std::pair<uint32_t, uint64_t>> planned_promised_;  ///< Slots and devices of its promises.
   std::vector<uint32_t> changed_reasons_;
   Amount capacity_;  ///< Of the nodes in service.
   Time now_;

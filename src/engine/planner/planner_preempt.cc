@@ -190,15 +190,10 @@ bool Planner::preserves_guarantees(const State& state, const Job& job, const Cla
 // Those on the node that the job may end, and which of them it would.
 std::optional<Planner::Preempting> Planner::victims_on(const State& state, const Job& job,
                                                        Candidate& candidate, uint32_t slot,
-                                                       uint32_t device_class, const Claim& by, Time& look) {
+                                                       uint32_t device_class, const Claim& claim,
+                                                       Time& look) {
   const Node& from = state.nodes[slot];
   const Part& part = state.class_of(job).parts.front();
-  Claim claim = by;
-  claim.wanted = amount_on(state, job, device_class);
-  if (claim.covering != nullptr) {
-    claim.covering = guarantees::covering(state, job.tenant, claim.wanted, planned_held_);
-    if (claim.covering == nullptr) return std::nullopt;
-  }
   uint64_t kind_mask = 0;
   for (const auto& [kind, mask] : nodes_[slot].class_masks) {
     if (kind == device_class) kind_mask = mask & fit_devices(from);
@@ -498,7 +493,12 @@ std::optional<Planner::Preempting> Planner::find_victims(const State& state, con
       break;
     }
     const auto consider = [&](uint32_t kind) {
-      std::optional<Preempting> found = victims_on(state, job, candidate, slot, kind, claim, look);
+      Claim here = claim;
+      here.wanted = amount_on(state, job, kind);
+      if (claim.covering != nullptr)
+        here.covering = guarantees::covering(state, job.tenant, here.wanted, planned_held_);
+      if (claim.any() && !here.any()) return;  // Not with what these devices would give it.
+      std::optional<Preempting> found = victims_on(state, job, candidate, slot, kind, here, look);
       if (!found.has_value()) return;
       const bool better = !best.has_value() || found->cost < best->cost ||
                           (found->cost == best->cost && found->node < best->node);
