@@ -375,6 +375,13 @@ constexpr RejectionRow kRows[] = {
         "have"),
     row(kNodeRevoked, "node_revoked",
         "the node was revoked; to let it in again create a node token for it and join it anew"),
+    row(kArrayHeld, "array_held",
+        [](const Rejection& it) {
+          const std::string array = "job-" + std::to_string(it.requested);
+          return "the element has its turn when its array has, and that is held; release " + array +
+                 ", which releases all of its elements";
+        })
+        .told_as("unprocessable"),
 };
 
 static_assert(std::ranges::all_of(kRows, [](const RejectionRow& one) {

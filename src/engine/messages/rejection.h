@@ -77,6 +77,7 @@ enum class RejectionCode : uint8_t {
   kNodeIdentityLimit,     ///< Too many node tokens, or nodes with an identity.
   kNodeIdentityNotFound,  ///< The node has none, or another one by now.
   kNodeRevoked,
+  kArrayHeld,  ///< An element cannot be released while its array, job `requested`, is held.
 };
 
 std::string_view to_string(RejectionCode code);
