@@ -262,6 +262,7 @@ bool Planner::place_head(const State& state, uint32_t job_class, CommitPlan& pla
   const std::optional<WaitReason> over = limit_block(state, candidate);
   if (over) {
     claim_limit(state, job_class, *over);
+    drop_reservation(state, job_class);  // No node is kept for whom a limit keeps waiting.
     block(state, job_class, *over);
     if (over->of_limit) pass_behind_head(state, job_class, plan);
     if (over->lifts_at.valid()) {
