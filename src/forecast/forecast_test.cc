@@ -217,6 +217,28 @@ TEST(Forecast, WhatNothingForeseenStartsIsStuck) {
   EXPECT_EQ(estimate_of(made, fits).p50, engine.now() + minutes(1));
 }
 
+// What waits behind its array's bound, or before it becomes a job, comes as others end.
+TEST(Forecast, WhoWaitsBehindItsArraysBoundIsNotStuck) {
+  TestEngine engine;
+  engine.apply(Configure{.config = {.feature_level = kFeatureLevel}});
+  engine.add_node("n1", {.gpus = 4});
+  const JobId array = engine.submit(
+      {.gpus = 1, .flow = {{.array = {{.first = 0, .last = 3, .step = 1}}, .array_at_once = 1}}});
+  engine.settle();
+  engine.cycle();
+  const JobId first{array.value + 1}, third{array.value + 3};
+  engine.started(first);
+  engine.apply(HoldJob{.job = third, .held = true});
+  Spread source(minutes(10), {});
+  EXPECT_TRUE(estimate_of(forecast(world_of(engine), source, exact()), third).stuck);
+  engine.apply(HoldJob{.job = third, .held = false});
+  ASSERT_TRUE(engine.job(third).parked);
+  const Forecast made = forecast(world_of(engine), source, exact());
+  EXPECT_FALSE(estimate_of(made, third).stuck);
+  EXPECT_EQ(estimate_of(made, third).p50, engine.now() + minutes(20));
+  EXPECT_FALSE(estimate_of(made, array).stuck);
+}
+
 TEST(Forecast, ANodeThatIsAwayEndsNothing) {
   TestEngine engine;
   const NodeId away = engine.add_node("n1", {.gpus = 1});

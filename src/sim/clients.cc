@@ -246,6 +246,7 @@ void Clients::submit_something() {
   } else {
     submission->command = std::get<SubmitJobs>(maybe_wild(submission->command));
   }
+  make_interactive(submission->command, submission->number);
   ++open_;
   send(submission);
 }
@@ -545,6 +546,7 @@ void Clients::create_tenant() {
 }
 
 void Clients::update_tenant() {
+  change_rules();
   UpdateTenant command{.tenant = some_tenant(), .limits = some_limits()};
   command.given = static_cast<uint32_t>(context_.prng.below(32)) << 3;  // Some of the five limits.
   command.allow_preemption = context_.prng.chance(600);
@@ -563,17 +565,6 @@ void Clients::update_tenant() {
       maybe_wild(command), [] {},
       [this](const Result<Decided>& result) {
         if (result.ok()) context_.auditor.on_answer(result->sequence);
-      },
-      [](bool) {});
-}
-
-void Clients::delete_tenant() {
-  const TenantId tenant = some_tenant();
-  call(
-      DeleteTenant{.tenant = tenant}, [] {},
-      [this, tenant](const Result<Decided>& result) {
-        if (!result.ok() || result->applied.rejection) return;
-        std::erase(tenants_, tenant);
       },
       [](bool) {});
 }

@@ -22,6 +22,7 @@ struct Demand {
   int32_t slice_chance = 0;  ///< Of 1,000 jobs with one GPU so many want a MIG slice.
   int32_t gang_chance = 0;   ///< Of 1,000 jobs so many have several members.
   int32_t wild_chance = 0;   ///< Of 1,000 calls so many have fields drawn from all that their types can hold.
+  bool changes_rules = false;  ///< Pools and aging change while jobs wait, and some jobs are interactive.
   int64_t runtime_max_ms = 20'000;
   std::vector<std::string> models;
 };
@@ -70,6 +71,8 @@ class Clients {
   void create_tenant();
   void reserve_something();
   void update_tenant();
+  void change_rules();
+  void make_interactive(SubmitJobs& command, uint64_t number) const;
   void delete_tenant();
   void cancel_something();
   void control_something();
@@ -95,6 +98,7 @@ class Clients {
   uint64_t next_tenant_ = 1;
   uint64_t next_key_ = 1;
   uint64_t next_node_ticket_ = 1;
+  uint64_t rule_changes_ = 0;
   testing::WildFields wild_;
   std::vector<TenantId> tenants_ = {kDefaultTenant};
   std::vector<JobId> jobs_;                                         ///< Acknowledged,

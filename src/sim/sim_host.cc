@@ -578,4 +578,12 @@ void SimHost::pause(Duration span) {
   if (life_ != nullptr) life_->paused_until = context_.schedule.now() + span;
 }
 
+void SimHost::reload(const EngineConfig& engine) {
+  settings_.engine = engine;
+  if (!up()) return;
+  propose(Configure{.config = engine}, [this](const Result<Decided>& decided) {
+    if (!decided.ok()) context_.schedule.in(seconds(1), [this] { reload(settings_.engine); });
+  });
+}
+
 }  // namespace gpusched::sim

@@ -77,6 +77,8 @@ class SimHost final : public HostEnd {
 
   SimDisk& disk() { return disk_; }
   const HostSettings& settings() const { return settings_; }
+  /// As when the configuration is edited and read again; a scheduler that is down reads it when it starts.
+  void reload(const EngineConfig& engine);
   /// The power goes once more, and what is left must be what was said to be durable.
   void check_folder();
   void pause(Duration span);
@@ -141,7 +143,7 @@ class SimHost final : public HostEnd {
   void watch_space();
 
   Context& context_;
-  const HostSettings settings_;
+  HostSettings settings_;
   MachineClock clock_;
   std::function<void()> died_;
   SimDisk disk_;

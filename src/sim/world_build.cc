@@ -70,6 +70,9 @@ void World::draw_faults() {
   fault_pause_ms_ = prng_.between(200, 4'000);
 }
 
+/// Drawn apart, so that no other draw moves.
+bool World::changes_rules() const { return Prng(options_.seed * 0xE7037ED1A0B428DBULL + 1).chance(300); }
+
 void World::draw_rules(EngineConfig& engine) {
   engine.feature_level = kFeatureLevel;
   engine.drain_limit = milliseconds(prng_.between(3'000, 30'000));
@@ -101,6 +104,10 @@ void World::draw_rules(EngineConfig& engine) {
                     .lend = true};  // Strict ones may be too small.
   }
   if (prng_.chance(300)) engine.finished_jobs_max = prng_.between(0, 30);
+  if (!changes_rules()) return;
+  engine.interactive_gpus_max = 2;
+  engine.interactive_runtime_max = seconds(30);
+  engine.interactive_wait = seconds(5);
 }
 
 void World::draw_tuning(HostSettings& settings) {
@@ -162,6 +169,7 @@ void World::add_clients(int32_t gpus_max) {
   if (prng_.chance(500)) demand.slice_chance = prng_.chance(500) ? 200 : 700;
   if (prng_.chance(600)) demand.gang_chance = prng_.chance(500) ? 100 : 500;
   if (prng_.chance(500)) demand.wild_chance = static_cast<int32_t>(prng_.between(20, 300));
+  demand.changes_rules = changes_rules();
   wild_ = demand.wild_chance > 0;
   clients_ = std::make_unique<Clients>(context_, *host_, std::move(demand));
 }

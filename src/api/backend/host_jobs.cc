@@ -36,6 +36,9 @@ void take_model(std::string model, Part& part) {
 /// What a job needs, with what an update gives instead; of one of several members: what each needs.
 std::vector<Part> changed_parts(std::vector<Part> parts, const JobUpdate& update) {
   Part& part = parts.front();
+  const int64_t memory_before = part.is_slice()   ? 0
+                                : part.is_share() ? part.gpu_share_mb
+                                                  : part.gpu_memory_mb * part.gpu_count;
   if (update.gpu_count) {
     part.gpu_count = *update.gpu_count;
     part.gpu_milli = 0;  // Whole ones from now on.
@@ -45,14 +48,16 @@ std::vector<Part> changed_parts(std::vector<Part> parts, const JobUpdate& update
   if (update.gpu_model) take_model(*update.gpu_model, part);
   if (update.cpu_milli) part.cpu_milli = *update.cpu_milli;
   if (update.memory_mb) part.memory_mb = *update.memory_mb;
-  // Of each device as much as before, unless more or less is asked for of all together.
+  // Of all devices together as much as before, unless it is asked for otherwise.
+  const std::optional<int64_t> memory =
+      !update.gpu_memory_mb && update.gpu_count ? memory_before : update.gpu_memory_mb;
   if (part.gpu_count == 0) {
     part.gpu_memory_mb = 0;
     take_model("", part);
-  } else if (update.gpu_memory_mb && part.is_share()) {
-    part.gpu_share_mb = *update.gpu_memory_mb;
-  } else if (update.gpu_memory_mb) {
-    part.gpu_memory_mb = (*update.gpu_memory_mb + part.gpu_count - 1) / part.gpu_count;
+  } else if (memory && part.is_share()) {
+    part.gpu_share_mb = *memory;
+  } else if (memory) {
+    part.gpu_memory_mb = (*memory + part.gpu_count - 1) / part.gpu_count;
   }
   return parts;
 }

@@ -44,6 +44,8 @@ std::optional<Rejection> book(const State& state, const SubmitJobs& command, con
                               std::vector<Part>& parts);
 /// A booking's timer: it begins or ends.
 void booking_due(const State& state, const Timer& timer, Time now, Events& events);
+/// Where there are pools: what does not say what it is, is online from the priority tier `high` on.
+WorkClass kind_of_work(WorkClass given, int64_t effective_priority);
 Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, Events& events);
 /// Changes what the event names of a tenant's settings.
 void update_tenant(State& state, const TenantUpdated& event);

@@ -43,6 +43,29 @@ bool reorders(const EngineConfig& before, const EngineConfig& after) {
          (before.feature_level < 9 || before.aging_per_hour != after.aging_per_hour);
 }
 
+/// Jobs that came when there were no pools say nothing of which they are of. Those that wait are of one now;
+/// what runs is counted as batch until it ends or comes back.
+void put_in_pools(State& state) {
+  std::vector<JobId> jobs;
+  state.jobs.for_each([&](const Job& job) {
+    const bool unset = work_of(state.class_of(job).parts) == WorkClass::kUnset;
+    if (job.state == JobState::kPending && unset) jobs.push_back(job.id);
+    return true;
+  });
+  for (const JobId id : jobs) {
+    Job& job = state.job_at(id);
+    std::vector<Part> parts = state.class_of(job).parts;
+    const int64_t effective = int64_t{job.priority} + state.tenant_at(job.tenant).priority_tier;
+    for (Part& part : parts) part.work = kind_of_work(part.work, effective);
+    state.set_parts(job, parts);
+  }
+}
+
+/// Whether there are pools now, and jobs may wait that are of none.
+bool has_new_pools(const EngineConfig& before, const EngineConfig& after) {
+  return after.feature_level >= 10 && after.pools.on() && (before.feature_level < 10 || !before.pools.on());
+}
+
 }  // namespace
 
 Applied configure(const State& state, const Configure& command, Stamp stamp, Events& events) {
@@ -104,6 +127,7 @@ void configured(State& state, const Configured& event) {
   state.config = event.config;
   if (event.config.admission != before.admission) state.refill_buckets();
   if (reorders(before, event.config)) put_in_line(state, {});
+  if (has_new_pools(before, event.config)) put_in_pools(state);
 }
 
 void put_in_line(State& state, TenantId tenant) {

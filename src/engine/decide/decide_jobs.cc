@@ -223,12 +223,6 @@ int64_t waiting_by(const SubmitJobs& command) {
   return waiting;
 }
 
-/// What does not say what it is, is online from the priority tier `high` on.
-WorkClass kind_of_work(WorkClass given, int64_t effective_priority) {
-  if (given != WorkClass::kUnset) return given;
-  return effective_priority >= limits::kOnlinePriority ? WorkClass::kOnline : WorkClass::kBatch;
-}
-
 /// The answer to a request whose key is known: the same again, or a conflict.
 std::optional<Applied> answer_before(const State& state, const SubmitJobs& command, uint64_t body) {
   const RememberedRequest* known = remembered_request(state, command);
@@ -255,6 +249,11 @@ RequestRemembered remembered(const SubmitJobs& command, const JobOwner& owner, u
 }
 
 }  // namespace
+
+WorkClass kind_of_work(WorkClass given, int64_t effective_priority) {
+  if (given != WorkClass::kUnset) return given;
+  return effective_priority >= limits::kOnlinePriority ? WorkClass::kOnline : WorkClass::kBatch;
+}
 
 Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, Events& events) {
   const bool keyed = !command.request_key.empty();
@@ -343,6 +342,12 @@ Subject subject_of(const State& state, JobId id, TenantId tenant, Time at) {
   }
   if (tenant.valid() && tenant != subject.job->tenant) subject.refusal = RejectionCode::kJobNotFound;
   return subject;
+}
+
+/// The array of an element that has not had its turn; null: it is none.
+const Job* waits_for_array(const State& state, const Subject& subject) {
+  if (subject.added) return subject.job;
+  return subject.job->parked ? state.jobs.find(subject.job->array) : nullptr;
 }
 
 Applied accepted_about(JobId job) { return {.rejection = {}, .first_id = job.value, .id_count = 1}; }
@@ -461,6 +466,10 @@ Applied hold_job(const State& state, const HoldJob& command, Stamp stamp, Events
   if (subject.refusal) return reject(*subject.refusal);
   const Job& job = *subject.job;
   const JobStep step = command.held ? JobStep::kHoldAsked : JobStep::kReleaseAsked;
+  if (const Job* array = waits_for_array(state, subject); array != nullptr && array->held && !command.held) {
+    if (state.config.feature_level >= 10)
+      return reject({.code = RejectionCode::kArrayHeld, .requested = static_cast<int64_t>(array->id.value)});
+  }
   if (subject.added) {
     if (!command.held) return accepted_about(command.job);
     events.push_back(*subject.added);

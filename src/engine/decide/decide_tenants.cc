@@ -31,10 +31,27 @@ int64_t guaranteed_below(const State& state, TenantId parent, TenantId except, R
   return sum;
 }
 
+/// Latin letters alike, whatever their case: what people take for one name.
+bool is_same_name(std::string_view a, std::string_view b) {
+  const auto folded = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
+  return std::ranges::equal(a, b, {}, folded, folded);
+}
+
+/// Tenants that have the name, in whatever case. Older states may have several that differ by it alone.
+std::vector<TenantId> holders_of(const State& state, const std::string& name) {
+  const std::span<const TenantId> exact = state.tenants_named(name);
+  if (state.config.feature_level < 10) return {exact.begin(), exact.end()};
+  std::vector<TenantId> holders;
+  for (const auto& [id, tenant] : state.tenants) {
+    if (!tenant.deleted && is_same_name(tenant.name, name)) holders.push_back(id);
+  }
+  return holders;
+}
+
 /// A name is one tenant's unless the command says that it may repeat. What anonymous callers may use never
 /// takes the name of a tenant that is not theirs: that one would no longer be found by it.
 bool is_name_free(const State& state, const CreateTenant& command) {
-  const std::span<const TenantId> holders = state.tenants_named(command.name);
+  const std::vector<TenantId> holders = holders_of(state, command.name);
   if (!command.name_may_repeat) return holders.empty();
   return !command.anonymous ||
          std::ranges::all_of(holders, [&](TenantId holder) { return state.tenant_at(holder).anonymous; });
@@ -166,9 +183,11 @@ Applied create_tenant(const State& state, const CreateTenant& command, Stamp sta
 Applied update_tenant(const State& state, const UpdateTenant& command, Stamp stamp, Events& events) {
   const Tenant* tenant = state.find_tenant(command.tenant);
   if (tenant == nullptr || tenant->deleted) return reject(RejectionCode::kTenantNotFound);
-  if ((command.given & kTenantName) != 0 && command.name != tenant->name &&
-      state.find_tenant_named(command.name) != nullptr) {
-    return reject(RejectionCode::kTenantExists);
+  if ((command.given & kTenantName) != 0 && command.name != tenant->name) {
+    const std::vector<TenantId> holders = holders_of(state, command.name);
+    // It may change the case of its own name.
+    const bool taken = std::ranges::any_of(holders, [&](TenantId id) { return id != tenant->id; });
+    if (taken) return reject(RejectionCode::kTenantExists);
   }
   if (state.config.feature_level >= 3 && (command.given & kTenantWeight) != 0 && command.weight_milli <= 0)
     return reject(RejectionCode::kWeightInvalid);

@@ -39,6 +39,20 @@ TEST(CreateTenant, ANameIsTakenOnce) {
   expect_rejected(engine.apply(CreateTenant{.name = "default"}), RejectionCode::kTenantExists);
 }
 
+TEST(CreateTenant, ANameIsTakenInWhateverCase) {
+  TestEngine engine;
+  engine.add_tenant("lab");
+  const TenantId older = engine.add_tenant("LAB");  // By the rules until feature level 10.
+  EXPECT_TRUE(older.valid());
+  engine.apply(Configure{.config = {.feature_level = kFeatureLevel}});
+  expect_rejected(engine.apply(CreateTenant{.name = "Lab"}), RejectionCode::kTenantExists);
+  const TenantId other = engine.add_tenant("other");
+  expect_rejected(engine.apply(UpdateTenant{.tenant = other, .given = kTenantName, .name = "lAb"}),
+                  RejectionCode::kTenantExists);
+  EXPECT_FALSE(engine.apply(UpdateTenant{.tenant = other, .given = kTenantName, .name = "Other"}).rejection);
+  EXPECT_FALSE(engine.apply(UpdateTenant{.tenant = older, .given = kTenantEmail, .email = "x"}).rejection);
+}
+
 TEST(CreateTenant, ANameMayRepeatWhereTheCommandSaysSo) {
   TestEngine engine;
   const TenantId first = engine.add_tenant("t");

@@ -383,6 +383,13 @@ constexpr RejectionRow kRows[] = {
                  "; wait until some of them have ended, or cancel them, or give the pool a larger share";
         })
         .told_as("conflict"),
+    row(kArrayHeld, "array_held",
+        [](const Rejection& it) {
+          const std::string array = "job-" + std::to_string(it.requested);
+          return "the element has its turn when its array has, and that is held; release " + array +
+                 ", which releases all of its elements";
+        })
+        .told_as("unprocessable"),
 };
 
 static_assert(std::ranges::all_of(kRows, [](const RejectionRow& one) {

@@ -78,6 +78,7 @@ enum class RejectionCode : uint8_t {
   kNodeIdentityNotFound,  ///< The node has none, or another one by now.
   kNodeRevoked,
   kPoolInUse,  ///< The pool of online work (`index` 0) or batch work holds `current` thousandths of GPUs.
+  kArrayHeld,  ///< An element cannot be released while its array, job `requested`, is held.
 };
 
 std::string_view to_string(RejectionCode code);

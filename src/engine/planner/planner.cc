@@ -229,10 +229,7 @@ void Planner::place(const State& state, const Job& job, Candidate& candidate, co
   }
   plan.groups.push_back(
       PlanGroup{.job = job.id, .attempt = job.attempt_count + 1, .members = {std::move(member)}});
-  Amount amount = total_of(state.class_of(job).parts);
-  if (level_ >= 10 && part.gpu_count > 0 && !part.names_gpu_memory())
-    amount.gpu_memory_mb += given_by(state, choice.device_class, part);
-  add_planned_usage(state, job, amount);
+  add_planned_usage(state, job, amount_on(state, job, choice.device_class));
 }
 
 void Planner::add_planned_usage(const State& state, const Job& job, const Amount& amount) {
@@ -265,6 +262,7 @@ bool Planner::place_head(const State& state, uint32_t job_class, CommitPlan& pla
   const std::optional<WaitReason> over = limit_block(state, candidate);
   if (over) {
     claim_limit(state, job_class, *over);
+    drop_reservation(state, job_class);  // No node is kept for whom a limit keeps waiting.
     block(state, job_class, *over);
     if (over->of_limit) pass_behind_head(state, job_class, plan);
     if (over->lifts_at.valid()) {

@@ -55,8 +55,8 @@ class Planner {
     if (paused_) return false;
     return !queue_.empty() || pending_unblock() || look_ || look_promised_ || !fresh_classes_.empty();
   }
-  /// When a promised start has come, or a job may end others that might not before: `plan` is wanted then,
-  /// and `look_at_promises` makes it look. kNever: none was.
+  /// When a promised start comes, or a job may end others: `look_at_promises` then, and `plan`. kNever:
+  /// never.
   Time next_look() const;
   void look_at_promises(Time now);
 
@@ -122,13 +122,12 @@ class Planner {
     bool present = false;  ///< Registered since the planner began.
     bool ready = false;
     bool dirty = false;
-    bool reserved = false;   ///< A reservation is on it.
-    bool booked = false;     ///< Some booking lies ahead.
-    bool relabelled = true;  ///< Its place in the tree of domains is to be found anew.
-    bool exclusive = false;  ///< Somebody has it for itself.
-    uint32_t build =
-        UINT32_MAX;           ///< How it is built, as the chooser of devices knows it; else: not looked at.
-    Amount capacity_counted;  ///< What of it is in the planner's `capacity_`.
+    bool reserved = false;        ///< A reservation is on it.
+    bool booked = false;          ///< Some booking lies ahead.
+    bool relabelled = true;       ///< Its place in the tree of domains is to be found anew.
+    bool exclusive = false;       ///< Somebody has it for itself.
+    uint32_t build = UINT32_MAX;  ///< How it is built, as the chooser of devices knows it; else: not known.
+    Amount capacity_counted;      ///< What of it is in the planner's `capacity_`.
     int64_t weakest = INT64_MAX;  ///< The lowest priority of what runs there and may be ended for others.
     bool gives_back = false;      ///< Something there was told to end for another.
     uint64_t refreshed = 0;       ///< The cycle in which this was last made anew.
@@ -264,13 +263,14 @@ class Planner {
     uint32_t attempt = 0, node = 0;
     policy::PoolAmounts amounts;
   };
-  /// Thousandths of GPUs that batch work and online work could still take of their own shares: at least none
-  /// and at most those of one node, as far as one job could tell. Who is in its own pool changes with these.
+  /// Thousandths of GPUs, at most one node's, that batch and online work could still take of their own
+  /// shares.
   using PoolRooms = std::array<int64_t, 2>;
   /// By what right a job ends others: without any, by its priority.
   struct Claim {
     const Tenant* covering = nullptr;  ///< This tenant's guarantee covers it.
     bool pool = false;                 ///< Its kind of work has less than its share.
+    Amount wanted;                     ///< What it would hold, on the devices at hand.
 
     bool any() const { return covering != nullptr || pool; }
   };
@@ -467,6 +467,7 @@ class Planner {
   }
 
   int64_t given_by(const State& state, uint32_t device_class, const Part& part) const;
+  Amount amount_on(const State& state, const Job& job, uint32_t device_class) const;
   Amount expected_amount(const State& state, const std::vector<Part>& parts, int32_t last_members) const;
   uint64_t affordable(const State& state, Candidate& candidate) const;
   std::optional<WaitReason> memory_block(const State& state, Candidate& candidate);
@@ -517,9 +518,8 @@ class Planner {
   std::vector<uint32_t> relabeled_log_;  ///< Those whose labels or devices did, behind so many others.
   uint64_t relabeled_begin_ = 1;
   policy::DeviceChooser chooser_;
-  std::set<std::pair<Time, uint32_t>>
-      ranked_classes_;  ///< Blocked classes by when they were ranked, if keys drift,
-  std::set<std::pair<Time, TenantId>> ranked_lines_;  ///< and tenants in the queue.
+  std::set<std::pair<Time, uint32_t>> ranked_classes_;  ///< Blocked ones by when they were ranked,
+  std::set<std::pair<Time, TenantId>> ranked_lines_;    ///< and tenants in the queue.
   boost::unordered_flat_map<uint64_t, std::set<TenantId>>
       families_;                                        ///< Tenants that wait, by their tree's root.
   std::set<TenantId> moved_tenants_;                    ///< Use another amount than at the last cycle;
@@ -556,8 +556,7 @@ class Planner {
   Time preempt_look_ = kNever;         ///< The earliest `look_at` of a blocked class.
   uint32_t victim_cursor_ = 0;         ///< The node at which the next search for victims begins.
   std::vector<JobId> planned_victims_;
-  std::vector<std::pair<uint32_t, uint64_t>>
-      planned_promised_;  ///< Slots and devices of this slice's promises.
+  std::vector<std::pair<uint32_t, uint64_t>> planned_promised_;  ///< Slots and devices of its promises.
   std::vector<uint32_t> changed_reasons_;
   Amount capacity_;  ///< Of the nodes in service.
   Time now_;

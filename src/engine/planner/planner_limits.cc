@@ -63,6 +63,15 @@ int64_t Planner::given_by(const State& state, uint32_t device_class, const Part&
   return part.is_share() ? kind.share_mb_of(part, kind.memory_mb) : part.gpu_count * kind.memory_mb;
 }
 
+// What a job of one member would hold on devices of this kind.
+Amount Planner::amount_on(const State& state, const Job& job, uint32_t device_class) const {
+  const std::vector<Part>& parts = state.class_of(job).parts;
+  Amount amount = total_of(parts);
+  if (level_ >= 10 && parts.front().gpu_count > 0 && !parts.front().names_gpu_memory())
+    amount.gpu_memory_mb += given_by(state, device_class, parts.front());
+  return amount;
+}
+
 // What the job would hold at least; of a gang, whose members may get several kinds of devices, at most.
 Amount Planner::expected_amount(const State& state, const std::vector<Part>& parts,
                                 int32_t last_members) const {

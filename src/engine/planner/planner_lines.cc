@@ -31,7 +31,7 @@ policy::QueueKey Planner::key_of(const State& state, const Job& head, const Orde
   if (pools_.lends()) key.ranks.insert(key.ranks.begin(), in_own_pool(state, head) ? 0 : 1);
   if (!guarantees_) return key;
   // Whoever gets no more than it is guaranteed comes before all who would borrow.
-  const Amount wanted = total_of(state.class_of(head).parts);
+  const Amount wanted = expected_amount(state, state.class_of(head).parts, 0);
   const bool covered = guarantees::covering(state, head.tenant, wanted, planned_held_) != nullptr;
   key.ranks.insert(key.ranks.begin(), covered ? 0 : 1);
   return key;

@@ -4,6 +4,12 @@
 #include "engine/planner/planner.h"
 
 namespace gpusched {
+namespace {
+
+constexpr uint32_t kLimits = kTenantMaxGpus | kTenantMaxGpuMemory | kTenantMaxCpu | kTenantMaxMemory |
+                             kTenantMaxJobs | kTenantGpuTimeWindow | kTenantGpuTimeMax;
+
+}  // namespace
 
 class Planner::Learner {
  public:
@@ -23,6 +29,8 @@ class Planner::Learner {
   void operator()(const TenantUpdated& event) {
     tenants_changed();
     if ((event.change->given & kTenantPriorityTier) != 0) planner_.start_over(state_);
+    // Whoever may not have what it is promised any more keeps it from nobody.
+    if ((event.change->given & kLimits) != 0) planner_.unblock_all_ = true;
     tenant_gained(event.change->tenant);
   }
   void operator()(const TenantsForgotten&) { planner_.start_over(state_); }

@@ -183,9 +183,8 @@ bool Planner::may_end(const State& state, const Job& job, const Attempt& attempt
 bool Planner::preserves_guarantees(const State& state, const Job& job, const Claim& claim,
                                    std::span<const Job* const> victims) const {
   if (pools_.lends() && !preserves_pool_shares(state, job, claim, victims)) return false;
-  return !guarantees_ ||
-         guarantees::preserves_guarantees(state, job.tenant, total_of(state.class_of(job).parts),
-                                          claim.covering, victims, planned_held_);
+  return !guarantees_ || guarantees::preserves_guarantees(state, job.tenant, claim.wanted, claim.covering,
+                                                          victims, planned_held_);
 }
 
 // Those on the node that the job may end, and which of them it would.
@@ -393,10 +392,7 @@ void Planner::commit(const State& state, const Job& job, Candidate& candidate, c
   node.first_release = {};
   planned_.push_back({.job = job.id, .attempt = group.attempt, .node = chosen.node, .amounts = amounts});
   plan.groups.push_back(std::move(group));
-  Amount amount = total_of(state.class_of(job).parts);
-  if (level_ >= 10 && part.gpu_count > 0 && !part.names_gpu_memory())
-    amount.gpu_memory_mb += given_by(state, chosen.device_class, part);
-  add_planned_usage(state, job, amount);
+  add_planned_usage(state, job, chosen.claim.wanted);
 }
 
 // Thousandths of GPUs that this kind of work holds and keeps.
@@ -452,7 +448,7 @@ bool Planner::preserves_pool_shares(const State& state, const Job& job, const Cl
 std::optional<Planner::Claim> Planner::reclaim_claim(const State& state, const Job& job) {
   if (!can_reclaim()) return std::nullopt;
   ClassInfo& entry = info(job.job_class);
-  const Amount wanted = total_of(state.class_of(job).parts);
+  const Amount wanted = expected_amount(state, state.class_of(job).parts, 0);
   Claim claim;
   if (guarantees_) claim.covering = guarantees::covering(state, job.tenant, wanted, planned_held_);
   claim.pool = claim.covering == nullptr && pools_.lends() && wanted.has_gpus() && in_own_pool(state, job);
@@ -497,7 +493,12 @@ std::optional<Planner::Preempting> Planner::find_victims(const State& state, con
       break;
     }
     const auto consider = [&](uint32_t kind) {
-      std::optional<Preempting> found = victims_on(state, job, candidate, slot, kind, claim, look);
+      Claim here = claim;
+      here.wanted = amount_on(state, job, kind);
+      if (claim.covering != nullptr)
+        here.covering = guarantees::covering(state, job.tenant, here.wanted, planned_held_);
+      if (claim.any() && !here.any()) return;  // Not with what these devices would give it.
+      std::optional<Preempting> found = victims_on(state, job, candidate, slot, kind, here, look);
       if (!found.has_value()) return;
       const bool better = !best.has_value() || found->cost < best->cost ||
                           (found->cost == best->cost && found->node < best->node);

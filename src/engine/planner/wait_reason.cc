@@ -123,6 +123,16 @@ std::string labels_wanted(const PlaceRequest& wishes) {
   return text;
 }
 
+bool asks_labels(const Part& part) {
+  const PlaceRequest* wishes = part.wishes();
+  return wishes != nullptr && !(wishes->labels.empty() && wishes->without_labels.empty());
+}
+
+/// Nodes with other labels are not among those that are spoken of.
+std::string labels_of_node(const Part& part) {
+  return asks_labels(part) ? " with the requested labels (" + labels_wanted(*part.wishes()) + ")" : "";
+}
+
 std::string layout_wanted(const Part& part) {
   const PlaceRequest& wishes = *part.wishes();
   const std::string count = std::to_string(part.gpu_count);
@@ -158,6 +168,12 @@ std::string cores_wanted(const Part& part) {
 
 std::string box_wanted(const Part& part) {
   return cores_wanted(part) + " and " + std::to_string(part.memory_mb) + " MB of memory";
+}
+
+std::string too_large(const Part& part) {
+  std::string gpus;
+  if (part.gpu_count > 0) gpus = (asks_labels(part) ? " and " : " with ") + gpus_wanted(part);
+  return "no registered node" + labels_of_node(part) + gpus + " has " + box_wanted(part);
 }
 
 std::string member_wanted(const Part& part) {
@@ -256,10 +272,9 @@ std::string describe(const WaitReason& reason) {
         return "no registered node has a GPU" + models_wanted(part) + " in MIG mode that can be cut into " +
                part.mig_profile;
       }
-      return "no registered node has " + gpus_wanted(part);
+      return "no registered node" + labels_of_node(part) + " has " + gpus_wanted(part);
     case WaitCode::kTooLarge:
-      return "no registered node" + (part.gpu_count > 0 ? " with " + gpus_wanted(part) : std::string()) +
-             " has " + box_wanted(part);
+      return too_large(part);
     case WaitCode::kNodesAway:
       return none_fitting(reason.nodes_fitting, "is reporting", "is not reporting");
     case WaitCode::kDevicesUnfit:
@@ -367,8 +382,10 @@ std::vector<std::string> lifted_by(const WaitReason& reason) {
     case WaitCode::kQueued:
       return {};
     case WaitCode::kNoNode:
+      return {"NodeAdded"};
     case WaitCode::kNoSuchDevice:
     case WaitCode::kTooLarge:
+      if (asks_labels(reason.wanted)) return {"NodeLabeled", "NodeAdded"};
       return {"NodeAdded"};
     case WaitCode::kNodesAway:
       return {"NodeBack", "NodeAdded"};

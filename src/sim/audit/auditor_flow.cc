@@ -170,7 +170,7 @@ bool Auditor::check_flow_end(const JobFinished& event, const BookJob& job) {
       fail(name_of(event.job) + " ends by a dependency, and what it waits for may still happen");
     return true;
   }
-  if (event.reason == JobReason::kDeadline && waited) {
+  if ((event.reason == JobReason::kDeadline || event.reason == JobReason::kNotAtOnce) && waited) {
     if (!job.deadline.valid() || event.at < job.deadline)
       fail(name_of(event.job) + " ends by a deadline before it passed");
     return true;

@@ -34,6 +34,15 @@ void Auditor::on(const DevicesPromised& event) {
     if (unclaimed_.erase({victim.job, victim.attempt}) == 0)
       fail(name_of(promise.job) + " names a victim that is not ended for it");
   }
+  // Nobody is ended who gives nothing to where the job is to start.
+  for (const Preemption& victim : promise.victims) {
+    const bool is_there =
+        std::ranges::any_of(attempts_.at({victim.job, victim.attempt}).members, [&](const Member& gives) {
+          return std::ranges::any_of(promise.members,
+                                     [&](const Member& kept) { return kept.node == gives.node; });
+        });
+    if (!is_there) fail(name_of(victim.job) + " is ended for " + name_of(promise.job) + " on other nodes");
+  }
   for_each_device(promise, [&](NodeId node, uint32_t index) {
     BookDevice* kept = device(node, index);
     const bool victims = kept->state == DeviceState::kHeld &&

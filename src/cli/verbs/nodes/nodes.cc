@@ -348,6 +348,7 @@ int wait_drained(Session& session, std::vector<std::string> nodes, const std::st
   while (!nodes.empty()) {
     const Reply node = get_node(session, nodes.front());
     if (!node && (!node.trouble->passing || !patient.wait_again())) return session.fail(*node.trouble);
+    if (node) patient.renew();
     if (node && node.json["state"].text() != "draining") {
       progress.clear();
       session.io().out(nodes.front() + " " + node_state_text(node.json) + "\n");

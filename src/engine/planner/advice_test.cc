@@ -1,0 +1,152 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/prng.h"
+#include "engine/testing/test_engine.h"
+
+// Whoever carries out what a reason names as lifting it starts the job, or is told another reason: the next
+// thing in its way. Some such things, one after the other, always start it.
+namespace gpusched {
+namespace {
+
+using testing::TestEngine;
+
+constexpr int kWorlds = 400;
+constexpr int kStepsMax = 12;
+
+class Advised {
+ public:
+  explicit Advised(uint64_t seed) : prng_(seed) {
+    EngineConfig config{.feature_level = kFeatureLevel};
+    if (prng_.chance(300)) config.pools = {.online_milli = 500, .batch_milli = 500};
+    engine_.apply(Configure{.config = config});
+    Limits limits;
+    if (prng_.chance(400)) limits.set(Resource::kGpus, prng_.between(0, 4));
+    if (prng_.chance(200)) limits.set(Resource::kCpu, prng_.between(1, 6) * 1'000);
+    if (prng_.chance(200)) limits.set(Resource::kJobs, prng_.between(1, 3));
+    if (prng_.chance(200)) limits.set(Resource::kGpuMemory, prng_.between(1, 4) * 81'920);
+    lab_ = engine_.add_tenant("lab", {}, {});
+    for (int64_t count = prng_.between(0, 3); count > 0; --count)
+      add_node(prng_.between(0, 4), prng_.between(3, 8));
+    for (int64_t count = prng_.between(0, 4); count > 0; --count) {
+      running_.push_back(submit(prng_.chance(500) ? lab_ : kDefaultTenant, 2));
+      engine_.cycle();
+      if (engine_.state_of(running_.back()) == JobState::kScheduled) {
+        engine_.started(running_.back());
+      } else {
+        engine_.apply(CancelJob{.job = running_.back()});
+        running_.pop_back();
+      }
+    }
+    for (const NodeId node : nodes_) {
+      if (prng_.chance(300)) drain(node);
+      if (prng_.chance(100)) engine_.apply(NodeLeaseLost{.node = node});
+    }
+    waits_ = submit(lab_, 5);
+    engine_.apply(UpdateTenant{.tenant = lab_,
+                               .given = kTenantMaxGpus | kTenantMaxCpu | kTenantMaxJobs | kTenantMaxGpuMemory,
+                               .limits = limits});
+  }
+
+  void check() {
+    for (int step = 0; step < kStepsMax; ++step) {
+      engine_.cycle();
+      if (engine_.state_of(waits_) != JobState::kPending) return;
+      const WaitReason reason = engine_.planner().reason(engine_.job(waits_).job_class);
+      said_ += "\n" + std::string(to_string(reason.code)) + ": " + describe(reason);
+      // Of several things that may lift it one does.
+      tried_ = reason == before_ ? tried_ + 1 : 0;
+      before_ = reason;
+      const std::vector<std::string> lifts = lifted_by(reason);
+      ASSERT_LT(tried_, lifts.size()) << "all of it was carried out, and it is said again" << said_;
+      carry_out(reason, lifts[tried_]);
+      engine_.advance(seconds(1));
+    }
+    ADD_FAILURE() << "all was done, and it does not start" << said_;
+  }
+
+ private:
+  JobId submit(TenantId tenant, int64_t gpus_max) {
+    testing::Want want{.gpus = static_cast<int32_t>(prng_.between(0, gpus_max)),
+                       .cpu_milli = static_cast<int32_t>(prng_.between(0, 5)) * 1'000,
+                       .memory_mb = prng_.between(0, 5) * 1'000,
+                       .tenant = tenant};
+    if (gpus_max > 2 && prng_.chance(200)) want.place = {{.labels = {{.name = "zone", .value = "eu"}}}};
+    if (gpus_max > 2 && want.gpus > 0 && prng_.chance(200)) want.model = "NVIDIA H100";
+    if (prng_.chance(500)) want.max_runtime = hours(1);
+    return engine_.submit(want);
+  }
+  void add_node(int64_t gpus, int64_t cores, const char* model = "NVIDIA A100-SXM4-80GB") {
+    const std::string name = "n" + std::to_string(nodes_.size());
+    nodes_.push_back(engine_.add_node(name, {.gpus = static_cast<int>(gpus),
+                                             .model = model,
+                                             .cpu_milli = cores * 1'000,
+                                             .memory_mb = prng_.between(5, 8) * 1'000}));
+  }
+  void drain(NodeId node) {
+    engine_.apply(
+        SetNodeAvailability{.node = node, .to = Availability::kDraining, .by = "op", .reason = "repair"});
+  }
+  void label(NodeId node) {
+    engine_.apply(LabelNode{.node = node, .set = {{.name = "zone", .value = "eu"}}});
+  }
+  void raise(const WaitReason& reason) {
+    UpdateTenant change{.tenant = reason.tenant};
+    change.limits.set(reason.resource, reason.current + reason.requested);
+    change.given = reason.resource == Resource::kGpus        ? kTenantMaxGpus
+                   : reason.resource == Resource::kGpuMemory ? kTenantMaxGpuMemory
+                   : reason.resource == Resource::kCpu       ? kTenantMaxCpu
+                   : reason.resource == Resource::kMemory    ? kTenantMaxMemory
+                                                             : kTenantMaxJobs;
+    engine_.apply(change);
+  }
+  void carry_out(const WaitReason& reason, const std::string& lift) {
+    said_ += "; " + lift;
+    if (lift == "NodeAdded") {
+      add_node(8, 16, reason.wanted.gpu_model.empty() ? "NVIDIA A100-SXM4-80GB" : "NVIDIA H100");
+      if (reason.wanted.wishes() != nullptr) label(nodes_.back());
+    } else if (lift == "NodeBack") {
+      for (const NodeId node : nodes_) {
+        if (engine_.node(node).state == NodeState::kUnreachable) engine_.apply(NodeLeaseBack{.node = node});
+      }
+    } else if (lift == "NodeResumed") {
+      for (const NodeId node : nodes_)
+        engine_.apply(SetNodeAvailability{.node = node, .to = Availability::kInService, .by = "op"});
+    } else if (lift == "NodeLabeled") {
+      for (const NodeId node : nodes_) label(node);
+    } else if (lift == "QuotaRaised") {
+      raise(reason);
+    } else if (lift == "PoolChanged") {
+      engine_.apply(Configure{.config = {.feature_level = kFeatureLevel}});
+    } else if (lift == "JobEnded") {
+      for (const JobId job : running_) engine_.finish(job);
+      running_.clear();
+    } else {
+      FAIL() << "lifted by " << lift << said_;
+    }
+  }
+
+  Prng prng_;
+  TestEngine engine_;
+  TenantId lab_;
+  std::vector<NodeId> nodes_;
+  std::vector<JobId> running_;
+  JobId waits_;
+  std::optional<WaitReason> before_;
+  std::size_t tried_ = 0;  ///< How many of the things that may lift it.
+  std::string said_;
+};
+
+TEST(Advice, CarriedOutItStartsTheJobOrNamesTheNextThingInItsWay) {
+  for (uint64_t seed = 1; seed <= kWorlds && !::testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Advised(seed).check();
+  }
+}
+
+}  // namespace
+}  // namespace gpusched
