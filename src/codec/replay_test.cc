@@ -261,7 +261,9 @@ INSTANTIATE_TEST_SUITE_P(Seeds, RandomHistory, ::testing::Range<uint64_t>(0, 16)
 /// Whether the event with this tag needs more bad luck, or more of everything, than chance has.
 bool takes_more_than_chance(std::size_t event) {
   const auto tag_of = [](const Event& known) { return known.index(); };
-  return event == tag_of(NodeSuspected{}) ||        // See black_hole_test.
+  return event == tag_of(NodeSuspected{}) ||  // See black_hole_test.
+         event ==
+             tag_of(ElementUnparked{}) ||  // A touched element whose array has its turn: array_turn_test.
          event == tag_of(RequestForgotten{}) ||     // Takes a million keys: time_test.
          event == tag_of(KeyForgotten{}) ||         // Takes 90 days: key_test.
          event == tag_of(NodeTicketForgotten{}) ||  // Takes a day, and luck: node_identity_test.

@@ -10,6 +10,31 @@
 namespace gpusched {
 namespace {
 
+bool is_separator(char c) { return c == ' ' || c == '-' || c == '_'; }
+
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+std::vector<std::string_view> words_of(std::string_view text) {
+  std::vector<std::string_view> words;
+  std::size_t at = 0;
+  while (at < text.size()) {
+    if (is_separator(text[at])) {
+      ++at;
+      continue;
+    }
+    std::size_t end = at;
+    while (end < text.size() && !is_separator(text[end])) ++end;
+    words.push_back(text.substr(at, end - at));
+    at = end;
+  }
+  return words;
+}
+
+bool same_word(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](char x, char y) { return lower(x) == lower(y); });
+}
+
 /// What meets one of them meets the other: a term without a value is met by any.
 bool overlaps(const LabelTerm& required, const LabelTerm& forbidden) {
   return required.name == forbidden.name && (forbidden.any_value || required == forbidden);
@@ -136,6 +161,13 @@ std::string_view describe(RequestFlaw flaw) {
       return "the layout or bandwidth is not valid; docs/reference/requests.md lists the valid ones";
   }
   UNREACHABLE();
+}
+
+bool gpu_model_matches(std::string_view model, std::string_view wanted) {
+  if (wanted.empty()) return true;
+  const std::vector<std::string_view> has = words_of(model);
+  const std::vector<std::string_view> needs = words_of(wanted);
+  return std::search(has.begin(), has.end(), needs.begin(), needs.end(), same_word) != has.end();
 }
 
 }  // namespace gpusched

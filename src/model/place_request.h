@@ -86,4 +86,9 @@ RequestFlaw flaw_of(const Part& part);
 /// Describes in one sentence what to change.
 std::string_view describe(RequestFlaw flaw);
 
+/// True when a device of `model` satisfies a request for `wanted`: the request's words (split at blank, '-'
+/// and '_', case ignored) appear in the model's words, in order and side by side. "A100" fits
+/// "NVIDIA A100-SXM4-80GB"; an empty request fits all.
+bool gpu_model_matches(std::string_view model, std::string_view wanted);
+
 }  // namespace gpusched

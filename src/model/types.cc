@@ -427,40 +427,4 @@ void Limits::set(Resource resource, int64_t limit) {
   UNREACHABLE();
 }
 
-namespace {
-
-bool is_separator(char c) { return c == ' ' || c == '-' || c == '_'; }
-
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
-std::vector<std::string_view> words_of(std::string_view text) {
-  std::vector<std::string_view> words;
-  std::size_t at = 0;
-  while (at < text.size()) {
-    if (is_separator(text[at])) {
-      ++at;
-      continue;
-    }
-    std::size_t end = at;
-    while (end < text.size() && !is_separator(text[end])) ++end;
-    words.push_back(text.substr(at, end - at));
-    at = end;
-  }
-  return words;
-}
-
-bool same_word(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](char x, char y) { return lower(x) == lower(y); });
-}
-
-}  // namespace
-
-bool gpu_model_matches(std::string_view model, std::string_view wanted) {
-  if (wanted.empty()) return true;
-  const std::vector<std::string_view> has = words_of(model);
-  const std::vector<std::string_view> needs = words_of(wanted);
-  return std::search(has.begin(), has.end(), needs.begin(), needs.end(), same_word) != has.end();
-}
-
 }  // namespace gpusched

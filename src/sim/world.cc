@@ -4,6 +4,9 @@
 #include <utility>
 
 #include "codec/snapshot.h"
+#include "engine/policy/policies.h"
+#include "forecast/moves.h"
+#include "forecast/world.h"
 
 namespace gpusched::sim {
 namespace {
@@ -15,6 +18,7 @@ constexpr uint64_t kRestStepsMax = 400'000;
 constexpr Duration kRestMax = hours(2);
 constexpr Duration kQuiet = seconds(60);
 constexpr uint64_t kQuietAdvancesMax = 100;
+constexpr uint64_t kMoveWorkMax = 20'000;  // Of one search for moves; what it finds by then is enough.
 
 }  // namespace
 
@@ -23,6 +27,7 @@ World::World(const RunOptions& options)
       prng_(options.seed * 0x9E3779B97F4A7C15ULL + 0x632BE59BD9B4E019ULL),
       disk_prng_(options.seed * 0xD1342543DE82EF95ULL + 0x2545F4914F6CDD1DULL),
       folder_prng_(options.seed * 0x2127599BF4325C37ULL + 0x880355F21E6D1965ULL),
+      rearranging_prng_(options.seed * 0x9FB21C651E98DF25ULL + 0x4CF5AD432745937FULL),
       trace_(schedule_, options.trace),
       auditor_(schedule_),
       context_{.schedule = schedule_, .prng = prng_, .trace = trace_, .auditor = auditor_, .faults = {}} {
@@ -230,10 +235,7 @@ void World::operate() {
     const bool paused = view.state.config.pause.on();
     if (paused ? healed_ || prng_.chance(500) : !healed_ && prng_.chance(20))
       commands.emplace_back(PauseStarts{.paused = !paused, .by = "operator", .why = "a switch is replaced"});
-    if (view.state.config.pools.on() && prng_.chance(30)) {
-      const int64_t online = prng_.between(0, 10) * 100;
-      commands.emplace_back(SetPools{.online_milli = online, .batch_milli = 1000 - online, .by = "operator"});
-    }
+    rearrange(view.state, commands);
     for (const Node& known : view.state.nodes) {
       if (known.removed) continue;
       const SimNode* node = copies_->machine_of(known.name);
@@ -283,6 +285,30 @@ void World::operate() {
     trace_.note("operator", {command.index()}, name_of(command));
     host_->propose(std::move(command), [](const Result<Decided>&) {});
   }
+}
+
+// What an operator does about the shares of pools, and about free GPUs that are scattered.
+void World::rearrange(const State& state, std::vector<Command>& commands) {
+  if (!changes_rules() || healed_) return;
+  Prng& prng = rearranging_prng_;
+  if (state.config.pools.on() && prng.chance(100)) {
+    const int64_t online = prng.between(0, 10) * 100;
+    commands.emplace_back(SetPools{.online_milli = online, .batch_milli = 1'000 - online, .by = "operator"});
+  }
+  if (state.waiting_count() == 0 || state.attempts.empty() || !prng.chance(400)) return;
+  policy::PolicySet policies = policy::default_policies();
+  policies.victims = nullptr;
+  forecast::World world(state.clone_unfinished(), policies,
+                        std::max(MachineClock::true_wall(schedule_), state.last.at));
+  forecast::Work work{.left = kMoveWorkMax};
+  if (!world.settle(work)) return;
+  const forecast::MoveOptions options{.proposals = 1, .protection = seconds(1), .recent = seconds(2)};
+  forecast::MovePlan plan = forecast::plan_moves(world, options, work);
+  if (plan.proposals.empty()) return;
+  MoveJobs moves = std::move(plan.proposals.front().command);
+  moves.by = "operator";
+  moves.why = "GPUs are scattered";
+  commands.emplace_back(std::move(moves));
 }
 
 // The run.

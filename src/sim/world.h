@@ -68,6 +68,7 @@ class World {
   void show_fault(SimNode& node, uint32_t gpu);
   void operate_later();
   void operate();
+  void rearrange(const State& state, std::vector<Command>& commands);
   void step();
   /// No promise was broken, and none became void because a device lied.
   bool goes_on() const { return !auditor_.failed() && !host_->lied_to(); }
@@ -85,6 +86,7 @@ class World {
   Prng prng_;
   Prng disk_prng_;  ///< Of what disks do, so that it disturbs no other draw.
   Prng folder_prng_;
+  Prng rearranging_prng_;  ///< The same of who moves jobs and divides pools anew.
   Trace trace_;
   Auditor auditor_;
   Context context_;

@@ -60,7 +60,7 @@ class Scenario {
         {"fault", &Scenario::fault},         {"watch", &Scenario::watch},
         {"suspect", &Scenario::suspect},     {"service", &Scenario::service},
         {"moves", &Scenario::moves},         {"move", &Scenario::move},
-        {"moved", &Scenario::moved},         {"pools", &Scenario::pools},
+        {"moved", &Scenario::moved},
     };
     const auto verb = kVerbs.find(line.verb);
     ASSERT_NE(verb, kVerbs.end()) << "no such verb: " << line.verb;
@@ -651,10 +651,7 @@ class Scenario {
     return kWords.at(found.availability) +
            (found.availability_by.empty() ? "" : " by " + found.availability_by);
   }
-  std::string advance(const Line& line) {
-    engine_.advance(duration_of(line.name));
-    return "";
-  }
+  std::string advance(const Line& line) { return engine_.advance(duration_of(line.name)), ""; }
   /// "failed exit_code"; the reason may be left out.
   std::string state(const Line& line) {
     const Job* found = engine_.state().jobs.find(job(line));
@@ -668,16 +665,6 @@ class Scenario {
     const auto [id, index] = device_of(line.name);
     return std::string(to_string(engine_.device(id, index).state));
   }
-  /// "pools online=50 batch=50": sets the shares, beside the configuration; alone it says what they are.
-  std::string pools(const Line& line) {
-    const PoolShares& now = engine_.state().config.pools;
-    if (!line.has("online"))
-      return std::to_string(now.online_milli / 10) + " " + std::to_string(now.batch_milli / 10) +
-             (now.set ? " set" : "");
-    return answer(engine_.apply(SetPools{.online_milli = line.number("online", 0) * 10,
-                                         .batch_milli = line.number("batch", 0) * 10,
-                                         .by = "op"}));
-  }
   std::string config(const Line& line) {
     EngineConfig config = engine_.state().config;
     config.queue_size_max = line.number("queue_size", config.queue_size_max);
@@ -689,6 +676,8 @@ class Scenario {
     config.policy.queue_order = line.text("order", config.policy.queue_order);
     config.pools.online_milli = line.number("online", config.pools.online_milli / 10) * 10;
     config.pools.batch_milli = line.number("batch", config.pools.batch_milli / 10) * 10;
+    if (line.name == "set")
+      return answer(engine_.apply(SetPools{config.pools.online_milli, config.pools.batch_milli, "op"}));
     config.pools.lend = line.has("pools") ? line.text("pools") == "lending" : config.pools.lend;
     config.policy.reservations_plus_one =
         line.number("reservations", config.policy.reservations_plus_one - 1) + 1;

@@ -3,7 +3,7 @@
 
 #include "api/fields/checks.h"
 #include "api/fields/job_rules.h"
-#include "base/file_pattern.h"
+#include "base/text/file_pattern.h"
 
 namespace gpusched::api {
 namespace {

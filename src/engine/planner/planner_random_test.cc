@@ -260,6 +260,17 @@ bool memory_left(const State& state, const Job& job, std::optional<uint32_t> kin
   return true;
 }
 
+bool pool_has_room(const State& state, const JobClass& job_class) {
+  const PoolShares& pools = state.config.pools;
+  const int64_t wanted = total_of(job_class.parts).gpu_thousandths();
+  if (!pools.on() || pools.lends() || wanted == 0) return true;
+  int64_t gpus = 0;
+  for (const Node& node : state.nodes) gpus += node.in_service() ? std::ssize(node.devices) : 0;
+  const WorkClass work = work_of(job_class.parts);
+  const int64_t share = pools.gpus_of(work == WorkClass::kOnline, gpus) * kMilliPerGpu;
+  return state.pool_of(work).milli + wanted <= share;
+}
+
 /// Slow and plain: whether the job could be placed right now, by looking at everything.
 bool could_be_placed(const State& state, const Job& job) {
   const JobClass& job_class = state.class_of(job);
@@ -280,14 +291,7 @@ bool could_be_placed(const State& state, const Job& job) {
         gpu_time.used_by(state.last.at, at->usage) >= gpu_time.max_ms)
       return false;
   }
-  const PoolShares& pools = state.config.pools;
-  if (pools.on() && !pools.lends() && amount.gpu_thousandths() > 0) {
-    int64_t gpus = 0;
-    for (const Node& node : state.nodes) gpus += node.in_service() ? std::ssize(node.devices) : 0;
-    const WorkClass work = work_of(job_class.parts);
-    const int64_t share = pools.gpus_of(work == WorkClass::kOnline, gpus) * kMilliPerGpu;
-    if (state.pool_of(work).milli + amount.gpu_thousandths() > share) return false;
-  }
+  if (!pool_has_room(state, job_class)) return false;
   if (is_gang(job_class.parts)) return memory_left(state, job) && members_fit(state, job_class.parts);
   const Part& part = job_class.parts.front();
   for (const Node& node : state.nodes) {

@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "base/errors.h"
-#include "base/file_pattern.h"
 #include "base/limits.h"
+#include "base/text/file_pattern.h"
 #include "gpusched/v1/types.pb.h"
 #include "shim/protocol.h"
 

@@ -8,7 +8,7 @@
 #include "api/fields/checks.h"
 #include "api/fields/job_rules.h"
 #include "base/limits.h"
-#include "base/shell_words.h"
+#include "base/text/shell_words.h"
 #include "gpusched/v1/types.pb.h"
 
 namespace gpusched::api {

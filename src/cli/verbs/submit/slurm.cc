@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/file_pattern.h"
+#include "base/text/file_pattern.h"
 #include "cli/terminal/job_name.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/units.h"

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include "base/shell_words.h"
+#include "base/text/shell_words.h"
 #include "cli/verbs/submit/slurm.h"
 #include "cli/verbs/submit/submit.h"
 

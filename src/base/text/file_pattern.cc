@@ -1,4 +1,4 @@
-#include "base/file_pattern.h"
+#include "base/text/file_pattern.h"
 
 #include <algorithm>
 
