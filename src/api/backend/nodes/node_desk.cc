@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "api/views/state_views.h"
 #include "base/check.h"
 #include "base/limits.h"
 #include "sign/api_key.h"

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "api/contract/names.h"
 #include "api/doors/events/change_feed.h"
 #include "api/doors/events/event_feed.h"
 #include "api/doors/native/native_rest_json.h"
