@@ -231,7 +231,7 @@ def test_the_journal_gives_the_same_writes_in_the_same_order(world):
     call("POST", f"/v1/jobs/{single}/requeue")
     call("POST", "/v1/nodes/n2/drain", {"by": "dora", "reason": "fans"})
     call("POST", "/v1/nodes/n2/label", {"set": {"rack": "r1"}})
-    call("POST", "/v1/nodes/n1/devices/0/condition", {"condition": "unhealthy", "by": "dora"})
+    call("POST", "/v1/nodes/n1/devices/3/condition", {"condition": "unhealthy", "by": "dora"})
     call("POST", "/v1/cluster/pause", {"reason": "a look"}, by="emil")
     call("POST", "/v1/cluster/resume", by="emil")
     call("POST", "/v1/nodes/n2/resume", by="emil")
