@@ -32,14 +32,6 @@ class SseWire final : public EventWire {
   HttpStream stream_;
 };
 
-std::string ended_json(const ApiError& error) {
-  std::string out;
-  JsonWriter json(out);
-  json.begin_object().field("type", "ended").field("error", error.message);
-  json.field("code", row_of(error.kind).code).end_object();
-  return out;
-}
-
 class SocketWire final : public EventWire {
  public:
   explicit SocketWire(std::string key) : key_(std::move(key)) {}
@@ -74,6 +66,14 @@ std::string sse_event(std::string_view name, std::string_view data) {
 
 std::unique_ptr<EventWire> socket_wire(std::string websocket_key) {
   return std::make_unique<SocketWire>(std::move(websocket_key));
+}
+
+std::string ended_json(const ApiError& error) {
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object().field("type", "ended").field("error", error.message);
+  json.field("code", row_of(error.kind).code).end_object();
+  return out;
 }
 
 std::optional<ApiError> check_upgrade(const HttpRequest& request) {

@@ -37,6 +37,8 @@ std::string sse_event(std::string_view name, std::string_view data);
 /// A WebSocket: a piece is a text message. What the client sends is not looked at. The request asks for an
 /// upgrade with the key.
 std::unique_ptr<EventWire> socket_wire(std::string websocket_key);
+/// What a WebSocket says before its goodbye when its caller may no longer have it.
+std::string ended_json(const ApiError& error);
 /// Why the request cannot become a WebSocket; nothing: it can.
 std::optional<ApiError> check_upgrade(const HttpRequest& request);
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "api/contract/json_writer.h"
+#include "api/doors/events/event_wire.h"
 #include "api/doors/jobs/jobs_json.h"
 #include "api/doors/json_fields.h"
 #include "api/doors/rest_query.h"
@@ -43,14 +44,6 @@ std::optional<ApiError> parse(std::string_view text, ClientMessage& out) {
 
 uint32_t bounded(const std::optional<int64_t>& value, int64_t most) {
   return static_cast<uint32_t>(std::clamp<int64_t>(value.value_or(0), 0, most));
-}
-
-std::string ended_json(const ApiError& error) {
-  std::string out;
-  JsonWriter json(out);
-  json.begin_object().field("type", "ended").field("error", error.message);
-  json.field("code", row_of(error.kind).code).end_object();
-  return out;
 }
 
 /// One WebSocket and the session behind it. The client's words come on the server's thread, the session's on

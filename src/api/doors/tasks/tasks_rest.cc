@@ -42,12 +42,20 @@ class TaskList : public std::enable_shared_from_this<TaskList> {
     if (!page) return call_->fail(page.error());
     total_ += page->total.value_or(static_cast<int64_t>(page->jobs.size()));
     for (JobView& job : page->jobs) {
-      if (static_cast<int64_t>(jobs_.size()) < limit_ || filters_.size() > 1) jobs_.push_back(std::move(job));
+      if (taken_ >= limit_) break;
+      jobs_.push_back(std::move(job));
+      taken_ += 1;
     }
     if (!page->total && page->next.valid()) {
-      filters_.front().before = page->next;
+      JobFilter& filter = filters_.front();
+      filter.before = page->next;
+      if (taken_ >= limit_) {  // The rest is only counted.
+        filter.limit = kCountedAtOnce;
+        filter.details = {.name = false, .message = false, .place = false, .gpus = false};
+      }
     } else {
       filters_.pop_front();
+      taken_ = 0;
       newest_first();
     }
     next();
@@ -63,6 +71,7 @@ class TaskList : public std::enable_shared_from_this<TaskList> {
   std::deque<JobFilter> filters_;
   const int64_t limit_;
   std::vector<JobView> jobs_;
+  int64_t taken_ = 0;  ///< Of the filter that is looked at.
   int64_t total_ = 0;
 };
 
@@ -127,7 +136,7 @@ void TasksRest::list(const HttpRequest& request, const Segments&, const RestCall
     if (*priority != "high" && *priority != "low") query.fail("priority", "must be high or low");
   }
   const int64_t limit = std::min(query.count("limit", kPageDefault, INT64_MAX), kPageMax);
-  filter.limit = filter.looks_inside() ? kCountedAtOnce : limit;
+  filter.limit = filter.looks_inside() ? std::max<int64_t>(limit, 1) : limit;
   std::deque<JobFilter> filters;
   if (const auto status = query.text("status")) {
     for (const JobState state : states_of_status(*status)) {
