@@ -87,9 +87,6 @@ void Planner::count_capacity(const Node& node, NodeInfo& copy) {
   }
   capacity_.subtract(copy.capacity_counted);
   capacity_.add(now);
-  // The pools are parts of it, and those that wait for theirs stand under nobody.
-  const bool wait_for_pool = !over_quota_.empty() && !over_quota_.begin()->first.valid();
-  if (wait_for_pool && now.gpus > copy.capacity_counted.gpus) freed_tenants_.insert(TenantId{});
   copy.capacity_counted = now;
 }
 
