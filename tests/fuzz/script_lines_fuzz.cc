@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/text/shell_words.h"
 #include "cli/terminal/units.h"
 #include "cli/verbs/submit/submit.h"
 
@@ -70,7 +71,7 @@ void try_script(const std::string& text) {
 
 /// Every word in single quotes is that word again.
 void try_words(const std::string& text) {
-  const auto words = cli::shell_words(text);
+  const auto words = gpusched::shell_words(text);
   if (!words) return;
   CHECK(words->size() <= text.size() + 1);
   std::string quoted;
@@ -80,7 +81,7 @@ void try_words(const std::string& text) {
       inner.replace(at, 1, "'\\''");
     quoted += "'" + inner + "' ";
   }
-  const auto again = cli::shell_words(quoted);
+  const auto again = gpusched::shell_words(quoted);
   CHECK(again.ok());
   CHECK(*again == *words);
 }
