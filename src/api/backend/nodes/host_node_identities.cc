@@ -60,10 +60,12 @@ void HostBackend::create_node_token(const CallerPtr& caller, NodeTokenRequest re
                      .created_by = command.by,
                      .expires_at = expires_at,
                      .secret = std::move(made.text)};
-  propose(std::move(command), [view = std::move(view), done = std::move(done)](Result<Decided> decided) {
-    if (auto refused = refusal(decided)) return done(std::move(*refused));
-    done(view);
-  });
+  // Whoever is told of it may use it at once: `NodeDesk::join` looks where readers look.
+  propose(std::move(command),
+          [this, view = std::move(view), done = std::move(done)](Result<Decided> decided) {
+            if (auto refused = refusal(decided)) return done(std::move(*refused));
+            host_.observer().read(decided->sequence, [view, done](const Observer::View&) { done(view); });
+          });
 }
 
 void HostBackend::list_node_identities(const CallerPtr& caller, NodeIdentityFilter filter,

@@ -49,11 +49,13 @@ class NodeDesks : public testing::Test {
                                                       .valid = hours(24),
                                                       .required = required});
   }
+  /// Decided, and seen by readers: what a client is told of.
   Decided propose(Command command) {
     std::promise<Decided> done;
-    host_->propose(std::move(command), [&done](Result<Decided> decided) {
+    host_->propose(std::move(command), [this, &done](const Result<Decided>& decided) {
       CHECK(decided.ok());
-      done.set_value(std::move(*decided));
+      host_->observer().read(decided->sequence,
+                             [&done, seen = *decided](const Observer::View&) { done.set_value(seen); });
     });
     return done.get_future().get();
   }
