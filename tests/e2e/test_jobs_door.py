@@ -256,6 +256,44 @@ def test_a_watch_tells_of_nodes(world, watch):
     sight.until(lambda message: message["type"] == "node" and message["node"]["state"] == "ready")
 
 
+def newest_sequence(messages):
+    return [message["sequence"] for message in messages if "sequence" in message][-1]
+
+
+def test_a_watch_is_resumed_without_gap_or_repetition(world, watch):
+    api = world.api()
+    sight = watch("?nodes=false")
+    begin = sight.message()
+    old = api.submit("true")
+    api.wait_for(old, "completed")
+    told = [begin, *sight.until(lambda message: state_of(message, old) == "completed" and "sequence" in message)]
+    after = newest_sequence(told)
+    sight.close()
+    missed = [api.submit("true") for _ in range(20)]
+    for job in missed:
+        api.wait_for(job, "completed")
+    resumed = watch(f"?nodes=false&after_sequence={after}")
+    assert resumed.message() == {"type": "begin", "sequence": after}
+    last = api.submit("sleep 1000")
+    seen = resumed.until(lambda message: state_of(message, last) == "running")
+    ends = [message["job"]["id"] for message in seen if message["job"]["state"] == "completed"]
+    assert sorted(ends) == sorted(missed), "each that was missed once, and none that was told"
+
+
+def test_a_watch_that_cannot_be_resumed_says_so(world, watch):
+    sight = watch("?nodes=false")
+    before = sight.message()["sequence"]
+    world.api().wait_for(world.api().submit("true"), "completed")
+    world.scheduler.kill()
+    world.scheduler.start()
+    resumed = watch(f"?nodes=false&after_sequence={before}")
+    begin = resumed.message()
+    assert begin["type"] == "begin" and begin["sequence"] > before
+    assert resumed.message() == {"type": "resync"}
+    job = world.api().submit("true")
+    resumed.until(lambda message: state_of(message, job) == "completed")
+
+
 def test_a_watch_tells_nothing_of_other_tenants(world, watch):
     api = world.api()
     ours = api.call("POST", "/api/v1/tenants", {"name": "ours"})[1]["id"]

@@ -44,8 +44,9 @@ HostBackend::HostBackend(Host& host, HostBackendOptions options)
     });
     if (registered) containers->store(any_container_node(view.state), std::memory_order_release);
   });
-  host_.observer().in_order([containers = containers_](const Observer::View& view) {
+  host_.observer().in_order([containers = containers_, feed = feed_](const Observer::View& view) {
     containers->store(any_container_node(view.state), std::memory_order_release);
+    feed->fill(view.state);
   });
   host_.observer().add_listener([feed = feed_](const Observer::View& view, const Changes& changes) {
     feed->publish(view.state, changes);
@@ -151,9 +152,15 @@ void HostBackend::with_job(const CallerPtr& caller, access::Action action, JobId
   });
 }
 
-std::shared_ptr<void> HostBackend::watch_changes(const CallerPtr& caller,
-                                                 std::function<void(const ChangeNotice&)> changed) {
-  return feed_->subscribe(caller, std::move(changed));
+std::shared_ptr<void> HostBackend::watch_changes(const CallerPtr& caller, std::optional<uint64_t> since,
+                                                 std::function<void(const ChangeNotice&)> changed,
+                                                 std::function<void(const WatchBegin&)> begun) {
+  // What comes between the two is told twice rather than never.
+  std::shared_ptr<void> token = feed_->subscribe(caller, std::move(changed));
+  read([feed = feed_, caller, since, begun = std::move(begun)](const Observer::View& view) {
+    begun(feed->begin(*caller, view.state, since));
+  });
+  return token;
 }
 
 void HostBackend::read_log(const CallerPtr& caller, LogRequest request, Done<LogPiece> done) {

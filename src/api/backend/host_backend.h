@@ -7,9 +7,9 @@
 #include <string_view>
 
 #include "api/backend/anonymous_limits.h"
-#include "api/backend/change_feed.h"
 #include "api/backend/key_ring.h"
 #include "api/backend/nameless_jobs.h"
+#include "api/backend/watch/change_feed.h"
 #include "api/contract/backend.h"
 #include "api/limits/waiting_shares.h"
 #include "api/views/flow_views.h"
@@ -85,8 +85,9 @@ class HostBackend final : public Backend {
   void list_jobs(const CallerPtr& caller, JobFilter filter, Done<JobPage> done) override;
   void get_jobs(const CallerPtr& caller, std::vector<JobId> ids, JobFilter filter,
                 Done<JobPage> done) override;
-  std::shared_ptr<void> watch_changes(const CallerPtr& caller,
-                                      std::function<void(const ChangeNotice&)> changed) override;
+  std::shared_ptr<void> watch_changes(const CallerPtr& caller, std::optional<uint64_t> since,
+                                      std::function<void(const ChangeNotice&)> changed,
+                                      std::function<void(const WatchBegin&)> begun) override;
   void plan(const CallerPtr& caller, SubmitRequest request, Done<PlanView> done) override;
   void explain_job(const CallerPtr& caller, JobId job, const std::string& tenant,
                    Done<ExplainView> done) override;

@@ -262,6 +262,14 @@ struct ChangeNotice {
   uint64_t forgotten = 0;  ///< So many jobs that had ended are not known any more, the oldest ends.
 };
 
+/// Where a watch of changes begins.
+struct WatchBegin {
+  uint64_t sequence = 0;  ///< Every change behind it is told from now on.
+  /// What changed between the number that was asked for and `sequence`. None: nothing was asked for, or it is
+  /// not known any more.
+  std::optional<ChangeNotice> missed;
+};
+
 /// One line of a job's timeline.
 struct HistoryLine {
   Time at;
@@ -313,9 +321,11 @@ class JobBackend {
   virtual void get_jobs(const CallerPtr& caller, std::vector<JobId> ids, JobFilter filter,
                         Done<JobPage> done) = 0;
   /// Calls `changed` on the observer's thread with what each batch of changes touched, until the token is
-  /// dropped; it may still run once while it is being dropped. It must not block.
-  virtual std::shared_ptr<void> watch_changes(const CallerPtr& caller,
-                                              std::function<void(const ChangeNotice&)> changed) = 0;
+  /// dropped; it may still run once while it is being dropped. It must not block. `begun` is called once, on
+  /// the same thread, with what changed behind the sequence number `since`, if one is given.
+  virtual std::shared_ptr<void> watch_changes(const CallerPtr& caller, std::optional<uint64_t> since,
+                                              std::function<void(const ChangeNotice&)> changed,
+                                              std::function<void(const WatchBegin&)> begun) = 0;
 };
 
 }  // namespace gpusched::api

@@ -34,6 +34,8 @@ struct HttpRequest {
   std::string fetch_site;        ///< Sec-Fetch-Site: what a browser says of the page that asks.
   bool wants_websocket = false;  ///< An upgrade to a WebSocket is asked for (RFC 6455, 4.1).
   std::string websocket_key, websocket_version;
+  std::string request_id, traceparent;  ///< X-Request-Id, and the header of W3C Trace Context.
+  std::string last_event_id;  ///< Last-Event-ID: the last that a client of an event stream was told.
   std::string cors_method, cors_headers;  ///< Access-Control-Request-Method and -Headers.
 };
 

@@ -100,6 +100,9 @@ class Parser final : public http::basic_parser<true> {
       case http::field::unknown:
         if (boost::beast::iequals(name, "Idempotency-Key")) keep_first(request.idempotency_key);
         if (boost::beast::iequals(name, "X-Requested-By")) keep_first(request.requested_by);
+        if (boost::beast::iequals(name, "X-Request-Id")) keep_first(request.request_id);
+        if (boost::beast::iequals(name, "traceparent")) keep_first(request.traceparent);
+        if (boost::beast::iequals(name, "Last-Event-ID")) keep_first(request.last_event_id);
         return;
       default:
         return;

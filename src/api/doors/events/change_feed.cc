@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/contract/parse.h"
 #include "api/doors/events/event_feed.h"
 
 namespace gpusched::api {
@@ -19,37 +20,52 @@ constexpr std::size_t kForgottenSlack =
 class ChangeFeed final : public EventFeed {
  public:
   ChangeFeed(Backend& backend, HttpServer& server, std::unique_ptr<EventWire> wire,
-             std::unique_ptr<const ChangeFormat> format, CallerPtr caller, JobFilter filter, bool nodes)
+             std::unique_ptr<const ChangeFormat> format, CallerPtr caller, ChangesWanted wanted)
       : EventFeed(server, std::move(wire)),
         backend_(backend),
         format_(std::move(format)),
         caller_(std::move(caller)),
-        filter_(std::move(filter)),
-        nodes_wanted_(nodes) {}
+        filter_(std::move(wanted.filter)),
+        nodes_wanted_(wanted.nodes),
+        since_(wanted.since) {}
 
-  /// Subscribes first and asks for the sequence number then, so that nothing falls in between. `filter` is
-  /// tried on no job at all, to learn whether its tenant exists.
   void start(const RestCallPtr& call) {
-    keep(backend_.watch_changes(caller_, [self = me()](const ChangeNotice& notice) { self->note(notice); }));
-    backend_.get_jobs(caller_, {}, filter_, [self = me(), call](const Answer<JobPage>& page) {
-      if (!page) {
-        self->stop();
-        return call->fail(page.error());
-      }
-      self->backend_.get_cluster(self->caller_, [self, call](const Answer<ClusterView>& cluster) {
-        self->server_.run_after({}, [self, call, sequence = cluster.ok() ? cluster->sequence : 0] {
-          if (self->begin(*call)) self->send({self->format_->begin(sequence)});
-        });
-      });
-    });
+    keep(backend_.watch_changes(
+        caller_, since_, [self = me()](const ChangeNotice& notice) { self->note(notice); },
+        [self = me(), call](const WatchBegin& begin) { self->begin_at(begin, call); }));
   }
 
  private:
   std::shared_ptr<ChangeFeed> me() { return std::static_pointer_cast<ChangeFeed>(shared_from_this()); }
 
+  /// Nothing is sent before: what is noted meanwhile waits. The filter is tried on no job at all, to learn
+  /// whether its tenant exists.
+  void begin_at(const WatchBegin& begin, const RestCallPtr& call) {
+    const bool resumed = begin.missed.has_value();
+    {
+      const std::lock_guard lock(mutex_);
+      told_ = resumed ? *since_ : begin.sequence;
+      noted_ = std::max(noted_, begin.sequence);
+    }
+    if (resumed) note(*begin.missed);
+    backend_.get_jobs(caller_, {}, filter_, [self = me(), call, resumed](const Answer<JobPage>& page) {
+      if (!page) {
+        self->stop();
+        return call->fail(page.error());
+      }
+      self->server_.run_after({}, [self, call, resumed] {
+        if (!self->begin(*call)) return;
+        EventWire::Pieces pieces{self->format_->begin(self->told_)};
+        if (self->since_ && !resumed) pieces.push_back(self->format_->resync());
+        self->send(std::move(pieces));
+      });
+    });
+  }
+
   void note(const ChangeNotice& notice) {
     {
       const std::lock_guard lock(mutex_);
+      noted_ = std::max(noted_, notice.sequence);
       jobs_.insert(notice.jobs.begin(), notice.jobs.end());
       if (nodes_wanted_) changed_nodes_.insert(notice.nodes.begin(), notice.nodes.end());
       // Jobs are forgotten in the order in which they ended, and were told here in about that order.
@@ -86,14 +102,37 @@ class ChangeFeed final : public EventFeed {
   }
 
   void send_jobs(std::vector<JobId> jobs) {
-    backend_.get_jobs(caller_, std::move(jobs), filter_, [self = me()](const Answer<JobPage>& page) {
+    backend_.get_jobs(caller_, jobs, filter_, [self = me(), jobs](const Answer<JobPage>& page) {
       if (!page) return self->tell_overflow();
       EventWire::Pieces pieces;
       for (const JobView& job : page->jobs) pieces.push_back(self->format_->job(job));
       for (const auto& [id, state] : page->left) pieces.push_back(self->format_->left(id, state));
       for (const JobId id : self->take_forgotten(*page)) pieces.push_back(self->format_->forgotten(id));
-      self->send(std::move(pieces));
+      {
+        // Notes are taken on this thread, too: what was noted since has been looked at now.
+        const std::lock_guard lock(self->mutex_);
+        for (const JobId id : jobs) self->jobs_.erase(id);
+      }
+      self->send_marked(std::move(pieces));
     });
+  }
+  /// The last piece says how far the client has come, if nothing is left to be told.
+  void send_marked(EventWire::Pieces pieces) {
+    if (!pieces.empty()) {
+      if (const auto mark = new_mark()) pieces.back() = format_->marked(std::move(pieces.back()), *mark);
+    }
+    send(std::move(pieces));
+  }
+  std::optional<uint64_t> new_mark() {
+    const std::lock_guard lock(mutex_);
+    if (overflow_ || !jobs_.empty() || !changed_nodes_.empty() || noted_ <= told_) return std::nullopt;
+    told_ = noted_;
+    return told_;
+  }
+  /// Where nothing was told for a while, much may have changed that this client does not ask for.
+  std::string idle_piece() override {
+    const auto mark = new_mark();
+    return mark ? format_->mark(*mark) : EventFeed::idle_piece();
   }
   /// Notes who of the page has ended, and takes out who was told of and is not known any more.
   std::vector<JobId> take_forgotten(const JobPage& page) {
@@ -124,7 +163,11 @@ class ChangeFeed final : public EventFeed {
           for (const NodeView& node : *nodes) {
             if (wanted.contains(node.id)) pieces.push_back(self->format_->node(node));
           }
-          self->send(std::move(pieces));
+          {
+            const std::lock_guard lock(self->mutex_);
+            for (const NodeId id : wanted) self->changed_nodes_.erase(id);
+          }
+          self->send_marked(std::move(pieces));
         });
   }
   /// What changed could not be looked at: the client is to ask for all of it anew.
@@ -141,20 +184,34 @@ class ChangeFeed final : public EventFeed {
   const CallerPtr caller_;
   const JobFilter filter_;
   const bool nodes_wanted_;
+  const std::optional<uint64_t> since_;
+  uint64_t noted_ = 0;    // What changed up to there is in the next two, or was told.
   std::set<JobId> jobs_;  // Ids of what changed: what they are by now is asked for when it is their turn.
   std::set<NodeId> changed_nodes_;
+  uint64_t told_ = 0;  // Up to there the client knows that it was told of everything.
   bool overflow_ = false;
   std::deque<JobId> ended_;  // Of those that were told, who has ended, in the order of that.
 };
 
 }  // namespace
 
+std::optional<uint64_t> read_resumption(const HttpRequest& request, RestQuery& query) {
+  if (query.text("after_sequence")) return static_cast<uint64_t>(query.count("after_sequence", 0, INT64_MAX));
+  if (request.last_event_id.empty()) return std::nullopt;
+  const std::optional<int64_t> last = parse_count(request.last_event_id, INT64_MAX);
+  if (!last) {
+    query.fail({ErrorKind::kInvalidArgument,
+                "the header Last-Event-ID must be the id of an event of this watch, a whole number"});
+  }
+  return last;
+}
+
 void send_changes(Backend& backend, HttpServer& server, const RestCallPtr& call,
                   std::unique_ptr<EventWire> wire, std::unique_ptr<const ChangeFormat> format,
-                  JobFilter filter, bool nodes) {
+                  ChangesWanted wanted) {
   if (const auto refused = call->become_stream()) return call->fail(*refused);
   const auto feed = std::make_shared<ChangeFeed>(backend, server, std::move(wire), std::move(format),
-                                                 call->caller(), std::move(filter), nodes);
+                                                 call->caller(), std::move(wanted));
   call->on_gone([feed] { feed->stop(); });
   feed->start(call);
 }

@@ -21,7 +21,7 @@ void EventFeed::keep(std::shared_ptr<void> token) {
 
 bool EventFeed::begin(RestCall& call) {
   if (wire_->begin(call, [self = shared_from_this()] { self->stop(); })) {
-    if (!wire_->idle_piece().empty()) idle_later();
+    idle_later();
     return true;
   }
   finish();
@@ -67,7 +67,9 @@ void EventFeed::send_idle() {
     if (busy_) return;
     busy_ = true;
   }
-  send({wire_->idle_piece()});
+  std::string piece = idle_piece();
+  if (piece.empty()) return next();
+  send({std::move(piece)});
 }
 
 }  // namespace gpusched::api

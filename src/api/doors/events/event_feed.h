@@ -25,6 +25,8 @@ class EventFeed : public std::enable_shared_from_this<EventFeed> {
  protected:
   /// Makes the next batch and sends it, or sets `busy_` to false. Nothing else is under way.
   virtual void next() = 0;
+  /// What goes out when nothing happens for a while; empty: nothing.
+  virtual std::string idle_piece() { return wire_->idle_piece(); }
 
   /// Begins the answer. False: the client wants its head only, and has got it.
   bool begin(RestCall& call);

@@ -64,6 +64,11 @@ std::string sse_event(std::string_view name, std::string_view data) {
   return out.append("event: ").append(name).append("\ndata: ").append(data).append("\n\n");
 }
 
+std::string sse_with_id(std::string event, uint64_t id) {
+  event.pop_back();
+  return event.append("id: ").append(std::to_string(id)).append("\n\n");
+}
+
 std::unique_ptr<EventWire> socket_wire(std::string websocket_key) {
   return std::make_unique<SocketWire>(std::move(websocket_key));
 }

@@ -33,6 +33,8 @@ class EventWire {
 std::unique_ptr<EventWire> sse_wire();
 /// "event: NAME\ndata: DATA\n\n"
 std::string sse_event(std::string_view name, std::string_view data);
+/// The event with an id, which a client gives back as Last-Event-ID.
+std::string sse_with_id(std::string event, uint64_t id);
 
 /// A WebSocket: a piece is a text message. What the client sends is not looked at. The request asks for an
 /// upgrade with the key.

@@ -142,13 +142,13 @@ void JobsRest::list_jobs(const HttpRequest& request, const Segments&, const Rest
 
 void JobsRest::watch(const HttpRequest& request, const Segments&, const RestCallPtr& call) {
   RestQuery query(request.query);
-  JobFilter filter = read_filter(query);
-  const bool nodes = !query.text("nodes") || query.flag("nodes");
+  ChangesWanted wanted{.filter = read_filter(query), .nodes = !query.text("nodes") || query.flag("nodes")};
+  wanted.since = read_resumption(request, query);
   if (query.problem()) return call->fail(*query.problem());
   if (const auto problem = check_upgrade(request)) return call->fail(*problem);
   call->note().line.door = audit::Door::kWebSocket;
   send_changes(backend_, *server_, call, socket_wire(request.websocket_key), jobs_change_format(),
-               std::move(filter), nodes);
+               std::move(wanted));
 }
 
 void JobsRest::get_job(const HttpRequest& request, const Segments& path, const RestCallPtr& call) {

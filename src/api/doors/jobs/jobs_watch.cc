@@ -20,6 +20,7 @@ class JobsFormat final : public ChangeFormat {
   std::string begin(uint64_t sequence) const override {
     return message("begin", "sequence", std::to_string(sequence));
   }
+  std::string resync() const override { return R"({"type":"resync"})"; }
   std::string job(const JobView& job) const override { return message("job", "job", listed_job_json(job)); }
   std::string left(JobId job, JobState state) const override {
     std::string out;
@@ -35,6 +36,13 @@ class JobsFormat final : public ChangeFormat {
   }
   std::string node(const NodeView& node) const override { return message("node", "node", node_json(node)); }
   std::string overflow() const override { return R"({"type":"overflow"})"; }
+  std::string marked(std::string piece, uint64_t sequence) const override {
+    piece.pop_back();
+    return piece.append(",\"sequence\":").append(std::to_string(sequence)).append("}");
+  }
+  std::string mark(uint64_t sequence) const override {
+    return message("mark", "sequence", std::to_string(sequence));
+  }
 };
 
 }  // namespace

@@ -307,12 +307,12 @@ void NativeRest::watch_job(NativeCall& call) {
 }
 
 void NativeRest::watch(NativeCall& call) {
-  JobFilter filter = read_filter(call.query);
   const JobMask mask = read_mask(call.query);
-  filter.details = mask.details();
-  const bool nodes = call.query.flag("nodes");
+  ChangesWanted wanted{.filter = read_filter(call.query), .nodes = call.query.flag("nodes")};
+  wanted.filter.details = mask.details();
+  wanted.since = read_resumption(call.request, call.query);
   if (call.refused()) return;
-  watch_changes(backend_, *server_, call.call, std::move(filter), mask, nodes);
+  watch_changes(backend_, *server_, call.call, std::move(wanted), mask);
 }
 
 // --- Tenants -----------------------------------------------------------------------------------------------

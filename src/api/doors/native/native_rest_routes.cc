@@ -66,6 +66,11 @@ std::vector<NativeParameter> watch_parameters() {
   std::erase_if(out,
                 [](const NativeParameter& p) { return p.name == "page_size" || p.name == "page_token"; });
   out.push_back({Type::kFlag, "nodes", "Also sends changes of nodes, as events named node."});
+  out.push_back({Type::kCount,
+                 "after_sequence",
+                 "Resumes a watch: sends what changed after this number, the id of an event.",
+                 {},
+                 INT64_MAX});
   return out;
 }
 

@@ -23,6 +23,52 @@ TEST_F(NativeRestDoor, AWatchTellsWhoIsForgotten) {
   EXPECT_EQ(text(get("/v1/jobs/" + first, 404), "code"), "job_not_found");
 }
 
+/// The id of the last event in what a watch has sent.
+std::string last_id(const std::string& all) {
+  const std::size_t at = all.rfind("\nid: ");
+  if (at == std::string::npos) return "none";
+  return all.substr(at + 5, all.find('\n', at + 5) - at - 5);
+}
+
+TEST_F(NativeRestDoor, AWatchIsResumedBehindTheLastEvent) {
+  const std::string seen = job("seen");
+  std::string told, id;
+  {
+    Open watch(server_->http_port());
+    watch.send("GET /v1/watch?fields=job_id,state HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    watch.until("event: begin\ndata: {\"sequence\":");
+    told = job();
+    id = last_id(watch.until(R"(data: {"job_id":")" + told + R"(","state":"pending"})" + "\nid: "));
+  }
+  const std::string missed = job();
+  post("/v1/jobs/" + seen + "/cancel");
+  for (const std::string& how : {"?fields=job_id,state&after_sequence=" + id + " HTTP/1.1\r\n",
+                                 "?fields=job_id,state HTTP/1.1\r\nLast-Event-ID: " + id + "\r\n"}) {
+    Open watch(server_->http_port());
+    watch.send("GET /v1/watch" + how + "Host: localhost\r\n\r\n");
+    watch.until("event: begin\ndata: {\"sequence\":" + id + "}\nid: " + id + "\n\n");
+    watch.until(R"(data: {"job_id":")" + seen + R"(","state":"cancelled"})");
+    const std::string all =
+        watch.until(R"(data: {"job_id":")" + missed + R"(","state":"pending"})" + "\nid: ");
+    EXPECT_EQ(all.find("resync"), std::string::npos);
+    EXPECT_EQ(all.find("\"" + told + "\""), std::string::npos) << "told of before the watch broke off";
+  }
+}
+
+TEST_F(NativeRestDoor, AWatchThatCannotBeResumedSaysSo) {
+  const std::string id = job();
+  for (const std::string behind : {"0", "999999"}) {  // Before this scheduler knew of changes; not yet.
+    Open watch(server_->http_port());
+    watch.send("GET /v1/watch?fields=job_id,state&after_sequence=" + behind +
+               " HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    watch.until("event: begin\ndata: {\"sequence\":");
+    watch.until("event: resync\ndata: {}\n\n");
+    post("/v1/jobs/" + id + "/" + (behind == "0" ? "hold" : "release"));
+    watch.until(R"(data: {"job_id":")" + id + R"(","state":"pending"})");  // It goes on all the same.
+  }
+  EXPECT_EQ(text(get("/v1/watch?after_sequence=x", 400), "field"), "after_sequence");
+}
+
 TEST_F(NativeRestDoor, AChangedNumberOfGpusLeavesTheirMemoryAsItIs) {
   use_newest_rules();
   const json::value made = post("/v1/jobs",

@@ -59,8 +59,9 @@ class NativeFormat final : public ChangeFormat {
   explicit NativeFormat(const JobMask& mask) : mask_(mask) {}
 
   std::string begin(uint64_t sequence) const override {
-    return sse_event("begin", "{\"sequence\":" + std::to_string(sequence) + "}");
+    return sse_with_id(sse_event("begin", "{\"sequence\":" + std::to_string(sequence) + "}"), sequence);
   }
+  std::string resync() const override { return sse_event("resync", "{}"); }
   std::string job(const JobView& job) const override { return sse_event("job", native_job_json(job, mask_)); }
   std::string left(JobId job, JobState state) const override {
     return sse_event("left", job_named(job, ",\"state\":\"" + std::string(to_string(state)) + "\""));
@@ -72,6 +73,10 @@ class NativeFormat final : public ChangeFormat {
     return sse_event("node", native_json(message));
   }
   std::string overflow() const override { return sse_event("overflow", "{}"); }
+  std::string marked(std::string piece, uint64_t sequence) const override {
+    return sse_with_id(std::move(piece), sequence);
+  }
+  std::string mark(uint64_t sequence) const override { return "id: " + std::to_string(sequence) + "\n\n"; }
 
  private:
   static std::string job_named(JobId id, const std::string& more) {
@@ -92,10 +97,9 @@ void watch_one_job(Backend& backend, HttpServer& server, const RestCallPtr& call
   }));
 }
 
-void watch_changes(Backend& backend, HttpServer& server, const RestCallPtr& call, JobFilter filter,
-                   const JobMask& mask, bool nodes) {
-  send_changes(backend, server, call, sse_wire(), std::make_unique<NativeFormat>(mask), std::move(filter),
-               nodes);
+void watch_changes(Backend& backend, HttpServer& server, const RestCallPtr& call, ChangesWanted wanted,
+                   const JobMask& mask) {
+  send_changes(backend, server, call, sse_wire(), std::make_unique<NativeFormat>(mask), std::move(wanted));
 }
 
 }  // namespace gpusched::api

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "api/contract/backend.h"
+#include "api/doors/events/change_feed.h"
 #include "api/doors/native/native_rest_views.h"
 #include "api/http/rest_gate.h"
 
@@ -16,9 +17,9 @@ void watch_one_job(Backend& backend, HttpServer& server, const RestCallPtr& call
                    const std::string& tenant, const JobMask& mask);
 
 /// First an event "begin" with {"sequence":N}: every change after it is told. Then events named "job" with
-/// each job that changed and matches, and "node" when `nodes`. "overflow": too much changed at once for this
-/// client; it has to list again.
-void watch_changes(Backend& backend, HttpServer& server, const RestCallPtr& call, JobFilter filter,
-                   const JobMask& mask, bool nodes);
+/// each job that changed and matches, and "node" if wanted. "overflow": too much changed at once for this
+/// client; "resync": it cannot be resumed where it was asked for; in both cases it has to list again.
+void watch_changes(Backend& backend, HttpServer& server, const RestCallPtr& call, ChangesWanted wanted,
+                   const JobMask& mask);
 
 }  // namespace gpusched::api

@@ -1,4 +1,4 @@
-#include "api/backend/change_feed.h"
+#include "api/backend/watch/change_feed.h"
 
 #include <gtest/gtest.h>
 

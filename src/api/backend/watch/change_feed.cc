@@ -1,4 +1,4 @@
-#include "api/backend/change_feed.h"
+#include "api/backend/watch/change_feed.h"
 
 #include <algorithm>
 #include <type_traits>
@@ -56,14 +56,24 @@ std::shared_ptr<void> ChangeFeed::subscribe(CallerPtr caller, Changed changed) {
           }};
 }
 
+WatchBegin ChangeFeed::begin(const access::Caller& caller, const State& state,
+                             std::optional<uint64_t> since) const {
+  WatchBegin begin{.sequence = state.last.sequence, .missed = std::nullopt};
+  if (!since) return begin;
+  if (const std::optional<ChangeNotice> missed = ring_.since(*since))
+    begin.missed = seen_by(caller, state, *missed);
+  return begin;
+}
+
 void ChangeFeed::publish(const State& state, const Changes& changes) {
+  const ChangeNotice notice = notice_of(changes);
+  ring_.add(notice);
   std::vector<std::shared_ptr<const Watcher>> watchers;
   {
     const std::lock_guard lock(mutex_);
     if (watchers_.empty()) return;
     for (const auto& [number, watcher] : watchers_) watchers.push_back(watcher);
   }
-  const ChangeNotice notice = notice_of(changes);
   if (notice.jobs.empty() && notice.nodes.empty() && notice.forgotten == 0) return;
   // Many watchers, few callers: what each sees is found once.
   std::map<const access::Caller*, ChangeNotice> seen;
