@@ -167,6 +167,8 @@ void append_line(std::string& out, const Line& line) {
   append_field(out, "key_id", line.caller == nullptr ? "" : line.caller->key_id);
   append_field(out, "peer", line.peer);
   if (!line.claimed_by.empty()) append_field(out, "claimed_by", line.claimed_by);
+  if (!line.client_request_id.empty()) append_field(out, "client_request_id", line.client_request_id);
+  if (!line.trace_id.empty()) append_field(out, "trace_id", line.trace_id);
   if (line.action) {
     append_field(out, "action", to_string(*line.action));
     append_field(out, "resource_kind", kind_of(*line.action));

@@ -49,6 +49,7 @@ struct Line {
   std::shared_ptr<const access::Caller> caller;  ///< Null: nobody knows.
   std::string peer;                              ///< The client's address, without port.
   std::string claimed_by;                        ///< Whom the client calls itself, unchecked; empty: nobody.
+  std::string client_request_id, trace_id;       ///< What it calls the call and its trace; empty: nothing.
   std::string resource;   ///< Id or name of what it is about; empty: nothing in particular.
   std::string last;       ///< Of a batch: the last one; `resource` is the first.
   JobId job, last_job;    ///< Instead of both, when valid.

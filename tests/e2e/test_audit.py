@@ -176,6 +176,23 @@ def test_hostile_labels_stay_in_their_line(world):
     assert one_line(world, action="delete_tenant")["resource"] == 'x"}\n{"outcome":"applied'
 
 
+def test_a_call_is_found_by_the_names_that_its_client_gave_it(world):
+    api = world.api()
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    names = {"X-Request-Id": "req-7f3c", "traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
+    status, answer, headers = api.call("POST", "/api/v1/jobs", {"script": "true"}, names)
+    assert (status, headers["X-Request-Id"]) == (201, "req-7f3c")
+    line = one_line(world, resource=answer["job_id"])
+    assert (line["client_request_id"], line["trace_id"]) == ("req-7f3c", trace)
+    assert line["request_id"] != "req-7f3c"
+    # What is not sane is as if there were nothing.
+    names = {"X-Request-Id": "two words", "traceparent": f"00-{trace}-0000000000000000-01"}
+    status, answer, headers = api.call("POST", "/api/v1/jobs", {"script": "true"}, names)
+    line = one_line(world, resource=answer["job_id"])
+    assert headers["X-Request-Id"] == line["request_id"]
+    assert "client_request_id" not in line and "trace_id" not in line
+
+
 def test_a_full_disk_loses_lines_and_stops_nothing(new_world):
     world = new_world(AUDIT_FILE="/dev/full")
     world.scheduler.start()

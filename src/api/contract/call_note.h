@@ -12,6 +12,7 @@
 #include "api/contract/errors.h"
 #include "api/contract/jobs.h"
 #include "audit/audit_log.h"
+#include "base/text/trace_context.h"
 
 /// What the audit is told about calls.
 namespace gpusched::api {
@@ -40,6 +41,13 @@ class CallNote {
   /// Whom the client says to be, if not its address.
   void claim(const std::string& by) {
     if (by != line.peer) line.claimed_by = by;
+  }
+
+  /// The client's own names for the call: an X-Request-Id, and a `traceparent`. What is not sane is not
+  /// taken.
+  void name_call(std::string_view request_id, std::string_view traceparent) {
+    if (is_request_name(request_id)) line.client_request_id = request_id;
+    line.trace_id = trace_id_of(traceparent);
   }
 
   /// Whether the audit wants to know of a call that ends so; null: well. What costs to find out need not be

@@ -15,18 +15,19 @@ std::string address_of(std::string_view peer) {
   return std::string(address.substr(0, address.find_first_of("%]")));
 }
 
-std::string_view authorization_of(const grpc::ServerContext& context) {
+std::string_view metadata_of(const grpc::ServerContext& context, const char* name) {
   const auto& metadata = context.client_metadata();
-  const auto found = metadata.find("authorization");
+  const auto found = metadata.find(name);
   return found == metadata.end() ? std::string_view()
                                  : std::string_view(found->second.data(), found->second.size());
 }
 
+std::string_view authorization_of(const grpc::ServerContext& context) {
+  return metadata_of(context, "authorization");
+}
+
 std::string_view label_of(const grpc::ServerContext& context) {
-  const auto& metadata = context.client_metadata();
-  const auto found = metadata.find("x-requested-by");
-  return found == metadata.end() ? std::string_view()
-                                 : std::string_view(found->second.data(), found->second.size());
+  return metadata_of(context, "x-requested-by");
 }
 
 std::string requester_of(const grpc::ServerContext& context) {

@@ -11,7 +11,8 @@ namespace gpusched::api {
 /// The IP address in gRPC's words for a client's address, as the HTTP server writes it.
 std::string address_of(std::string_view peer);
 
-/// The call's metadata of that name; empty: there is none.
+/// The call's metadata of that name, in small letters; empty: there is none.
+std::string_view metadata_of(const grpc::ServerContext& context, const char* name);
 std::string_view authorization_of(const grpc::ServerContext& context);
 /// Whom the client calls itself, unchecked: the metadata "x-requested-by".
 std::string_view label_of(const grpc::ServerContext& context);

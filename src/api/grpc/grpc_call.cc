@@ -266,14 +266,19 @@ void name_call(CallNote& note, const Message* request, const Message* response) 
   note.line.count = static_cast<uint64_t>(size_of(*response, "job_ids"));
 }
 
+void note_client(CallNote& note, const grpc::ServerContext& context) {
+  note.line.peer = address_of(context.peer());
+  note.line.claimed_by = label_of(context);
+  note.name_call(metadata_of(context, "x-request-id"), metadata_of(context, "traceparent"));
+}
+
 }  // namespace
 
 void tell_call(CallNote& note, grpc::ServerContext& context, const ApiError* error, const Message* request,
                const Message* response) {
   if (error != nullptr) context.AddTrailingMetadata("gpusched-request-id", to_string(note.line.request));
   if (note.is_wanted(error)) {
-    note.line.peer = address_of(context.peer());
-    note.line.claimed_by = label_of(context);
+    note_client(note, context);
     name_call(note, request, response);
   }
   note.tell(error);
@@ -281,8 +286,7 @@ void tell_call(CallNote& note, grpc::ServerContext& context, const ApiError* err
 
 CallNote GrpcCall::take_note() const {
   CallNote note = std::move(call_->note);
-  note.line.peer = address_of(context().peer());
-  note.line.claimed_by = label_of(context());
+  note_client(note, context());
   return note;
 }
 

@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::string_view kMethods = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 constexpr std::string_view kEvents = "text/event-stream";
-constexpr std::string_view kHeaders = "Authorization, Content-Type, Idempotency-Key";
+constexpr std::string_view kHeaders =
+    "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Request-Id, traceparent, tracestate";
 
 /// "host" of "host:port" or "[::1]:port".
 std::string_view without_port(std::string_view host) {
@@ -40,7 +41,8 @@ HttpResponse RestCall::decorated(HttpResponse response) {
 }
 
 void RestCall::add_headers(HttpResponse& response) const {
-  response.headers.emplace_back("X-Request-Id", to_string(request_));
+  response.headers.emplace_back("X-Request-Id",
+                                client_request_id_.empty() ? to_string(request_) : client_request_id_);
   if (allow_origin_.empty()) return;
   response.headers.emplace_back("Access-Control-Allow-Origin", allow_origin_);
   response.headers.emplace_back("Access-Control-Expose-Headers", "Retry-After, X-Request-Id");
@@ -116,6 +118,7 @@ void RestGate::handle(HttpRequest&& request, HttpReply reply) {
   CallNote note(options_.audit, options_.door);
   note.line.peer = request.peer;
   note.line.claimed_by = request.requested_by;
+  note.name_call(request.request_id, request.traceparent);
   const auto call = std::make_shared<RestCall>(std::move(reply), request.method, allow_origin,
                                                reads ? options_.reads : options_.writes, std::move(note));
   if (request.method == HttpMethod::kOptions && !allow_origin.empty() && !request.cors_method.empty()) {

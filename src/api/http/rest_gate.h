@@ -51,6 +51,7 @@ class RestCall {
         meter_(meter),
         method_(method),
         request_(note.line.request),
+        client_request_id_(note.line.client_request_id),
         note_(std::move(note)) {}
 
   const CallerPtr& caller() const { return caller_; }
@@ -111,6 +112,7 @@ class RestCall {
   const Doorkeeper* doorkeeper_ = nullptr;
   std::shared_ptr<CallTicket> ticket_;  ///< None: nobody is limited.
   audit::RequestId request_;
+  std::string client_request_id_;  ///< What the client calls it; empty: nothing.
   CallNote note_;
 };
 using RestCallPtr = std::shared_ptr<RestCall>;
