@@ -20,6 +20,14 @@ struct SliceView {
   int32_t start = 0;  ///< Its first slot of memory.
   bool draining = false;
 };
+/// A job that has a device, or a part of it.
+struct HolderView {
+  JobId job;
+  TenantId tenant;
+  std::string owner;  ///< As of a job: "person ana"; empty: nobody is known to.
+  Time since;         ///< Of its placement.
+  int32_t milli = 0;  ///< Of a share or a slice, in thousandths of the device; 0: all of it.
+};
 struct DeviceView {
   uint32_t index = 0;
   std::string uuid, model;
@@ -34,6 +42,7 @@ struct DeviceView {
   int32_t milli_used = 0;       ///< Of one that is shared: what its shares have, in thousandths,
   int64_t memory_mb_given = 0;  ///< and of its memory.
   std::vector<JobId> shared_by;
+  std::vector<HolderView> holders;  ///< All of them, by job.
   /// Who keeps it from new work, an operator or "scheduler", and why; empty: nobody does.
   std::string quarantined_by, quarantine_reason;
   FaultClass fault = FaultClass::kNone;  ///< What stands against it, of its node,

@@ -29,6 +29,21 @@ constexpr ShownRow<SliceView> kSliceRows[] = {
           out.flag(view.draining)),
 };
 
+#define HOLDER(number, name, meaning, ...) SHOWS(HolderView, number, name, "", meaning, __VA_ARGS__)
+
+constexpr bool is_part(const HolderView& view) { return view.milli > 0; }
+constexpr bool is_dated(const HolderView& view) { return view.since.valid(); }
+
+constexpr ShownRow<HolderView> kHolderRows[] = {
+    HOLDER(1, "job_id", "the job", out.text(job_name(view.job))),
+    HOLDER(2, "tenant_id", "its tenant", out.text(tenant_name(view.tenant))),
+    HOLDER(3, "owner", "who submitted it, such as `person ana`", out.text(view.owner)),
+    HOLDER(4, "since", "time of its placement", out.time(view.since)).if_any(is_dated),
+    HOLDER(5, "gpu_milli", "its share or slice, in thousandths of the GPU; absent for all of it",
+           out.number(view.milli))
+        .if_any(is_part),
+};
+
 #define LINK(number, name, meaning, ...) SHOWS(LinkView, number, name, "", meaning, __VA_ARGS__)
 
 constexpr ShownRow<LinkView> kLinkRows[] = {
@@ -96,6 +111,9 @@ constexpr ShownRow<DeviceOfNode> kDeviceRows[] = {
            out.number(view.device.milli_used)),
     DEVICE(13, "shared_memory_mb", "", "total memory of its shares", out.number(view.device.memory_mb_given)),
     DEVICE(14, "shared_by", "", "the jobs that have its shares", out.words(job_names(view.device.shared_by))),
+    DEVICE(17, "holders", "", "the jobs that have it or shares of it, each with `since` when",
+           out.list(view.device.holders,
+                    [](const HolderView& holder, auto& one) { write_rows(kHolderRows, holder, one); })),
     DEVICE(50, "numa_node", "", "its NUMA node; absent if unknown",
            if (view.device.numa_node) out.number(*view.device.numa_node)),
     DEVICE(51, "pci_bus_id", "", "PCI address", out.text(view.device.pci_bus_id)),
@@ -161,6 +179,7 @@ constexpr ShownRow<NodeView> kNodeRows[] = {
 #undef DEVICE
 #undef LINK
 #undef SLICE
+#undef HOLDER
 #undef SHOWS
 
 std::optional<FieldWords> words_in(const auto& rows, int number) {
@@ -196,6 +215,7 @@ std::optional<FieldWords> node_words(const google::protobuf::Descriptor& type, i
   if (&type == v1::NodeDevice::descriptor()) return words_in(kDeviceRows, number);
   if (&type == v1::NodeLink::descriptor()) return words_in(kLinkRows, number);
   if (&type == v1::MigSlice::descriptor()) return words_in(kSliceRows, number);
+  if (&type == v1::DeviceHolder::descriptor()) return words_in(kHolderRows, number);
   return std::nullopt;
 }
 
@@ -206,7 +226,8 @@ std::string node_fields_markdown() {
          "not shown there.\n\nThis page is generated from `src/api/fields/node_rows.cc`; a test compares the "
          "two.\n" +
          table_of("A node", kNodeRows) + table_of("A device", kDeviceRows) +
-         table_of("A MIG slice", kSliceRows) + table_of("A link", kLinkRows);
+         table_of("A MIG slice", kSliceRows) + table_of("A holder", kHolderRows) +
+         table_of("A link", kLinkRows);
 }
 
 }  // namespace gpusched::api

@@ -427,6 +427,31 @@ void show_topology(const Node& node, NodeView& out) {
   }
 }
 
+void show_holder(const State& state, const AttemptKey& key, int32_t milli, DeviceView& shown) {
+  const Job* const job = state.jobs.find(key.job);
+  if (job == nullptr) return;
+  const Attempt* const attempt = state.find_attempt(key.job, key.attempt);
+  shown.holders.push_back({.job = key.job,
+                           .tenant = job->tenant,
+                           .owner = owner_text(state, *job),
+                           .since = attempt == nullptr ? Time{} : attempt->placed_at,
+                           .milli = milli});
+}
+
+void show_holders(const State& state, const Device& device, DeviceView& shown) {
+  if (device.state != DeviceState::kFree) {
+    shown.held_by = device.held_by.job;
+    if (device.held_by.job.valid()) show_holder(state, device.held_by, 0, shown);
+  }
+  if (device.shares.empty()) return;
+  shown.milli_used = static_cast<int32_t>(device.milli_capacity - device.milli_left());
+  shown.memory_mb_given = device.memory_mb - device.memory_mb_left();
+  for (const Share& share : device.shares) {
+    shown.shared_by.push_back(share.held_by.job);
+    show_holder(state, share.held_by, share.milli, shown);
+  }
+}
+
 NodeView view_of(const State& state, const Node& node, const NodeTelemetry& telemetry) {
   NodeView out{.id = node.id,
                .name = node.name,
@@ -463,12 +488,7 @@ NodeView view_of(const State& state, const Node& node, const NodeTelemetry& tele
                      .condition = std::string(to_string(device.condition)),
                      .detail = device.detail};
     show_fitness(device, shown);
-    if (device.state != DeviceState::kFree) shown.held_by = device.held_by.job;
-    if (!device.shares.empty()) {
-      shown.milli_used = static_cast<int32_t>(device.milli_capacity - device.milli_left());
-      shown.memory_mb_given = device.memory_mb - device.memory_mb_left();
-      for (const Share& share : device.shares) shown.shared_by.push_back(share.held_by.job);
-    }
+    show_holders(state, device, shown);
     show_slices(state.device_classes[device.device_class], device, shown);
     if (i < telemetry.devices.size()) {
       const NodeTelemetry::Device& last = telemetry.devices[i];

@@ -46,6 +46,7 @@ void Wall::conceal(NodeView& node) {
     drop_message(device);
     if (!sees(device.held_by)) device.held_by = JobId{};
     std::erase_if(device.shared_by, [this](JobId job) { return !sees(job); });
+    std::erase_if(device.holders, [this](const HolderView& holder) { return !sees(holder.job); });
     for (SliceView& slice : device.slices) {
       if (!sees(slice.job)) slice.job = JobId{};
     }

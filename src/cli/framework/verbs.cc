@@ -59,6 +59,7 @@ constexpr std::array kVerbs = {
                    define_node_revoke},
     VerbDefinition{"node remove", kCluster, "Remove a node that is gone for good", define_node_remove},
     VerbDefinition{"node condition", kCluster, "Mark a GPU unhealthy, or ok again", define_node_condition},
+    VerbDefinition{"gpu", kCluster, "List GPUs: who holds which, and since when", define_gpu},
     VerbDefinition{"device list", kCluster, "List GPUs", define_device_list, "gpus"},
     VerbDefinition{"device quarantine", kCluster, "Quarantine a GPU: no new jobs; running jobs continue",
                    define_device_quarantine},

@@ -34,6 +34,7 @@ Action define_quality(Grammar& grammar);
 Action define_move_list(Grammar& grammar);
 Action define_move_apply(Grammar& grammar);
 Action define_node_list(Grammar& grammar);
+Action define_gpu(Grammar& grammar);
 Action define_device_list(Grammar& grammar);
 Action define_device_quarantine(Grammar& grammar);
 Action define_device_release(Grammar& grammar);

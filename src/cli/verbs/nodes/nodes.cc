@@ -228,7 +228,8 @@ std::string objects(std::string_view name, const std::vector<Json>& things) {
   return "{\"" + std::string(name) + "\":[" + text + "],\"total\":" + std::to_string(things.size()) + "}\n";
 }
 
-/// Prints things in every format but the two tables; false for those.
+}  // namespace
+
 bool print_plain(const Session& session, Format format, std::string_view plural, std::string_view name_field,
                  const std::vector<Json>& things) {
   if (format == Format::kTable || format == Format::kWide) return false;
@@ -249,6 +250,8 @@ void print_table(const Session& session, const Table& table, bool wide, const st
   const int width = wide && !io.out_is_terminal ? kWideWidth : io.width;
   io.out(table.empty() ? when_empty : table.render(width, colored(session.options(), io)));
 }
+
+namespace {
 
 struct ListOptions {
   std::string node;  ///< Only this one's devices.
