@@ -204,6 +204,8 @@ std::string_view to_string(WatchdogFinding kind) {
       return "hung";
     case WatchdogFinding::kOverShare:
       return "over_share";
+    case WatchdogFinding::kEnding:
+      return "ending";
   }
   UNREACHABLE();
 }

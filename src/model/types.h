@@ -204,15 +204,15 @@ enum class FaultClass : uint8_t {
 };
 inline constexpr FaultClass kFaultClassLast = FaultClass::kReplace;
 std::string_view to_string(FaultClass fault);
-
 /// Reason for a warning about a running job.
 enum class WatchdogFinding : uint8_t {
   kNone = 0,
   kIdle,       ///< The GPUs are unused.
   kHung,       ///< The GPUs are busy without any sign of progress.
   kOverShare,  ///< The job uses more GPU memory than its share.
+  kEnding,     ///< The job is a lease, and its time is about to end.
 };
-inline constexpr WatchdogFinding kWatchKindLast = WatchdogFinding::kOverShare;
+inline constexpr WatchdogFinding kWatchKindLast = WatchdogFinding::kEnding;
 std::string_view to_string(WatchdogFinding kind);
 /// Action taken besides the warning.
 enum class WatchAction : uint8_t {
