@@ -126,7 +126,7 @@ TEST_P(Walls, WhatIsSaidOfTheOwnHoldsNothingOfOthers) {
     const std::string what = std::string(to_string(call.method)) + " " + std::string(call.path);
     EXPECT_NE(reply.status, 0) << what;
     told += reply.status == 200 ? 1 : 0;
-    if (call.path.ends_with("openapi.json")) continue;  // Its examples have numbers.
+    if (call.path.ends_with("openapi.json") || call.path == "docs") continue;  // Their examples have numbers.
     expect_nothing(reply.head + reply.body, what);
   }
   EXPECT_GE(told, 20U);

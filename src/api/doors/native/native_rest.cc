@@ -7,6 +7,7 @@
 #include "api/contract/caller.h"
 #include "api/contract/names.h"
 #include "api/contract/spec_peek.h"
+#include "api/doors/docs/docs_page.h"
 #include "api/doors/jobs/job_wait.h"
 #include "api/doors/jobs/jobs_json.h"
 #include "api/doors/native/native_moves.h"
@@ -529,6 +530,14 @@ void NativeRest::get_cluster(NativeCall& call) {
                          cluster.set_version(version);
                          reply->send(200, native_json(cluster));
                        });
+}
+
+/// The same for everybody, and without the version, which is not for everybody.
+void NativeRest::docs(NativeCall& call) {
+  static const std::string kPage = docs_page(openapi_json(routes(), ""));
+  HttpResponse response{.body = kPage, .content_type = "text/html; charset=utf-8"};
+  response.headers.emplace_back("Content-Security-Policy", std::string(kDocsPolicy));
+  call.call->send(std::move(response));
 }
 
 void NativeRest::openapi(NativeCall& call) { call.call->send(200, openapi_json(routes(), version_)); }

@@ -35,7 +35,7 @@ struct NativeCall;
 
 /// One call of the native API: what routes a request also makes its line in /v1/openapi.json.
 struct NativeRoute {
-  enum class Answer { kMessage, kEvents, kLines, kBytes, kDocument };
+  enum class Answer { kMessage, kEvents, kLines, kBytes, kDocument, kPage };
   HttpMethod method = HttpMethod::kGet;
   std::string_view path;       ///< Such as "v1/jobs/{job_id}".
   access::Action action;       ///< What the caller does by it.
@@ -80,13 +80,18 @@ class NativeRest {
   void attach(HttpServer& server) { server_ = &server; }
 
   /// Whether a path is this door's.
-  static bool takes(std::string_view path) { return path == "/v1" || path.starts_with("/v1/"); }
+  static bool takes(std::string_view path) {
+    return path == "/v1" || path.starts_with("/v1/") || path == "/docs" || path == "/openapi.json";
+  }
   /// Whether the body of such a request is read as it arrives.
   static bool streams_body(HttpMethod method, std::string_view path) {
     return method == HttpMethod::kPost && path == "/v1/jobs:stream";
   }
   /// Whether everybody is answered, who has no credential yet above all.
-  static bool is_public(const HttpRequest& request) { return request.path == "/v1/login"; }
+  static bool is_public(const HttpRequest& request) {
+    return request.path == "/v1/login" ||
+           request.path == "/docs";  // A browser sends no credential to a page.
+  }
   void handle(HttpRequest&& request, const RestCallPtr& call);
   /// Says in the note what a request is about that nobody is to answer.
   static void name_call(const HttpRequest& request, CallNote& note);
@@ -147,6 +152,7 @@ class NativeRest {
   void get_moves(NativeCall& call);
   void apply_moves(NativeCall& call);
   void openapi(NativeCall& call);
+  void docs(NativeCall& call);
   void get_login(NativeCall& call);
   void who_am_i(NativeCall& call);
 

@@ -161,6 +161,9 @@ class Document {
         // With format=json; either is a stream while follow is given.
         content("application/x-ndjson", [&] { json_.begin_object().field("type", "string").end_object(); });
         break;
+      case NativeRoute::Answer::kPage:
+        content("text/html", [&] { json_.begin_object().field("type", "string").end_object(); });
+        break;
       case NativeRoute::Answer::kDocument:
         content("application/json", [&] { json_.begin_object().field("type", "object").end_object(); });
         break;

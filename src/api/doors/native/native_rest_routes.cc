@@ -460,6 +460,14 @@ void NativeRest::Routes::cluster(Table& table) {
   table
       .add(kGet, "v1/openapi.json", kSeeHealth, "get_openapi", &NativeRest::openapi, "Returns this document.")
       .as(Kind::kDocument);
+  table
+      .add(kGet, "openapi.json", kSeeHealth, "get_root_openapi", &NativeRest::openapi,
+           "Returns this document.")
+      .as(Kind::kDocument);
+  table
+      .add(kGet, "docs", kSeeHealth, "get_docs", &NativeRest::docs,
+           "Shows this document to people, without a credential, too.")
+      .as(Kind::kPage);
 }
 
 std::span<const NativeRoute> NativeRest::routes() {
