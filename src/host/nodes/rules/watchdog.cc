@@ -2,11 +2,16 @@
 
 #include <algorithm>
 
+#include "base/job_labels.h"
+
 namespace gpusched {
 namespace {
 
 /// So long memory may be over a share before anybody is told: allocators come and go.
 constexpr Duration kOverShareGrace = seconds(10);
+/// So long before its end the holder of a lease is told, and a part of the lease at most.
+constexpr Duration kEndingBefore = minutes(5);
+constexpr int64_t kEndingPart = 4;
 
 std::string span_words(Duration span) {
   const int64_t total = span.ms() / 1'000;
@@ -39,16 +44,23 @@ WatchPolicy policy_of(const WatchLimits& limits, const v1::JobSpec& spec) {
   policy.hung_after = after_of(spec.hung_after_ms(), policy.hung_after, limits.after_max);
   policy.idle_action = action_of(spec.idle_action(), policy.idle_action, limits.job_may_soften);
   policy.hung_action = action_of(spec.hung_action(), policy.hung_action, limits.job_may_soften);
+  policy.is_lease = spec.labels().contains(std::string(kLeaseLabel));
   return policy;
 }
 
-WatchFinding judge(const WatchPolicy& policy, std::span<const MemberActivity> members) {
+WatchFinding judge(const WatchPolicy& policy, std::span<const MemberActivity> members,
+                   const RunTime& run_time) {
   if (members.empty()) return {};
   for (const MemberActivity& member : members) {
     if (member.over_mb <= 0 || member.over < kOverShareGrace) continue;
     return {.kind = WatchdogFinding::kOverShare,
             .detail = "uses " + std::to_string(member.over_mb) + " MB more GPU memory than its share has",
             .age = member.over};
+  }
+  const Duration before = std::min(kEndingBefore, Duration{run_time.limit.ns / kEndingPart});
+  if (policy.is_lease && run_time.limit.ns > 0 && run_time.limit - run_time.past <= before) {
+    return {.kind = WatchdogFinding::kEnding,
+            .detail = "the lease is about to end; renew it to keep its GPUs"};
   }
   Duration idle = members.front().idle;
   Duration hung = members.front().busy;

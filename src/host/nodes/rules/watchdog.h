@@ -16,6 +16,7 @@ struct WatchPolicy {
   WatchAction idle_action = WatchAction::kWarn;
   Duration hung_after;  ///< Its GPUs busy and nothing else; zero: likewise.
   WatchAction hung_action = WatchAction::kWarn;
+  bool is_lease = false;  ///< Its holder is told when its time is about to end.
 
   friend bool operator==(const WatchPolicy&, const WatchPolicy&) = default;
 };
@@ -49,7 +50,14 @@ struct WatchFinding {
   Duration age;
   WatchAction action = WatchAction::kWarn;
 };
-/// Of an attempt with these members: idle or hung when all of them are, over its share when one is.
-WatchFinding judge(const WatchPolicy& policy, std::span<const MemberActivity> members);
+/// How long an attempt may run, and for how long it has.
+struct RunTime {
+  Duration limit;  ///< Zero: for ever.
+  Duration past;
+};
+/// Of an attempt with these members: idle or hung when all of them are, over its share when one is; a lease
+/// is ending for its last minutes, at most a quarter of its time.
+WatchFinding judge(const WatchPolicy& policy, std::span<const MemberActivity> members,
+                   const RunTime& run_time = {});
 
 }  // namespace gpusched

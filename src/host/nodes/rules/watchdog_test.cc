@@ -79,5 +79,26 @@ TEST(PolicyOf, WhereNobodyLooksAJobMayAskToBeLookedAt) {
   EXPECT_EQ(policy_of(WatchLimits{}, spec).idle_after, minutes(5));
 }
 
+TEST(Judge, ALeaseIsEndingInItsLastMinutes) {
+  const std::array<MemberActivity, 1> members = {MemberActivity{.idle = minutes(40)}};
+  WatchPolicy lease = kPolicy;
+  lease.is_lease = true;
+  const auto seen = [&](const WatchPolicy& policy, const RunTime& run_time) {
+    return judge(policy, members, run_time).kind;
+  };
+  EXPECT_EQ(seen(lease, {.limit = hours(1), .past = minutes(54)}), WatchdogFinding::kIdle);
+  EXPECT_EQ(seen(lease, {.limit = hours(1), .past = minutes(55)}), WatchdogFinding::kEnding);
+  EXPECT_EQ(seen(lease, {.limit = hours(1), .past = minutes(90)}), WatchdogFinding::kEnding);
+  EXPECT_EQ(seen(lease, {.limit = seconds(60), .past = seconds(44)}), WatchdogFinding::kIdle);
+  EXPECT_EQ(seen(lease, {.limit = seconds(60), .past = seconds(45)}), WatchdogFinding::kEnding);
+  EXPECT_EQ(seen(lease, {.limit = {}, .past = hours(1)}), WatchdogFinding::kIdle);
+  EXPECT_EQ(seen(kPolicy, {.limit = hours(1), .past = minutes(59)}), WatchdogFinding::kIdle);
+  EXPECT_EQ(judge(lease, members, {.limit = hours(1), .past = minutes(56)}).action, WatchAction::kWarn);
+  v1::JobSpec spec;
+  EXPECT_FALSE(policy_of({}, spec).is_lease);
+  (*spec.mutable_labels())["gpusched.lease"] = "1";
+  EXPECT_TRUE(policy_of({}, spec).is_lease);
+}
+
 }  // namespace
 }  // namespace gpusched
