@@ -12,6 +12,7 @@
 
 #include "api/backend/host_backend.h"
 #include "api/contract/names.h"
+#include "api/doors/allocation/allocation_rest.h"
 #include "api/doors/jobs/jobs_rest.h"
 #include "api/doors/native/native_rest.h"
 #include "api/doors/session/session_rest.h"
@@ -74,6 +75,7 @@ TEST(Actions, EachIsDoneBySomeCallOrHasNoneYet) {
   std::set<Action> done;
   for (const JobsRest::RouteRow& row : JobsRest::routes()) done.insert(row.action);
   for (const TasksRest::RouteRow& row : TasksRest::routes()) done.insert(row.action);
+  for (const AllocationRest::RouteRow& row : AllocationRest::routes()) done.insert(row.action);
   for (const NativeRoute& route : NativeRest::routes()) done.insert(route.action);
   for (const SessionRest::Path& path : SessionRest::paths()) done.insert(path.action);
   for (const GrpcMethodRow& method : grpc_methods()) done.insert(method.action);

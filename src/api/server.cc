@@ -10,6 +10,8 @@
 #include "api/backend/keys/key_uses.h"
 #include "api/backend/nodes/node_desk.h"
 #include "api/contract/token.h"
+#include "api/doors/allocation/allocation_errors.h"
+#include "api/doors/allocation/allocation_rest.h"
 #include "api/doors/jobs/jobs_rest.h"
 #include "api/doors/native/native_rest.h"
 #include "api/doors/session/session_rest.h"
@@ -54,12 +56,14 @@ std::function<std::optional<SignIn>()> sign_in_of(const ServerOptions& options) 
 /// The REST doors.
 struct RestDoors {
   RestDoors(Backend& backend, const ServerOptions& options)
-      : rest(backend, options.version, options.token_file),
+      : allocations(backend),
+        rest(backend, options.version, options.token_file),
         tasks(backend),
         native(backend, options.version, sign_in_of(options)),
         sessions(backend, options.copy_bytes_max) {}
 
   void attach(HttpServer& server) {
+    allocations.attach(server);
     rest.attach(server);
     native.attach(server);
     sessions.attach(server);
@@ -67,10 +71,12 @@ struct RestDoors {
   void handle(HttpRequest&& request, const RestCallPtr& call) {
     if (sessions.handle(request, call)) return;
     if (NativeRest::takes(request.path)) return native.handle(std::move(request), call);
+    if (AllocationRest::takes(request.path)) return allocations.handle(std::move(request), call);
     if (TasksRest::takes(request.path)) return tasks.handle(std::move(request), call);
     rest.handle(std::move(request), call);
   }
 
+  AllocationRest allocations;
   JobsRest rest;
   TasksRest tasks;
   NativeRest native;
@@ -126,6 +132,7 @@ struct Server::Impl {
               .writes = &rest_writes,
               .audit = options.audit,
               .is_public = NativeRest::is_public,
+              .errors_of = errors_of,
               .name_call = name_call},
              [this](HttpRequest&& request, const RestCallPtr& call) {
                const bool anonymous = call->caller()->kind == access::CallerKind::kAnonymous;
@@ -144,13 +151,32 @@ struct Server::Impl {
              .door = audit::Door::kMetrics,
              .name_call = [](const HttpRequest&,
                              CallNote& note) { note.name(access::Action::kSeeMetrics, {}); }},
-            [this](HttpRequest&& request, const RestCallPtr& call) { serve_metrics(request, call); }) {}
+            [this](HttpRequest&& request, const RestCallPtr& call) { serve_metrics(request, call); }),
+        allocation_gate({.doorkeeper = doorkeeper,
+                         .host_names = options.host_names,
+                         .cors_enabled = options.cors_enabled,
+                         .cors_origins = options.cors_origins,
+                         .admission = &admission,
+                         .reads = &rest_reads,
+                         .writes = &rest_writes,
+                         .audit = options.audit,
+                         .is_public = AllocationRest::is_health,
+                         .errors_of = [](const HttpRequest&) -> ErrorWriter { return allocation_error; },
+                         .name_call = AllocationRest::name_call},
+                        [this](HttpRequest&& request, const RestCallPtr& call) {
+                          doors.allocations.handle(std::move(request), call);
+                        }) {}
+
+  static ErrorWriter errors_of(const HttpRequest& request) {
+    return AllocationRest::takes(request.path) ? allocation_error : plain_error;
+  }
 
   static void name_call(const HttpRequest& request, CallNote& note) {
     SessionRest::name_call(request, note);
     if (note.line.action) return;
     if (request.path == kMetricsOfApi) return note.name(access::Action::kSeeMetrics, {});
     if (NativeRest::takes(request.path)) return NativeRest::name_call(request, note);
+    if (AllocationRest::takes(request.path)) return AllocationRest::name_call(request, note);
     if (TasksRest::takes(request.path)) return TasksRest::name_call(request, note);
     JobsRest::name_call(request, note);
   }
@@ -236,7 +262,7 @@ struct Server::Impl {
 
   ~Impl() { waiting->set(nullptr, nullptr); }
 
-  Result<Unit> start(Host& host) {
+  std::vector<HttpListener> make_listeners() {
     std::vector<HttpListener> listeners;
     const auto payer = [this](const HttpRequest& head) { return gate.payer_of(head); };
     listeners.push_back({.address = options.address,
@@ -253,6 +279,15 @@ struct Server::Impl {
                            .setting = "metrics.port",
                            .tls = options.tls});
     }
+    if (options.allocation_port) {
+      listeners.push_back(
+          {.address = options.address,
+           .port = *options.allocation_port,
+           .handler = through(allocation_gate),
+           .payer = [this](const HttpRequest& head) { return allocation_gate.payer_of(head); },
+           .setting = "doors.allocation_port",
+           .tls = options.tls});
+    }
     if (options.unix_socket != nullptr) {
       unix_callers =
           std::make_unique<UnixCallers>(UnixCallersOptions{.admin_group = options.admin_group,
@@ -265,6 +300,10 @@ struct Server::Impl {
                            .unix_socket = options.unix_socket,
                            .unix_callers = unix_callers.get()});
     }
+    return listeners;
+  }
+
+  Result<Unit> start(Host& host) {
     grpc = std::make_unique<GrpcServer>(GrpcServerOptions{.address = options.address,
                                                           .port = options.grpc_port,
                                                           .doorkeeper = doorkeeper,
@@ -284,7 +323,7 @@ struct Server::Impl {
       if (const std::shared_ptr<Waiting> waiting_now = to.lock()) waiting_now->flush();
     });
     // The first request comes when every port is bound: a start that fails has nobody to answer.
-    auto http_started = HttpServer::start({}, std::move(listeners), [this](HttpServer& server) {
+    auto http_started = HttpServer::start({}, make_listeners(), [this](HttpServer& server) {
       doors.attach(server);
       end_expired_later(server);
       admission.callers().set_room(CallRoom::kHttp, server.connection_max());
@@ -308,7 +347,9 @@ struct Server::Impl {
 
   void tell_ports(const HttpServer& server) {
     ports = {.http = server.ports()[0], .grpc = grpc->port()};
-    if (options.metrics_enabled) ports.metrics = server.ports()[1];
+    std::size_t next = 1;
+    if (options.metrics_enabled) ports.metrics = server.ports()[next++];
+    if (options.allocation_port) ports.allocation = server.ports()[next++];
     if (options.on_bound != nullptr) options.on_bound(ports);
   }
 
@@ -340,6 +381,7 @@ struct Server::Impl {
   std::atomic<bool> reload_failed = false;
   RestGate gate;
   RestGate metrics_gate;
+  RestGate allocation_gate;
   std::shared_ptr<Waiting> waiting = std::make_shared<Waiting>();
   ServerPorts ports;                          ///< From when all are bound.
   std::unique_ptr<UnixCallers> unix_callers;  ///< Before the server that asks it: it must outlive that.

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,8 @@ namespace gpusched::api {
 /// Ports that are listened on.
 struct ServerPorts {
   uint16_t http = 0, grpc = 0;
-  uint16_t metrics = 0;  ///< 0: metrics are off.
+  uint16_t metrics = 0;     ///< 0: metrics are off.
+  uint16_t allocation = 0;  ///< 0: allocations have no port of their own.
 };
 
 /// What the doors need to know. Ports: 0 picks a free one.
@@ -33,6 +35,7 @@ struct ServerOptions {
   uint16_t grpc_port = 9090;
   bool metrics_enabled = true;
   uint16_t metrics_port = 9091;
+  std::optional<uint16_t> allocation_port = std::nullopt;  ///< Of allocations alone; none: no such port.
   std::string metrics_path = "/metrics";
   std::string metrics_namespace = "gpu_scheduler";
   bool cors_enabled = false;
@@ -83,7 +86,8 @@ class Server {
 
   uint16_t http_port() const { return ports().http; }
   uint16_t grpc_port() const { return ports().grpc; }
-  uint16_t metrics_port() const { return ports().metrics; }  ///< 0 when metrics are off.
+  uint16_t allocation_port() const { return ports().allocation; }  ///< 0 when there is none.
+  uint16_t metrics_port() const { return ports().metrics; }        ///< 0 when metrics are off.
 
   /// For the metrics: the configuration was just read again, well or not. Any thread.
   void note_reload(bool worked);

@@ -135,6 +135,10 @@ struct Config {
     std::string name_space = "gpu_scheduler";  ///< Key `namespace`.
   } metrics;
 
+  struct Doors {
+    int64_t allocation_port = 0;
+  } doors;
+
   struct Log {
     std::string level = "info";
     std::string path;

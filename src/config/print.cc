@@ -37,6 +37,7 @@ std::string_view section_title(std::string_view section) {
   if (section == "journal") return "Journal on disk";
   if (section == "api") return "Where clients and agents connect";
   if (section == "metrics") return "Prometheus metrics";
+  if (section == "doors") return "Doors with a port of their own";
   if (section == "log") return "The log";
   if (section == "audit") return "The audit: who did what";
   if (section == "agent") return "Agents";

@@ -293,6 +293,15 @@ constexpr ConfigKey kKeys[] = {
      .slot = [](Config& c) -> ConfigSlot { return &c.metrics.name_space; },
      .meaning = "Prefix of every metric's name."},
 
+    {.section = "doors",
+     .name = "allocation_port",
+     .slot = [](Config& c) -> ConfigSlot { return &c.doors.allocation_port; },
+     .meaning =
+         "Port on which [allocations](allocations.md) are served as well, with a `/health` of their own; "
+         "clients of them use 8000. 0: none, they are served on `api.http_port` alone.",
+     .min = 0,
+     .max = kPortMax},
+
     {.section = "log",
      .name = "level",
      .slot = [](Config& c) -> ConfigSlot { return &c.log.level; },

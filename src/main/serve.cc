@@ -258,13 +258,15 @@ Error port_taken(Error error, const Config& config) {
   CHECK(dot != std::string::npos);
   const ConfigKey* key = find_config_key(error.field.substr(0, dot), error.field.substr(dot + 1));
   CHECK(key != nullptr);
-  const int64_t port = error.field == "api.http_port"   ? config.api.http_port
-                       : error.field == "api.grpc_port" ? config.api.grpc_port
-                                                        : config.metrics.port;
+  const int64_t port = error.field == "api.http_port"           ? config.api.http_port
+                       : error.field == "api.grpc_port"         ? config.api.grpc_port
+                       : error.field == "doors.allocation_port" ? config.doors.allocation_port
+                                                                : config.metrics.port;
   const std::string holder = port_holder(static_cast<uint16_t>(port));
   error.message += "; " + (holder.empty() ? "another process" : holder) +
                    " listens on that port; stop it, or set " + error.field + " (" + key->environment() +
-                   ") to another port, or to 0 for any free one";
+                   ") to another port, or to 0 for " +
+                   (error.field == "doors.allocation_port" ? "none" : "any free one");
   return error;
 }
 
@@ -303,6 +305,15 @@ Result<Unit> add_node_authority(const Config& config, const std::string& data_di
   if (!order_key.ok()) return order_key.error();
   options.node_order_key = std::make_shared<const sign::OrderKey>(std::move(*order_key));
   return Unit{};
+}
+
+void set_ports(const Config& config, api::ServerOptions& options) {
+  options.http_port = static_cast<uint16_t>(config.api.http_port);
+  options.grpc_port = static_cast<uint16_t>(config.api.grpc_port);
+  options.metrics_enabled = config.metrics.enabled;
+  options.metrics_port = static_cast<uint16_t>(config.metrics.port);
+  if (config.doors.allocation_port > 0)
+    options.allocation_port = static_cast<uint16_t>(config.doors.allocation_port);
 }
 
 /// What is said beside the numbers.
@@ -344,10 +355,7 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   Result<std::string> token = api::load_or_create_token(data_dir_);
   if (!token.ok()) return token.error();
   api::ServerOptions options{.address = config.api.address};
-  options.http_port = static_cast<uint16_t>(config.api.http_port);
-  options.grpc_port = static_cast<uint16_t>(config.api.grpc_port);
-  options.metrics_enabled = config.metrics.enabled;
-  options.metrics_port = static_cast<uint16_t>(config.metrics.port);
+  set_ports(config, options);
   options.metrics_path = config.metrics.path;
   options.metrics_namespace = config.metrics.name_space;
   options.cors_enabled = config.api.cors_enabled;
@@ -501,6 +509,7 @@ Result<std::unique_ptr<Service>> Service::start(const Config& config, const std:
              {"http_port", service->ports().http},
              {"grpc_port", service->ports().grpc},
              {"metrics_port", service->ports().metrics},
+             {"allocation_port", config.doors.allocation_port},
              {"unix_socket", service->ports().unix_socket},
              {"sequence", recovery.last_sequence},
              {"snapshot_sequence", recovery.snapshot_sequence},

@@ -180,6 +180,7 @@ struct JobView {
   DomainLevel domain = DomainLevel::kAny;
   bool domain_required = false;
   std::vector<JobMember> members;          ///< Of such a job, by rank.
+  bool is_being_cancelled = false;         ///< Somebody asked for it, and it has not ended yet.
   int64_t queue_position = 0;              ///< 1 is next; 0 when it does not wait.
   std::optional<Duration> estimated_wait;  ///< By the newest forecast; nothing when it does not know.
   WatchdogFinding watch =

@@ -70,8 +70,9 @@ void refuse_method(HttpMethod method, const std::string& allowed, const RestCall
   } else {
     const ApiError error{ErrorKind::kMethodNotAllowed,
                          "this path does not support this method; it supports " + allowed};
-    response.status = row_of(error.kind).http_status;
-    response.body = error_json(error);
+    ErrorAnswer answer = call->written(error);
+    response.status = answer.status;
+    response.body = std::move(answer.body);
   }
   call->send(std::move(response));
 }

@@ -19,8 +19,9 @@ std::string_view without_port(std::string_view host) {
   return host.substr(0, host.rfind(':'));
 }
 
-HttpResponse error_response(const ApiError& error) {
-  HttpResponse response{.status = row_of(error.kind).http_status, .body = error_json(error)};
+HttpResponse error_response(const ApiError& error, ErrorWriter writer) {
+  ErrorAnswer answer = writer(error);
+  HttpResponse response{.status = answer.status, .body = std::move(answer.body)};
   if (error.retry_after.ns > 0) {
     response.headers.emplace_back("Retry-After",
                                   std::to_string((error.retry_after.ns + 999'999'999) / 1'000'000'000));
@@ -30,6 +31,10 @@ HttpResponse error_response(const ApiError& error) {
 }
 
 }  // namespace
+
+ErrorAnswer plain_error(const ApiError& error) {
+  return {.status = row_of(error.kind).http_status, .body = error_json(error)};
+}
 
 HttpResponse RestCall::decorated(HttpResponse response) {
   if (meter_ != nullptr) meter_->count(response.status, began_);
@@ -53,14 +58,14 @@ void RestCall::send(HttpResponse response) { reply_.send(decorated(std::move(res
 void RestCall::send(int status, std::string body) { send({.status = status, .body = std::move(body)}); }
 void RestCall::fail(const ApiError& error) {
   note_.tell(&error);
-  send(error_response(error));
+  send(error_response(error, errors_));
 }
 void RestCall::send_at_flush(int status, std::string body) {
   reply_.send_at_flush(decorated({.status = status, .body = std::move(body)}));
 }
 void RestCall::fail_at_flush(const ApiError& error) {
   note_.tell(&error);
-  reply_.send_at_flush(decorated(error_response(error)));
+  reply_.send_at_flush(decorated(error_response(error, errors_)));
 }
 
 void RestCall::stay_open(const OpenRequest& open, std::optional<access::Action> action,
@@ -100,8 +105,8 @@ void RestCall::on_gone(std::function<void()> gone) {
   const OpenRequest open = reply_.open_request();
   HttpResponse head;
   add_headers(head);
-  stay_open(open, note_.line.action, [open, head = std::move(head)](const ApiError& error) {
-    HttpResponse answer = error_response(error);
+  stay_open(open, note_.line.action, [open, errors = errors_, head = std::move(head)](const ApiError& error) {
+    HttpResponse answer = error_response(error, errors);
     answer.headers.insert(answer.headers.end(), head.headers.begin(), head.headers.end());
     open.end({.answer = std::move(answer)});
   });
@@ -121,6 +126,7 @@ void RestGate::handle(HttpRequest&& request, HttpReply reply) {
   note.name_call(request.request_id, request.traceparent);
   const auto call = std::make_shared<RestCall>(std::move(reply), request.method, allow_origin,
                                                reads ? options_.reads : options_.writes, std::move(note));
+  if (options_.errors_of != nullptr) call->write_errors(options_.errors_of(request));
   if (request.method == HttpMethod::kOptions && !allow_origin.empty() && !request.cors_method.empty()) {
     // A browser's preflight never carries a token.
     HttpResponse response{.status = 204};
@@ -173,10 +179,11 @@ CallNeed RestGate::need_of_call(const HttpRequest& request, CallNote& note) cons
 void RestGate::refuse(const HttpRequest& request, const RestCallPtr& call, const ApiError& error) const {
   if (options_.name_call != nullptr && call->note().is_open()) options_.name_call(request, call->note());
   // With where the token is, for a client on this machine that may be allowed to read it.
-  const bool told_where = error.kind == ErrorKind::kUnauthenticated && !options_.token_file.empty();
+  const bool told_where =
+      error.kind == ErrorKind::kUnauthenticated && !options_.token_file.empty() && call->has_plain_errors();
   if (!told_where || !is_loopback(request.peer)) return call->fail(error);
   call->note().tell(&error);
-  HttpResponse response = error_response(error);
+  HttpResponse response = error_response(error, plain_error);
   std::string out;
   JsonWriter json(out);
   json.begin_object().field("error", error.message).field("code", row_of(error.kind).code);

@@ -17,6 +17,15 @@
 /// What stands before every REST door: token, origins, rates, and the shape of answers.
 namespace gpusched::api {
 
+/// An error as a door writes it.
+struct ErrorAnswer {
+  int status = 500;
+  std::string body;
+};
+using ErrorWriter = ErrorAnswer (*)(const ApiError& error);
+/// As most doors do: see `error_json`.
+ErrorAnswer plain_error(const ApiError& error);
+
 struct RestOptions {
   Doorkeeper doorkeeper = {};
   std::string token_file = {};  ///< Told to clients on this machine that lack the token; empty: nothing.
@@ -36,6 +45,8 @@ struct RestOptions {
   /// Whether a request is answered to everybody, whatever credential it has and whoever's page it is from: it
   /// reads what is no secret. Null: none is.
   bool (*is_public)(const HttpRequest&) = nullptr;
+  /// How errors about a request are written, the gate's own too. Null: all plainly.
+  ErrorWriter (*errors_of)(const HttpRequest&) = nullptr;
   /// Says what a request is about that the gate itself refuses; of others their doors say it.
   std::function<void(const HttpRequest&, CallNote&)> name_call = nullptr;
 };
@@ -75,6 +86,10 @@ class RestCall {
   /// The answer tells it. Whoever answers may say more in it before, and who goes on after the answer takes
   /// it.
   CallNote& note() { return note_; }
+  /// By the gate, before anybody else has the call.
+  void write_errors(ErrorWriter writer) { errors_ = writer; }
+  ErrorAnswer written(const ApiError& error) const { return errors_(error); }
+  bool has_plain_errors() const { return errors_ == plain_error; }
 
   void send(int status, std::string body);
   void fail(const ApiError& error);
@@ -105,6 +120,7 @@ class RestCall {
   bool can_end() const { return doorkeeper_ != nullptr && api::can_end(*caller_); }
   HttpReply reply_;
   std::string allow_origin_;  ///< Empty: no CORS headers.
+  ErrorWriter errors_ = plain_error;
   RequestMeter* meter_;
   RequestMeter::Clock::time_point began_ = RequestMeter::Clock::now();
   HttpMethod method_;

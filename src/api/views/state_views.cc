@@ -222,6 +222,7 @@ JobView view_of(const Observer::View& view, const Job& job, const Viewer& viewer
     out.watch_detail = job.watch_detail.view();
     out.watch_since = job.watch_since;
   }
+  out.is_being_cancelled = job.cancel_requested && !is_final(job.state);
   out.move_detail = move_of(state, job, viewer);
   add_past(state, job, out);
   add_gang(state, job, details, out);
@@ -525,6 +526,7 @@ ClusterView cluster_of(const State& state, const TelemetryTable& telemetry) {
   }
   if (reporting > 0)
     out.average_gpu_utilization = static_cast<double>(percent) / static_cast<double>(reporting) / 100.0;
+  out.name = state.config.cluster;
   const Pause& pause = state.config.pause;
   out.paused_since = pause.since;
   out.paused_by = pause.by;

@@ -1,0 +1,325 @@
+"""The allocation door, by plain HTTP as its contract has it: GPUs held for somebody, told before their time is over,
+and given to the next when it is."""
+
+import http.client
+import os
+import re
+import signal
+import threading
+import uuid
+
+import pytest
+from harness import IS_ROOT, PATIENCE_S, Api, free_port, wait_until
+
+PREFIX = "/api/gpuscheduler/v1"
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+FIELDS = {"id", "organization_id", "user_id", "instance_id", "instance_public_ip", "hostname", "status", "health_state",
+          "cost_per_hour", "lease_expires_at", "last_seen", "created_at", "updated_at"}
+NO_GPU = {"detail": "GPU not found."}
+QUOTA = {"detail": "GPU quota reached. Please deallocate an existing GPU before requesting a new one."}
+
+
+class Holder:
+    """Somebody with a key of an organization."""
+
+    def __init__(self, world, tenant, role="user", port=None):
+        self.world, self.port = world, port
+        self.key_file = world.folder / f"{tenant}-{role}-{uuid.uuid4().hex[:6]}.key"
+        world.cli("key", "create", self.key_file.stem, "--tenant", tenant, "--role", role, "--out", str(self.key_file),
+                  expected=0)
+        self.key = self.key_file.read_text().strip()
+
+    def call(self, method, path, body=None, headers=None):
+        api = Api(self.port or self.world.scheduler.ports["http"], token=self.key)
+        return api.call(method, f"{PREFIX}{path}", body, headers)
+
+    def ask(self, method, path, body=None, expected=200, headers=None):
+        status, answer, _ = self.call(method, path, body, headers)
+        assert status == expected, (method, path, status, answer)
+        return answer
+
+    def allocate(self, headers=None, **body):
+        return self.ask("POST", "/allocate", body, 202, headers)["gpu_id"]
+
+    def gpu(self, lease):
+        return self.ask("GET", f"/gpu/{lease}")
+
+    def wait_for(self, lease, *statuses):
+        return wait_until(f"{lease} is {statuses}",
+                          lambda: (lambda gpu: gpu if gpu["status"] in statuses else None)(self.gpu(lease)))
+
+    def cli(self, *words, **options):
+        return self.world.cli("--token-file", str(self.key_file), *words, **options)
+
+
+@pytest.fixture(name="world")
+def world_fixture(new_world):
+    world = new_world(AGENT_HEARTBEAT_INTERVAL_MS=200, DOORS_ALLOCATION_PORT=free_port())
+    world.scheduler.start()
+    # The holders of keys never run anything as root.
+    world.add_agent("n1", allow_root_jobs=False, arguments=["--default-user", "nobody"] if IS_ROOT else []).start()
+    world.cli("tenant", "create", "--name", "vision", "--max-gpus", "3", expected=0)
+    world.cli("tenant", "create", "--name", "speech", expected=0)
+    return world
+
+
+@pytest.fixture(name="holder")
+def holder_fixture(world):
+    return Holder(world, "vision")
+
+
+def limit(world, gpu, milliseconds):
+    """A shorter lease than the door gives, by the native API."""
+    status, answer, _ = world.api().call("PATCH", f"/v1/jobs/{gpu['job_id']}", {"max_runtime_ms": milliseconds})
+    assert status == 200, (status, answer)
+
+
+def test_a_gpu_from_its_allocation_to_its_release(world, holder):
+    answer = holder.ask("POST", "/allocate", {"gpu_model": "A100", "count": 2, "min_memory_gb": 80, "lease_minutes": 30,
+                                              "job_type": "notebook", "user_region": "eu-north"}, 202)
+    assert set(answer) == {"task_id", "gpu_id", "message"}
+    lease = answer["gpu_id"]
+    assert uuid.UUID(lease).version == 8
+    gpu = holder.wait_for(lease, "AVAILABLE")
+    assert FIELDS <= set(gpu)
+    assert gpu["hostname"] == gpu["instance_id"] == "n1" and gpu["health_state"] == "HEALTHY"
+    assert gpu["job_id"] == answer["task_id"]
+    assert TIME.fullmatch(gpu["lease_expires_at"]) and TIME.fullmatch(gpu["created_at"]) and gpu["last_seen"] is None
+    assert len(gpu["gpu_uuids"]) == 2
+    # What is told is what its holder finds inside.
+    seen = holder.cli("exec", gpu["job_id"], "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES", expected=0).stdout
+    assert seen.strip() == gpu["environment"]["CUDA_VISIBLE_DEVICES"] == ",".join(gpu["gpu_uuids"])
+    assert [each["id"] for each in holder.ask("GET", "/gpus")] == [lease]
+    assert holder.ask("GET", "/gpus?status=AVAILABLE&health=HEALTHY")[0]["id"] == lease
+    assert holder.ask("GET", "/gpus?status=ERROR") == []
+    beat = holder.ask("PUT", f"/gpu/{lease}/heartbeat", {"health": "ok", "utilization": 0.4})
+    assert TIME.fullmatch(beat["last_seen"]) and beat["lease_expires_at"] == gpu["lease_expires_at"]
+    ended = holder.ask("DELETE", f"/gpu/{lease}")
+    assert (ended["id"], ended["status"]) == (lease, "DEPROVISIONED")
+    world.wait_nothing_runs()
+    assert holder.ask("DELETE", f"/gpus/gpu/{lease}/")["status"] == "DEPROVISIONED"
+    assert world.api().job(gpu["job_id"])["state"] == "cancelled"
+
+
+def test_a_busy_gpu_is_told_so(world, holder):
+    lease = holder.allocate()
+    gpu = holder.wait_for(lease, "AVAILABLE")
+    index = int(gpu["gpus"][0].rpartition("-")[2])
+    world.agents()[0].set_gpus({index: {"utilization_percent": 70, "memory_used_mb": 9000}})
+    holder.wait_for(lease, "BUSY")
+    world.agents()[0].set_gpus({})
+    holder.wait_for(lease, "AVAILABLE")
+
+
+def test_organizations_see_and_touch_only_their_own(world, holder):
+    lease = holder.allocate()
+    holder.wait_for(lease, "AVAILABLE")
+    stranger, colleague, viewer = Holder(world, "speech"), Holder(world, "vision"), Holder(world, "vision", "viewer")
+    for method, path in [("GET", f"/gpu/{lease}"), ("DELETE", f"/gpu/{lease}"), ("PUT", f"/gpu/{lease}/heartbeat"),
+                         ("POST", f"/gpu/{lease}/renew"), ("GET", f"/gpu/{uuid.uuid4()}"), ("GET", "/gpu/nonsense")]:
+        assert stranger.ask(method, path, {} if method in ("PUT", "POST") else None, 404) == NO_GPU
+    assert stranger.ask("GET", "/gpus") == []
+    assert [gpu["id"] for gpu in viewer.ask("GET", "/gpus")] == [lease]
+    for who in (colleague, viewer):
+        refused = who.ask("DELETE", f"/gpu/{lease}", expected=403)
+        assert refused == {"detail": "You do not have permission to access this resource."}
+    assert holder.gpu(lease)["status"] == "AVAILABLE"
+
+
+def test_without_a_key_nothing_is_told(world):
+    for api in (Api(world.scheduler.ports["http"]), Api(int(world.scheduler.settings["DOORS_ALLOCATION_PORT"]))):
+        for token in (None, "gsk_abcdefghijkl." + "0" * 64):
+            api.token = token
+            status, answer, headers = api.call("GET", f"{PREFIX}/gpus/")
+            assert status == 401 and set(answer) == {"detail"} and headers["WWW-Authenticate"] == "Bearer"
+
+
+def test_the_doors_own_port(world, holder):
+    port = int(world.scheduler.settings["DOORS_ALLOCATION_PORT"])
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+    connection.request("GET", "/health")
+    assert connection.getresponse().read() == b'{"status":"ok"}'
+    connection.close()
+    there = Holder(world, "vision", port=port)
+    lease = there.allocate()
+    there.wait_for(lease, "AVAILABLE")
+    assert holder.ask("GET", "/gpus/gpus")[0]["id"] == lease
+
+
+def test_a_full_organization_is_refused_until_it_releases(world, holder):
+    leases = [holder.allocate(count=2), holder.allocate()]
+    assert holder.ask("POST", "/gpus/allocate", {}, 429) == QUOTA
+    # Also while they wait for a place.
+    other = Holder(world, "speech")
+    holder.ask("DELETE", f"/gpu/{leases[0]}")
+    blocker = other.allocate(count=3)
+    other.wait_for(blocker, "AVAILABLE")
+    waits = holder.allocate(count=2)
+    assert holder.ask("POST", "/allocate", {}, 429) == QUOTA
+    assert holder.gpu(waits)["status"] == "PROVISIONING"
+    other.ask("DELETE", f"/gpu/{blocker}")
+    holder.wait_for(waits, "AVAILABLE")
+
+
+def test_a_repeated_allocation_is_one(holder):
+    key = {"Idempotency-Key": str(uuid.uuid4())}
+    first = holder.ask("POST", "/allocate", {"count": 3}, 202, key)
+    assert holder.ask("POST", "/allocate", {"count": 3}, 202, key) == first
+    holder.ask("POST", "/allocate", {"count": 2}, 409, key)
+    assert len(holder.ask("GET", "/gpus")) == 1
+
+
+@pytest.mark.parametrize("body, field", [({"count": 0}, "count"), ({"lease_minutes": 0}, "lease_minutes"),
+                                         ({"lease_minutes": "long"}, "lease_minutes"), ({"gpu_model": 3}, "gpu_model")])
+def test_a_wrong_request_is_told_in_a_list(holder, body, field):
+    (problem,) = holder.ask("POST", "/allocate", body, 422)["detail"]
+    assert problem["loc"] == ["body", field] and problem["msg"] and problem["type"] == "value_error"
+    (problem,) = holder.ask("GET", "/gpus?limit=many", expected=422)["detail"]
+    assert problem["loc"] == ["query", "limit"]
+    (problem,) = holder.ask("POST", "/allocate", b"{", 422)["detail"]
+    assert problem["loc"] == ["body"] and problem["type"] == "json_invalid"
+
+
+class Watcher(threading.Thread):
+    """Follows all changes, as any client of the native API does."""
+
+    def __init__(self, world):
+        super().__init__(daemon=True)
+        self.connection = http.client.HTTPConnection("127.0.0.1", world.scheduler.ports["http"], timeout=PATIENCE_S)
+        self.connection.request("GET", "/v1/watch", headers={"Authorization": f"Bearer {world.scheduler.token()}"})
+        self.answer = self.connection.getresponse()
+        assert self.answer.status == 200
+        self.text = ""
+        self.start()
+
+    def run(self):
+        try:
+            while line := self.answer.fp.readline():
+                self.text += line.decode()
+        except (OSError, ValueError):
+            pass  # The test is over.
+
+
+def test_a_lease_is_told_its_end_and_reclaimed_for_the_next(world, holder):
+    watcher = Watcher(world)
+    lease = holder.allocate(count=3)
+    gpu = holder.wait_for(lease, "AVAILABLE")
+    next_one = Holder(world, "speech")
+    waits = next_one.allocate(count=4)
+    assert next_one.gpu(waits)["status"] == "PROVISIONING"
+    assert "about to end" not in watcher.text
+    limit(world, gpu, 8_000)
+    told = wait_until("its holder is told", lambda: holder.gpu(lease) if "about to end" in holder.gpu(lease)["message"] else None)
+    assert told["status"] == "AVAILABLE"
+    wait_until("watchers are told", lambda: "about to end; renew it" in watcher.text)
+    over = holder.wait_for(lease, "DEPROVISIONED")
+    assert over["lease_expires_at"] and over["gpu_uuids"] == []
+    next_one.wait_for(waits, "AVAILABLE")
+    assert world.scheduler.log_text().count('"kind":"ending"') == 1
+    holder.ask("POST", f"/gpu/{lease}/renew", {"lease_minutes": 5}, 409)
+
+
+def test_a_renewed_lease_goes_on(world, holder):
+    lease = holder.allocate()
+    gpu = holder.wait_for(lease, "AVAILABLE")
+    limit(world, gpu, 20_000)
+    before = holder.gpu(lease)["lease_expires_at"]
+    wait_until("it is told", lambda: "about to end" in holder.gpu(lease)["message"])
+    renewed = holder.ask("POST", f"/gpu/{lease}/renew/", {"lease_minutes": 10})
+    assert renewed["lease_expires_at"] > before
+    wait_until("it is not any more", lambda: "about to end" not in holder.gpu(lease)["message"])
+    # A renewal makes no lease shorter.
+    assert holder.ask("POST", f"/gpu/{lease}/renew", {"lease_minutes": 1})["lease_expires_at"] == renewed["lease_expires_at"]
+    # Nobody keeps what others wait for.
+    other = Holder(world, "speech")
+    other.allocate(count=4)
+    refused = holder.ask("POST", f"/gpu/{lease}/renew", {"lease_minutes": 60}, 409)
+    assert "wait" in refused["detail"]
+    assert holder.gpu(lease)["lease_expires_at"] == renewed["lease_expires_at"]
+
+
+@pytest.mark.parametrize("killed", ["scheduler", "agent", "both"])
+def test_a_lease_outlives_crashes_and_ends_in_time(world, holder, killed):
+    lease = holder.allocate(count=3)
+    before = holder.wait_for(lease, "AVAILABLE")
+    other = Holder(world, "speech")
+    waits = other.allocate(count=2)
+    limit(world, before, 30_000)
+    before = holder.gpu(lease)
+    if killed != "agent":
+        world.scheduler.kill()
+    if killed != "scheduler":
+        world.agents()[0].kill()
+    if killed != "agent":
+        world.scheduler.start()
+    if killed != "scheduler":
+        world.agents()[0].start()
+    after = holder.wait_for(lease, "AVAILABLE")
+    for name in ("id", "organization_id", "user_id", "lease_expires_at", "gpu_uuids"):
+        assert after[name] == before[name], name
+    assert other.gpu(waits)["status"] == "PROVISIONING"
+    assert holder.ask("POST", "/allocate", {}, 429) == QUOTA
+    limit(world, after, 1)
+    holder.wait_for(lease, "DEPROVISIONED")
+    other.wait_for(waits, "AVAILABLE")
+    other.ask("DELETE", f"/gpu/{waits}")
+    world.wait_nothing_runs()
+
+
+def test_a_lease_of_a_lost_node_is_an_error_and_begins_nowhere_again(world, holder):
+    lease = holder.allocate()
+    holder.wait_for(lease, "AVAILABLE")
+    world.agents()[0].kill()
+    for pid in world.attempts_left():
+        os.kill(pid, signal.SIGKILL)
+    world.agents()[0].start()
+    holder.wait_for(lease, "ERROR")
+
+
+def test_organizations_and_keys_by_the_door(world):
+    admin = Api(world.scheduler.ports["http"], token=world.scheduler.token())
+    status, made, _ = admin.call("POST", f"{PREFIX}/organizations/", {"name": "robotics"})
+    assert status == 201 and made["max_active_gpus"] == 5 and uuid.UUID(made["id"])
+    status, refused, _ = admin.call("POST", f"{PREFIX}/organizations/", {"name": "robotics"})
+    assert status == 409 and set(refused) == {"detail"}
+    head = Holder(world, "robotics", "tenant_admin")
+    made = head.ask("POST", "/api-keys/", {"expires_in_days": 7}, 201)
+    assert made["key"].startswith("gsk_") and len(made["key_prefix"]) == 8 and TIME.fullmatch(made["expires_at"])
+    status, gpus, _ = Api(world.scheduler.ports["http"], token=made["key"]).call("GET", f"{PREFIX}/gpus/")
+    assert (status, gpus) == (200, [])
+    assert all("key" not in key for key in head.ask("GET", "/api-keys/"))
+    head.ask("DELETE", f"/api-keys/{made['id']}")
+    status, _, _ = Api(world.scheduler.ports["http"], token=made["key"]).call("GET", f"{PREFIX}/gpus/")
+    assert status == 401
+
+
+# gpu-cli.
+
+
+def test_a_command_runs_in_a_lease(holder):
+    lease = holder.allocate(count=2)
+    gpu = holder.wait_for(lease, "AVAILABLE")
+    done = holder.cli("run", "--in-lease", gpu["job_id"], "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES; exit 7", expected=7)
+    assert done.stdout.strip() == ",".join(gpu["gpu_uuids"])
+    assert holder.gpu(lease)["status"] == "AVAILABLE"
+    stranger = Holder(holder.world, "speech")
+    assert "no such job" in stranger.cli("run", "--in-lease", gpu["job_id"], "--", "true").stderr
+
+
+def test_a_shell_of_its_own_ends_with_its_lease(world, screen):
+    shell = screen("shell", "--gpus", "2", "--time", "1h")
+    shell.type("PS1='rea''dy> '\r")
+    shell.wait_for("ready> ")
+    (job,) = [job for job in world.api().jobs() if job["state"] == "running"]
+    assert job["gpu_count"] == 2 and job["labels"] == {"gpusched.lease": "1"}
+    shell.type("exit 5\r")
+    assert shell.wait_end() == 5
+    world.api().wait_for(job["id"])
+    # A closed terminal gives the GPUs back, too.
+    lost = screen("shell", "--gpus", "4")
+    lost.type("PS1='rea''dy> '\r")
+    lost.wait_for("ready> ")
+    lost.process.send_signal(signal.SIGHUP)
+    assert lost.wait_end() == 128 + signal.SIGHUP
+    world.wait_nothing_runs()
+    assert world.cli("shell", expected=2).stderr and world.cli("shell", job["id"], "--gpus", "1", expected=2).stderr
