@@ -1,21 +1,30 @@
 // gpu-cli exec and shell: an interactive command in a running job.
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "cli/commands.h"
 #include "cli/framework/verbs.h"
+#include "cli/verbs/sessions/lease_shell.h"
 #include "cli/verbs/sessions/session_screen.h"
 
 namespace gpusched::cli {
 namespace {
 
-void add_place(Grammar& grammar, ExecOptions& options) {
-  grammar.argument("JOB", &options.job, "Job id").completes(Complete::kJob);
+void add_place(Grammar& grammar, ExecOptions& options, bool job_required = true) {
+  ArgumentSpec& job = grammar.argument("JOB", &options.job, "Job id").completes(Complete::kJob);
+  job.required = job_required;
   grammar.option("--attempt", "N", &options.attempt, "Attempt, counted from 1 (default: the latest)")
       .range(1, 1'000'000'000);
   grammar.option("--member", "N", &options.member, "Member of a gang, counted from 0").range(0, 1'000'000);
   grammar.option("--session", "N", &options.session, "Resume this detached session").range(1, INT64_MAX);
 }
+
+/// What shell holds when it is given no job.
+struct OwnLease {
+  std::optional<int64_t> gpus;
+  LeaseShell shell;
+};
 
 }  // namespace
 
@@ -46,11 +55,30 @@ Action define_exec(Grammar& grammar) {
 
 Action define_shell(Grammar& grammar) {
   const auto options = std::make_shared<ExecOptions>();
-  add_place(grammar, *options);
+  const auto own = std::make_shared<OwnLease>();
+  add_place(grammar, *options, false);
+  grammar.option("--gpus", "N", &own->gpus, "Without JOB: hold this many GPUs for the shell").range(1, 64);
+  grammar.option("--gpu-model", "MODEL", &own->shell.gpu_model, "Without JOB: GPUs of this model");
+  grammar.option("--time", "SPAN", &own->shell.time_limit, "Without JOB: for this long (default: 12h)");
   grammar.details(
       "Opens a login shell of the job's user, in a terminal, beside the job's processes. Ctrl-P Ctrl-Q, or "
       "~. at the start of a line, detaches and leaves it running; see gpu-cli exec --help.");
-  return [options](Session& session) {
+  grammar.details(
+      "Without JOB, holds GPUs for a shell of its own: the job that holds them ends with the shell, and when "
+      "gpu-cli is interrupted or loses its terminal, as with gpu-cli run -it.");
+  grammar.example("gpu-cli shell job-12", "beside a running job");
+  grammar.example("gpu-cli shell --gpus 1 --time 2h", "a GPU and a shell, until the shell ends");
+  return [options, own](Session& session) {
+    if (options->job.empty() == !own->gpus) {
+      return session.fail(kExitUsage,
+                          "name either a job, as in: gpu-cli shell job-12, or GPUs to hold, as in: gpu-cli "
+                          "shell --gpus 1",
+                          "usage");
+    }
+    if (own->gpus) {
+      own->shell.gpus = *own->gpus;
+      return run_lease_shell(session, own->shell);
+    }
     options->interactive = true;
     options->terminal = true;
     return run_session(session, *options).exit_code;

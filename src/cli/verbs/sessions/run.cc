@@ -6,11 +6,13 @@
 #include <memory>
 #include <mutex>
 
+#include "base/job_labels.h"
 #include "cli/commands.h"
 #include "cli/framework/verbs.h"
 #include "cli/terminal/signal_watch.h"
 #include "cli/terminal/text.h"
 #include "cli/verbs/jobs/wait_notice.h"
+#include "cli/verbs/sessions/lease_shell.h"
 #include "cli/verbs/sessions/session_screen.h"
 #include "cli/verbs/submit/submit.h"
 
@@ -42,10 +44,16 @@ constexpr std::string_view kInSession =
     "\"$@\" 9>&-\n"
     "code=$?; echo $code >&9; exit $code\n";
 
+/// The login shell; of users of services, whose own lets nobody in, /bin/sh.
+constexpr std::string_view kLoginShell =
+    "s=${SHELL:-/bin/sh}; case $s in */nologin|*/false) s=/bin/sh;; esac; [ -x \"$s\" ] || s=/bin/sh\n"
+    "exec \"$s\" -l";
+
 struct RunOptions {
   SubmitOptions submit;
   bool interactive = false;
   bool terminal = false;
+  std::string lease;  ///< A job that the command runs in; empty: one of its own.
 };
 
 /// Cancels the job, and says so. A scheduler that is away for a moment is asked again.
@@ -287,6 +295,13 @@ std::string refused_option(const RunOptions& run) {
 int run_job(Session& session, RunOptions& run, const Grammar& grammar) {
   if (run.submit.command.empty())
     return session.fail(kExitUsage, "a command is missing, as in: gpu-cli run -it --gpus 1 bash", "usage");
+  if (!run.lease.empty()) {
+    const ExecOptions inside{.job = run.lease,
+                             .command = run.submit.command,
+                             .interactive = run.interactive || run.terminal,
+                             .terminal = run.terminal};
+    return run_session(session, inside).exit_code;
+  }
   if (const std::string refused = refused_option(run); !refused.empty())
     return session.fail(kExitUsage, refused, "usage");
   if (run.submit.time_limit.empty()) run.submit.time_limit = kTimeDefault;
@@ -297,12 +312,30 @@ int run_job(Session& session, RunOptions& run, const Grammar& grammar) {
 
 }  // namespace
 
+int run_lease_shell(Session& session, const LeaseShell& shell) {
+  RunOptions run{.submit = {}, .interactive = true, .terminal = true};
+  Grammar grammar;  // Nothing of it is given: what is asked for stands in the options.
+  declare_submit_options(grammar, run.submit);
+  run.submit.gpus = shell.gpus;
+  run.submit.gpu_model = shell.gpu_model;
+  run.submit.time_limit = shell.time_limit;
+  run.submit.name = "shell";
+  run.submit.labels = {std::string(kLeaseLabel) + "=1"};
+  run.submit.preemption_mode = "cancel";
+  run.submit.command = {"/bin/sh", "-c", std::string(kLoginShell)};
+  return run_job(session, run, grammar);
+}
+
 Action define_run(Grammar& grammar) {
   const auto run = std::make_shared<RunOptions>();
   declare_submit_options(grammar, run->submit);
   grammar.free_short_name("-t");
   grammar.flag("-i,--stdin", run->interactive, "Pass standard input to the command");
   grammar.flag("-t,--tty", run->terminal, "Give the command a terminal, and standard input; one node");
+  grammar
+      .option("--in-lease", "JOB", &run->lease,
+              "Run it in this lease, with the GPUs that it holds, instead of in a job of its own")
+      .completes(Complete::kJob);
   grammar.takes_bare_command(run->submit.command, "Command and its arguments, run without a shell");
   grammar.details(
       "Submits a job, says why it waits, shows its output as it appears, and exits with its exit code. "
@@ -320,6 +353,7 @@ Action define_run(Grammar& grammar) {
       "what must survive such a restart.");
   grammar.example("gpu-cli run -it --gpus 1 --time 1h bash", "a shell with a GPU");
   grammar.example("gpu-cli run --gpus 4 ./train.sh --epochs 3", "see the output of a job as it appears");
+  grammar.example("gpu-cli run --in-lease job-12 -- ./train.sh", "with the GPUs of a lease");
   grammar.example("gpu-cli run -i python3 - < analyse.py", "a program from standard input");
   return [run, &grammar](Session& session) { return run_job(session, *run, grammar); };
 }
