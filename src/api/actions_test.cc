@@ -274,6 +274,8 @@ class Admins : public Walk {
       calls.push_back({row.method, row.action, std::string(row.pattern), false});
     for (const TasksRest::RouteRow& row : TasksRest::routes())
       calls.push_back({row.method, row.action, std::string(row.pattern), false});
+    for (const AllocationRest::RouteRow& row : AllocationRest::routes())
+      calls.push_back({row.method, row.action, std::string(row.pattern), false});
     for (const NativeRoute& route : NativeRest::routes())
       calls.push_back({route.method, route.action, std::string(route.path), true});
     for (const SessionRest::Path& path : SessionRest::paths())
@@ -316,7 +318,8 @@ TEST_F(Admins, LeaveALineForEachWriteAndEachReadThatCounts) {
     if (row_of(one.action).audit == access::Audit::kRefusals) {
       EXPECT_TRUE(new_lines().empty()) << what;
     } else {
-      const bool refused = reply.body.find("\"code\":") != std::string::npos;
+      const bool refused =
+          reply.body.find("\"code\":") != std::string::npos || reply.body.starts_with("{\"detail\":");
       const bool read = row_of(one.action).audit == access::Audit::kReads;
       expect_told(one.action, kName, {refused ? "refused" : read ? "allowed" : "applied"}, what);
     }

@@ -34,6 +34,7 @@ inline std::string target_of(std::string_view pattern, const Subjects& about) {
     const bool any = segment == "*" || segment.starts_with('{');
     if (any && (above == "jobs" || above == "tasks")) segment = about.job;
     if (any && above == "tenants") segment = about.tenant;
+    if (any && (above == "gpu" || above == "api-keys")) segment = "none";  // Ids of the allocation door.
     if (any && above == "keys") segment = about.key;
     if (any && (above == "nodes" || above == "node-identities")) segment = about.node;
     if (any && above == "reservations") segment = about.reservation;
@@ -54,6 +55,7 @@ inline std::string body_of(access::Action action, bool is_native, std::string_vi
   switch (action) {
     case Action::kSubmitJob:
     case Action::kPlanJob:
+      if (path.ends_with("/allocate")) return "{}";
       if (path.ends_with("/tasks"))
         return "{" + tenant + R"("priority":"low","gpu_count":1,"command":"true"})";
       return is_native ? "{" + tenant + R"("jobs":[{"spec":{"command":["true"]}}]})"

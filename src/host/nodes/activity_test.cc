@@ -126,5 +126,38 @@ TEST(HubActivity, WhatAnEarlierHeartbeatToldOfAMemberCountsNoMore) {
   EXPECT_EQ(world.findings(), 0u);
 }
 
+TEST(HubActivity, TheHolderOfALeaseIsToldOnceUntilItIsRenewed) {
+  Hub hub;
+  Agent agent(hub, 1);
+  agent.connect();
+  v1::JobSpec spec;
+  (*spec.mutable_labels())["gpusched.lease"] = "1";
+  const JobRequest request{.parts = {Part{.gpu_count = 1, .cpu_milli = 1'000}},
+                           .max_runtime = minutes(60),
+                           .spec = Blob(spec.SerializeAsString())};
+  const JobId job{hub.propose(SubmitJobs{.tenant = kDefaultTenant, .jobs = {request}}).first_id};
+  hub.propose(CommitPlan{.groups = {{.job = job,
+                                     .attempt = 1,
+                                     .members = {{.node = hub.node().id,
+                                                  .device_mask = 1,
+                                                  .generations = {hub.device(0).generation}}}}}});
+  agent.report_started(job);
+  hub.now = hub.now + minutes(54);
+  agent.send(idle_member(job, 0, 0));
+  EXPECT_TRUE(hub.proposals.empty());
+  hub.now = hub.now + minutes(2);
+  agent.send(idle_member(job, 0, 0));
+  ASSERT_EQ(hub.proposals.size(), 1u);
+  hub.decide();
+  EXPECT_EQ(hub.state.jobs.find(job)->watch, WatchdogFinding::kEnding);
+  agent.send(idle_member(job, 0, 0));
+  EXPECT_TRUE(hub.proposals.empty());
+  hub.propose(UpdateJob{.job = job, .given = kJobMaxRuntime, .max_runtime = hours(3)});
+  agent.send(idle_member(job, 0, 0));
+  ASSERT_EQ(hub.proposals.size(), 1u);
+  hub.decide();
+  EXPECT_EQ(hub.state.jobs.find(job)->watch, WatchdogFinding::kNone);
+}
+
 }  // namespace
 }  // namespace gpusched
