@@ -100,7 +100,7 @@ def test_the_console_blocks_of_a_page_print_what_it_says(site, page):
         for command, expected in commands_of(block["text"]):
             for theirs, here in ours.items():
                 command = re.sub(rf"\b{theirs}\b", here, command)
-            status, out = site.run(command)
+            status, out = site.run(command, site.world.folder)  # Some write files.
             assert status == 0, f"{command} ended with {status}:\n{out}"
             printed = out.rstrip("\n").splitlines()
             assert len(printed) == len(expected), f"{command}\n{out}"

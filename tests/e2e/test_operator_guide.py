@@ -44,7 +44,7 @@ class Site:
             text = text.replace(f":{port}", f":{ours}")
         return text
 
-    def run(self, text):
+    def run(self, text, folder=ROOT):
         http, grpc, metrics = self.ports.values()
         environment = self.world.environment({
             "PATH": f"{self.root}/usr/local/bin:{bin_dir()}:{os.environ['PATH']}",
@@ -52,7 +52,7 @@ class Site:
             "GPU_SCHEDULER_API_GRPC_PORT": str(grpc), "GPU_SCHEDULER_METRICS_PORT": str(metrics),
             "GPU_SCHEDULER_SCHEDULER_NODE_LEASE_MS": "1500"})
         with open(self.world.folder / "guide.out", "w+b") as sink:
-            process = subprocess.Popen(["bash", "-eu", "-o", "pipefail", "-c", self.translated(text)], cwd=ROOT,
+            process = subprocess.Popen(["bash", "-eu", "-o", "pipefail", "-c", self.translated(text)], cwd=folder,
                                        stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, env=environment)
             deadline = time.monotonic() + 2 * PATIENCE_S
             while process.poll() is None and time.monotonic() < deadline:
