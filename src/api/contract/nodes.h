@@ -54,6 +54,7 @@ struct DeviceView {
   bool mig = false;               ///< In MIG mode;
   std::string mig_room;           ///< what still fits, "1x 3g.40gb, 4x 1g.10gb";
   std::vector<SliceView> slices;  ///< what it is cut into, by their starts.
+  int32_t gpu_id = 0;             ///< A number of its own in the cluster, for as long as its node is known.
 };
 struct LinkView {
   int32_t from = 0, to = 0;  ///< Indexes of two devices.

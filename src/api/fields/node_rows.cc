@@ -114,6 +114,8 @@ constexpr ShownRow<DeviceOfNode> kDeviceRows[] = {
     DEVICE(17, "holders", "", "the jobs that have it or shares of it, each with `since` when",
            out.list(view.device.holders,
                     [](const HolderView& holder, auto& one) { write_rows(kHolderRows, holder, one); })),
+    DEVICE(18, "gpu_id", "", "a number of its own in the cluster, for as long as its node is known",
+           out.number(view.device.gpu_id)),
     DEVICE(50, "numa_node", "", "its NUMA node; absent if unknown",
            if (view.device.numa_node) out.number(*view.device.numa_node)),
     DEVICE(51, "pci_bus_id", "", "PCI address", out.text(view.device.pci_bus_id)),

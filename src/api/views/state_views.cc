@@ -479,6 +479,8 @@ NodeView view_of(const State& state, const Node& node, const NodeTelemetry& tele
     out.state_reason = node.state == NodeState::kDead ? "was declared dead" : "does not report";
     out.state_since = node.state_since;
   }
+  // The state keeps the order in which nodes came, over restarts; the place of a removed one is another's.
+  const auto slot = static_cast<uint32_t>(&node - state.nodes.data());
   for (uint32_t i = 0; i < node.devices.size(); ++i) {
     const Device& device = node.devices[i];
     DeviceView shown{.index = i,
@@ -488,6 +490,7 @@ NodeView view_of(const State& state, const Node& node, const NodeTelemetry& tele
                      .state = std::string(to_string(device.state)),
                      .condition = std::string(to_string(device.condition)),
                      .detail = device.detail};
+    shown.gpu_id = static_cast<int32_t>(slot * limits::kDevicesPerNodeMax + i);
     show_fitness(device, shown);
     show_holders(state, device, shown);
     show_slices(state.device_classes[device.device_class], device, shown);
