@@ -60,14 +60,18 @@ HostBackend::HostBackend(Host& host, HostBackendOptions options)
   host_.observer().add_listener([keys = keys_](const Observer::View& view, const Changes& changes) {
     keys->observe(view.state, changes);
   });
+  host_.observer().add_listener([tasks = tasks_](const Observer::View& view, const Changes& changes) {
+    tasks->observe(view, changes);
+  });
   // A key must work from the first call on. Where the observer has ended, the promise ends with the query.
   auto filled = std::make_shared<std::promise<void>>();
   const std::future<void> known = filled->get_future();
-  host_.observer().read(0, [positions = positions_, nameless = nameless_, keys = keys_,
+  host_.observer().read(0, [positions = positions_, nameless = nameless_, keys = keys_, tasks = tasks_,
                             filled = std::move(filled)](const Observer::View& view) {
     positions->fill(view.state);
     nameless->fill(view.state);
     keys->fill(view.state);
+    tasks->fill(view.state);
     filled->set_value();
   });
   known.wait();

@@ -9,6 +9,7 @@
 #include "api/backend/anonymous_limits.h"
 #include "api/backend/key_ring.h"
 #include "api/backend/nameless_jobs.h"
+#include "api/backend/tasks/task_book.h"
 #include "api/backend/watch/change_feed.h"
 #include "api/contract/backend.h"
 #include "api/limits/waiting_shares.h"
@@ -124,6 +125,8 @@ class HostBackend final : public Backend {
   uint64_t refused_for_share() const { return shares_->refused(); }
   /// Who holds which key. It lives as long as this.
   const KeyRing& keys() const { return *keys_; }
+  /// Which jobs are tasks of agents. It lives as long as this.
+  TaskBook& tasks() const { return *tasks_; }
   HealthView health() const override;
   bool containers_possible() const override { return containers_->load(std::memory_order_acquire); }
 
@@ -210,6 +213,7 @@ class HostBackend final : public Backend {
   std::shared_ptr<TenantPositions> positions_ = std::make_shared<TenantPositions>();
   std::shared_ptr<KeyRing> keys_ = std::make_shared<KeyRing>();
   std::shared_ptr<WaitingShares> shares_ = std::make_shared<WaitingShares>();
+  std::shared_ptr<TaskBook> tasks_ = std::make_shared<TaskBook>();
   std::shared_ptr<ProposedMoves> moves_ = std::make_shared<ProposedMoves>();
 };
 

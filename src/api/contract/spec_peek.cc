@@ -165,6 +165,17 @@ bool spec_has_label(std::string_view packed, std::string_view label,
   return found;
 }
 
+std::optional<std::string_view> spec_label(std::string_view packed, std::string_view label) {
+  std::optional<std::string_view> found;
+  for_each_field(packed, [&](uint64_t number, std::string_view bytes) {
+    if (number != kLabels) return number < kLabels;
+    const auto [key, text] = entry_of(bytes);
+    if (key == label) found = text;
+    return !found;
+  });
+  return found;
+}
+
 SpecNumbers spec_numbers(std::string_view packed) {
   SpecNumbers numbers;
   const auto note = [&numbers](uint64_t number) {

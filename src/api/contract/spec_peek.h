@@ -32,6 +32,9 @@ bool spec_names_credential(std::string_view packed);
 /// Whether the packed JobSpec has the label; without a value: any value.
 bool spec_has_label(std::string_view packed, std::string_view label, const std::optional<std::string>& value);
 
+/// The value of the packed JobSpec's label; nothing: it has no such label. It lives as long as the bytes.
+std::optional<std::string_view> spec_label(std::string_view packed, std::string_view label);
+
 /// The numbers of the fields that a packed JobSpec has; one that has its default may be among them.
 using SpecNumbers = std::bitset<128>;
 SpecNumbers spec_numbers(std::string_view packed);
