@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 
+#include "algogpu/algogpu.pb.h"
 #include "api/backend/host_backend.h"
 #include "api/contract/names.h"
 #include "api/doors/allocation/allocation_rest.h"
@@ -46,7 +47,7 @@ TEST(Actions, EveryGrpcMethodHasOneAndNoOther) {
   std::set<std::pair<std::string, std::string>> there, told;
   for (const google::protobuf::FileDescriptor* file :
        {v1::Job::descriptor()->file(), v1::AgentMessage::descriptor()->file(),
-        ::scheduler::SubmitJobRequest::descriptor()->file()}) {
+        ::scheduler::SubmitJobRequest::descriptor()->file(), algogpu::TaskRequest::descriptor()->file()}) {
     for (int s = 0; s < file->service_count(); ++s) {
       const google::protobuf::ServiceDescriptor& service = *file->service(s);
       for (int m = 0; m < service.method_count(); ++m)

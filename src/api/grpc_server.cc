@@ -73,6 +73,8 @@ struct GrpcServer::Impl {
                 .audit = options.audit}),
         native(make_native_service(backend, thread, options.doorkeeper)),
         jobs(make_jobs_service(backend, thread, options.doorkeeper)),
+        tasks(
+            make_agent_tasks_service(backend, *options.task_book, thread, options.doorkeeper, options.tasks)),
         nodes(host, thread,
               {.token = options.doorkeeper.token,
                .token_file = options.token_file,
@@ -84,11 +86,11 @@ struct GrpcServer::Impl {
 
   const GrpcServerOptions options;
   GrpcThread thread;  // Before the services: they use it.
-  std::unique_ptr<grpc::Service> native, jobs;
+  std::unique_ptr<grpc::Service> native, jobs, tasks;
   NodeService nodes;
   std::shared_ptr<grpc::ServerCredentials> credentials;  // Before the server, which asks them.
   std::unique_ptr<grpc::Server> server;
-  int port = 0;
+  int port = 0, tasks_port = 0;
   bool down = false;
 };
 
@@ -106,6 +108,9 @@ Result<Unit> GrpcServer::start() {
   impl->credentials = impl->options.tls == nullptr ? grpc::InsecureServerCredentials()
                                                    : make_tls_credentials(impl->options.tls);
   builder.AddListeningPort(where, impl->credentials, &impl->port);
+  const std::string beside = endpoint_of(impl->options.address, impl->options.tasks_port);
+  const bool has_beside = impl->options.tasks_port != 0;
+  if (has_beside) builder.AddListeningPort(beside, impl->credentials, &impl->tasks_port);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // Else a second scheduler would share the port.
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kHeaderBytesMax);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsMax);
@@ -128,12 +133,20 @@ Result<Unit> GrpcServer::start() {
   impl->thread.join(builder);
   builder.RegisterService(impl->native.get());
   builder.RegisterService(impl->jobs.get());
+  builder.RegisterService(impl->tasks.get());
   builder.RegisterService(impl->nodes.service());
   impl->server = builder.BuildAndStart();
-  if (impl->server == nullptr || impl->port == 0) {
-    const bool taken = is_taken(impl->options.address, impl->options.port);
-    return Error{taken ? ErrorCode::kLocked : ErrorCode::kIo,
-                 "cannot listen on " + where + (taken ? ": Address already in use" : ""), "api.grpc_port"};
+  if (impl->server == nullptr || impl->port == 0 || (has_beside && impl->tasks_port == 0)) {
+    // gRPC has let go of the ports that it could have: who has one now is somebody else.
+    impl->server.reset();
+    const bool first_taken = impl->options.port != 0 && is_taken(impl->options.address, impl->options.port);
+    const bool is_beside =
+        has_beside && !first_taken && is_taken(impl->options.address, impl->options.tasks_port);
+    const bool taken = first_taken || is_beside;
+    return Error{
+        taken ? ErrorCode::kLocked : ErrorCode::kIo,
+        "cannot listen on " + (is_beside ? beside : where) + (taken ? ": Address already in use" : ""),
+        is_beside ? "tasks.grpc_port" : "api.grpc_port"};
   }
   impl->thread.start();
   return Unit{};

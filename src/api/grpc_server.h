@@ -7,6 +7,7 @@
 #include "api/contract/backend.h"
 #include "api/contract/call_note.h"
 #include "api/contract/caller.h"
+#include "api/doors/agent_tasks/agent_tasks_grpc.h"
 #include "api/http/request_meter.h"
 #include "api/limits/admission.h"
 #include "base/result.h"
@@ -20,7 +21,8 @@ class NodeDesk;
 
 struct GrpcServerOptions {
   std::string address = "127.0.0.1";
-  uint16_t port = 0;  ///< 0: any free one.
+  uint16_t port = 0;        ///< 0: any free one.
+  uint16_t tasks_port = 0;  ///< All services are there, too; 0: nowhere else.
   Doorkeeper doorkeeper = {};
   std::string token_file = {};          ///< Where the token is; see NodeServiceOptions.
   bool old_agent_handshake = false;     ///< See NodeServiceOptions.
@@ -32,17 +34,20 @@ struct GrpcServerOptions {
   std::shared_ptr<const sign::TlsServer> tls = nullptr;  ///< None: plain.
   std::string version = {};                              ///< Told to agents.
   NodeDesk* desk = nullptr;  ///< Of nodes' identities; null: there are none. It must outlive the server.
+  AgentTasksOptions tasks = {};
+  TaskBook* task_book = nullptr;  ///< It must outlive the server.
   Duration shutdown_wait = seconds(5);
 };
 
-/// The gRPC port with its three services: the native API, the jobs door, the node protocol.
+/// The gRPC port with its four services: the native API, the jobs door, the tasks of agents, the node
+/// protocol.
 class GrpcServer {
  public:
   GrpcServer(const GrpcServerOptions& options, Backend& backend, Host& host);
   ~GrpcServer();
 
   /// Begins to serve. Once. When the address cannot be listened on: kLocked if somebody else does, kIo
-  /// otherwise; the error's field is api.grpc_port.
+  /// otherwise; the error's field is api.grpc_port, or tasks.grpc_port.
   Result<Unit> start();
 
   uint16_t port() const;

@@ -304,20 +304,7 @@ struct Server::Impl {
   }
 
   Result<Unit> start(Host& host) {
-    grpc = std::make_unique<GrpcServer>(GrpcServerOptions{.address = options.address,
-                                                          .port = options.grpc_port,
-                                                          .doorkeeper = doorkeeper,
-                                                          .token_file = options.token_file,
-                                                          .old_agent_handshake = options.old_agent_handshake,
-                                                          .admission = &admission,
-                                                          .message_wait = options.grpc_message_wait,
-                                                          .reads = &grpc_reads,
-                                                          .writes = &grpc_writes,
-                                                          .audit = options.audit,
-                                                          .tls = options.grpc_tls,
-                                                          .version = options.version,
-                                                          .desk = &desk},
-                                        backend, host);
+    grpc = std::make_unique<GrpcServer>(grpc_options(), backend, host);
     // Weak: the host calls it for as long as the host lives.
     backend.on_group_done([to = std::weak_ptr(waiting)] {
       if (const std::shared_ptr<Waiting> waiting_now = to.lock()) waiting_now->flush();
@@ -345,8 +332,27 @@ struct Server::Impl {
     return Unit{};
   }
 
+  GrpcServerOptions grpc_options() {
+    return {.address = options.address,
+            .port = options.grpc_port,
+            .tasks_port = options.tasks_grpc_port,
+            .doorkeeper = doorkeeper,
+            .token_file = options.token_file,
+            .old_agent_handshake = options.old_agent_handshake,
+            .admission = &admission,
+            .message_wait = options.grpc_message_wait,
+            .reads = &grpc_reads,
+            .writes = &grpc_writes,
+            .audit = options.audit,
+            .tls = options.grpc_tls,
+            .version = options.version,
+            .desk = &desk,
+            .tasks = options.tasks,
+            .task_book = &backend.tasks()};
+  }
+
   void tell_ports(const HttpServer& server) {
-    ports = {.http = server.ports()[0], .grpc = grpc->port()};
+    ports = {.http = server.ports()[0], .grpc = grpc->port(), .tasks_grpc = options.tasks_grpc_port};
     std::size_t next = 1;
     if (options.metrics_enabled) ports.metrics = server.ports()[next++];
     if (options.allocation_port) ports.allocation = server.ports()[next++];

@@ -9,6 +9,7 @@
 
 #include "api/backend/tokens/jwt_desk.h"
 #include "api/contract/caller.h"
+#include "api/doors/agent_tasks/agent_tasks_grpc.h"
 #include "api/limits/caller_table.h"
 #include "audit/audit_log.h"
 #include "base/result.h"
@@ -26,6 +27,7 @@ struct ServerPorts {
   uint16_t http = 0, grpc = 0;
   uint16_t metrics = 0;     ///< 0: metrics are off.
   uint16_t allocation = 0;  ///< 0: allocations have no port of their own.
+  uint16_t tasks_grpc = 0;  ///< 0: gRPC has no second port.
 };
 
 /// What the doors need to know. Ports: 0 picks a free one.
@@ -33,6 +35,8 @@ struct ServerOptions {
   std::string address = "127.0.0.1";  ///< Of all ports. Any but a loopback one needs the token on every call.
   uint16_t http_port = 8080;
   uint16_t grpc_port = 9090;
+  uint16_t tasks_grpc_port = 0;  ///< gRPC is served there, too; 0: nowhere else.
+  AgentTasksOptions tasks = {};
   bool metrics_enabled = true;
   uint16_t metrics_port = 9091;
   std::optional<uint16_t> allocation_port = std::nullopt;  ///< Of allocations alone; none: no such port.

@@ -62,10 +62,11 @@ TEST_F(RestDoor, ARepeatedKeyGetsTheSameJobAndAnotherBodyAConflict) {
 
 TEST_F(RestDoor, AServerWhosePortIsTakenNamesTheSettingAndLeavesNothingWithTheHost) {
   for (int round = 0; round < 50; ++round) {
-    for (const std::string setting : {"api.http_port", "api.grpc_port", "metrics.port"}) {
+    for (const std::string setting : {"api.http_port", "api.grpc_port", "tasks.grpc_port", "metrics.port"}) {
       ServerOptions options{.http_port = 0, .grpc_port = 0, .metrics_port = 0};
       if (setting == "api.http_port") options.http_port = server_->http_port();
       if (setting == "api.grpc_port") options.grpc_port = server_->grpc_port();
+      if (setting == "tasks.grpc_port") options.tasks_grpc_port = server_->grpc_port();
       if (setting == "metrics.port") options.metrics_port = server_->metrics_port();
       const auto second = Server::start(options, *host_);
       ASSERT_FALSE(second.ok());

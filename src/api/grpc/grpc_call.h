@@ -67,6 +67,11 @@ class GrpcCall {
     call_->tell(nullptr);
     thread_->answer(call_, nullptr, false);
   }
+  /// The answer itself says that the call was refused, and why.
+  void finish_refused(const ApiError& why) const {
+    call_->tell(&why);
+    thread_->answer(call_, nullptr, true);
+  }
   void fail(const ApiError& error) const {
     call_->tell(&error);
     thread_->answer(call_, std::make_unique<grpc::Status>(to_status(call_->context(), error)), true);

@@ -10,7 +10,7 @@ namespace {
 using enum access::Action;
 
 constexpr std::string_view kNative = "gpusched.v1.Scheduler", kJobs = "scheduler.SchedulerService",
-                           kNodes = "gpusched.v1.NodeProtocol";
+                           kTasks = "algogpu.GPUScheduler", kNodes = "gpusched.v1.NodeProtocol";
 
 constexpr GrpcMethodRow kMethods[] = {
     {kNative, "SubmitJobs", kSubmitJob},
@@ -63,6 +63,11 @@ constexpr GrpcMethodRow kMethods[] = {
     {kJobs, "UpdateTenantQuota", kUpdateTenant},
     {kJobs, "GetMetrics", kSeeMetrics},
     {kJobs, "GetClusterStatus", kSeeCluster},
+    {kTasks, "SubmitTask", kSubmitJob},
+    {kTasks, "GetTaskStatus", kSeeJob},
+    {kTasks, "CancelTask", kCancelJob},
+    {kTasks, "GetGPUStatus", kSeeNode},
+    {kTasks, "TaskEvents", kSeeJob},
     {kNodes, "Connect", kSpeakForNode},
 };
 

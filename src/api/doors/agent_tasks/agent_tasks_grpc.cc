@@ -1,0 +1,326 @@
+#include "api/doors/agent_tasks/agent_tasks_grpc.h"
+
+#include <array>
+#include <chrono>
+#include <mutex>
+#include <unordered_map>
+
+#include "access/access.h"
+#include "algogpu/algogpu.grpc.pb.h"
+#include "api/contract/names.h"
+#include "api/doors/agent_tasks/refused_tasks.h"
+#include "api/doors/agent_tasks/task_feed.h"
+#include "api/grpc/grpc_call.h"
+#include "api/views/rights.h"
+
+namespace gpusched::api {
+namespace {
+
+Time wall_now() {
+  return {std::chrono::duration_cast<std::chrono::nanoseconds>(
+              std::chrono::system_clock::now().time_since_epoch())
+              .count()};
+}
+Time steady_now() {
+  return {std::chrono::duration_cast<std::chrono::nanoseconds>(
+              std::chrono::steady_clock::now().time_since_epoch())
+              .count()};
+}
+
+constexpr std::string_view kNotFound = "Task not found", kNothingToCancel = "task not found";
+
+/// What is wrong with the task, and not with the caller or the scheduler: clients of this door are answered.
+bool is_refusal(const ApiError& error) {
+  switch (to_status_code(error)) {
+    case grpc::StatusCode::INVALID_ARGUMENT:
+    case grpc::StatusCode::NOT_FOUND:
+    case grpc::StatusCode::ALREADY_EXISTS:
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+    case grpc::StatusCode::FAILED_PRECONDITION:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// In this door's words, where it has some.
+std::string refusal_text(const ApiError& error) {
+  switch (error.kind) {
+    case ErrorKind::kQueueFull:
+    case ErrorKind::kTenantQueueFull:
+      return std::string(kQueueIsFull);
+    case ErrorKind::kRateExceeded:
+    case ErrorKind::kDailyExceeded:
+      return std::string(kInsufficientToken);
+    default:
+      return error.message;
+  }
+}
+
+/// In the tenant whose tasks are the caller's: it is its own, or the default one, which is open. Ids and
+/// refusals are looked up here and not in the backend, so that the walls between tenants are here as well.
+bool may(const access::Caller& caller, access::Action action) {
+  const std::array<TenantId, 1> path{access::home_tenant(caller)};
+  const access::Resource tasks{.tenant_path = path, .is_open = path.front() == kDefaultTenant};
+  return decide_access(caller, action, tasks) == access::Verdict::kAllowed;
+}
+
+class AgentTasksService final : public GrpcService {
+ public:
+  AgentTasksService(Backend& backend, TaskBook& book, GrpcThread& thread, const Doorkeeper& doorkeeper,
+                    const AgentTasksOptions& options)
+      : GrpcService(algogpu::GPUScheduler::service_full_name()),
+        backend_(backend),
+        book_(book),
+        doorkeeper_(doorkeeper),
+        workers_(options.workers),
+        admission_(options.limits) {
+    serve_unary(thread, *this, "SubmitTask", &AgentTasksService::SubmitTask, 64);
+    serve_unary(thread, *this, "GetTaskStatus", &AgentTasksService::GetTaskStatus);
+    serve_unary(thread, *this, "CancelTask", &AgentTasksService::CancelTask);
+    serve_unary(thread, *this, "GetGPUStatus", &AgentTasksService::GetGPUStatus);
+    serve_stream(thread, *this, "TaskEvents", &AgentTasksService::TaskEvents);
+  }
+
+  void SubmitTask(const GrpcCall& incoming, const algogpu::TaskRequest* request,
+                  algogpu::TaskResponse* response) {
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
+      if (!may(*caller, access::Action::kSubmitJob))
+        return call.fail(not_allowed(*caller, access::Action::kSubmitJob, "submit tasks"));
+      const Submission task{.tenant = access::home_tenant(*caller),
+                            .id = request->task_id(),
+                            .user = request->user_id(),
+                            .kind = kind_of(request->task_type())};
+      Answer<SubmitRequest> parsed = read_task(*request, workers_, backend_.containers_possible());
+      if (!parsed && parsed.error().field == "task_id") return refuse(call, parsed.error(), *response);
+      const auto told = [call, response](const Answer<JobId>& outcome) {
+        answer_submission(call, outcome, *response);
+      };
+      switch (book_.begin(task.tenant, task.id, told)) {
+        case TaskBook::Begun::kKnown:
+          return answer_known(call, caller, task, response);
+        case TaskBook::Begun::kAfter:
+          return;
+        case TaskBook::Begun::kFirst:
+          break;
+      }
+      if (!parsed) return settle(task, parsed.error(), told);
+      if (const auto why = admit(task)) {
+        const bool is_full = *why == kQueueIsFull;
+        return settle(
+            task,
+            ApiError{is_full ? ErrorKind::kTenantQueueFull : ErrorKind::kRateExceeded, std::string(*why)},
+            told);
+      }
+      parsed->by = requester_of(call.context());
+      call.note().name_user(*parsed);
+      backend_.submit(caller, std::move(*parsed), [this, call, task, told](const Answer<Submitted>& answer) {
+        if (!answer) {
+          const std::lock_guard lock(mutex_);
+          admission_.give_back(task.tenant, task.user, task.kind);
+        } else {
+          call.note().name_jobs(*answer);
+        }
+        settle(task, answer ? Answer<JobId>(answer->first_job) : answer.error(), told);
+      });
+    });
+  }
+
+  void GetTaskStatus(const GrpcCall& incoming, const algogpu::TaskStatusRequest* request,
+                     algogpu::TaskStatusResponse* response) {
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
+      const std::string id = request->task_id();
+      const TenantId tenant = access::home_tenant(*caller);
+      response->set_task_id(id);
+      response->set_status(algogpu::TASK_STATUS_FAILED);
+      response->set_message(std::string(kNotFound));
+      if (!may(*caller, access::Action::kSeeJob)) return call.finish();
+      const std::optional<JobId> job = book_.find(tenant, id);
+      if (!job) {
+        show_refused(tenant, id, *response);
+        return call.finish();
+      }
+      backend_.get_job(caller, *job, {}, [call, id, response](const Answer<JobView>& answer) {
+        if (answer) {
+          write_task(id, *answer, *response);
+        } else if (!is_refusal(answer.error())) {
+          return call.fail(answer.error());
+        }
+        call.finish();
+      });
+    });
+  }
+
+  void CancelTask(const GrpcCall& incoming, const algogpu::CancelTaskRequest* request,
+                  algogpu::CancelTaskResponse* response) {
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
+      std::optional<JobId> job;
+      if (may(*caller, access::Action::kSeeJob))
+        job = book_.find(access::home_tenant(*caller), request->task_id());
+      if (!job) {
+        response->set_message(std::string(kNothingToCancel));
+        return call.finish_refused({ErrorKind::kJobNotFound, std::string(kNothingToCancel)});
+      }
+      call.note().name(access::Action::kCancelJob, job_name(*job));
+      const auto told = [call, job = *job, response](const Answer<Unit>& answer) {
+        if (answer) {
+          response->set_success(true);
+          response->set_message(task_message(job, "Task cancelled"));
+          return call.finish_at_flush();
+        }
+        const ApiError& error = answer.error();
+        if (!is_refusal(error)) return call.fail(error);
+        response->set_message(error.kind == ErrorKind::kJobNotFound ? std::string(kNothingToCancel)
+                                                                    : error.message);
+        call.finish_refused(error);
+      };
+      backend_.cancel(caller, *job, {}, requester_of(call.context()), told);
+    });
+  }
+
+  void GetGPUStatus(const GrpcCall& incoming, const algogpu::GetGPUStatusRequest*,
+                    algogpu::GPUStatusResponse* response) {
+    guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
+      backend_.list_nodes(caller, [this, call, caller, response](Answer<std::vector<NodeView>> nodes) {
+        if (!nodes) return call.fail(nodes.error());
+        std::vector<JobId> jobs;
+        for (const NodeView& node : *nodes) {
+          for (const DeviceView& device : node.devices)
+            for (const JobId job : jobs_on(device)) jobs.push_back(job);
+        }
+        std::erase_if(jobs, [this](JobId job) { return book_.id_of(job).empty(); });
+        JobFilter filter{.state = JobState::kRunning};
+        filter.details = {.name = false, .message = false, .place = false, .gpus = false};
+        // The walls between tenants are looked after by the list of jobs.
+        backend_.get_jobs(caller, std::move(jobs), std::move(filter),
+                          [this, call, response, nodes = std::move(*nodes)](const Answer<JobPage>& page) {
+                            if (!page) return call.fail(page.error());
+                            show_gpus(nodes, *page, *response);
+                            call.finish();
+                          });
+      });
+    });
+  }
+
+  void TaskEvents(const std::shared_ptr<GrpcWriter<algogpu::TaskEvent>>& writer,
+                  const algogpu::TaskEventsRequest&) {
+    const Answer<CallerPtr> caller = writer->caller_of(doorkeeper_);
+    if (!caller) return writer->fail(caller.error());
+    const auto feed = std::make_shared<TaskFeed>(writer);
+    const auto watch = std::make_shared<std::shared_ptr<void>>();
+    writer->on_gone([watch] { watch->reset(); });
+    *watch = book_.watch(*caller, [feed](const TaskChange& change) { feed->push(change); });
+  }
+
+ private:
+  struct Submission {
+    TenantId tenant;
+    std::string id, user;
+    TaskKind kind = TaskKind::kUnspecified;
+  };
+
+  template <typename Work>
+  void guarded(const GrpcCall& call, Work&& work) {
+    const Answer<CallerPtr> caller = call.caller_of(doorkeeper_);
+    if (!caller) return call.fail(caller.error());
+    work(call, *caller);
+  }
+
+  std::optional<std::string_view> admit(const Submission& task) {
+    const int64_t others = book_.waiting(task.tenant) - 1;
+    const std::lock_guard lock(mutex_);
+    return admission_.admit(task.tenant, task.user, task.kind, others, steady_now(), wall_now());
+  }
+
+  /// Whoever submitted the same task meanwhile is told the same.
+  void settle(const Submission& task, const Answer<JobId>& outcome, const TaskBook::Outcome& told) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (outcome) {
+        refused_.forget(task.tenant, task.id);
+      } else if (is_refusal(outcome.error())) {
+        refused_.note(task.tenant, task.id, {.message = refusal_text(outcome.error()), .at = wall_now()});
+      }
+    }
+    book_.settle(task.tenant, task.id, outcome);
+    told(outcome);
+  }
+
+  static void refuse(const GrpcCall& call, const ApiError& error, algogpu::TaskResponse& response) {
+    response.set_message(refusal_text(error));
+    response.set_status(algogpu::TASK_STATUS_REJECTED);
+    call.finish_refused(error);
+  }
+
+  static void answer_submission(const GrpcCall& call, const Answer<JobId>& outcome,
+                                algogpu::TaskResponse& response) {
+    if (!outcome) {
+      if (!is_refusal(outcome.error())) return call.fail(outcome.error());
+      return refuse(call, outcome.error(), response);
+    }
+    response.set_accepted(true);
+    response.set_message(task_message(*outcome, "Task accepted"));
+    response.set_status(algogpu::TASK_STATUS_PENDING);
+    call.finish_at_flush();
+  }
+
+  /// The same id again.
+  void answer_known(const GrpcCall& call, const CallerPtr& caller, const Submission& task,
+                    algogpu::TaskResponse* response) {
+    const std::optional<JobId> job = book_.find(task.tenant, task.id);
+    if (!job) {
+      return call.fail({.kind = ErrorKind::kUnavailable,
+                        .message = "the task is being forgotten; try again",
+                        .retry_after = seconds(1)});
+    }
+    backend_.get_job(caller, *job, {}, [call, response, job = *job](const Answer<JobView>& answer) {
+      if (!answer) return call.fail(answer.error());
+      response->set_accepted(true);
+      response->set_message(task_message(job, "Task accepted before"));
+      response->set_status(to_wire(task_state_of(answer->state)));
+      call.finish();
+    });
+  }
+
+  void show_refused(TenantId tenant, const std::string& id, algogpu::TaskStatusResponse& response) {
+    const std::lock_guard lock(mutex_);
+    const RefusedTasks::Refusal* const refusal = refused_.find(tenant, id);
+    if (refusal == nullptr) return;
+    response.set_status(algogpu::TASK_STATUS_REJECTED);
+    response.set_message(refusal->message);
+    response.set_created_at(refusal->at.ns / 1'000'000'000);
+  }
+
+  void show_gpus(const std::vector<NodeView>& nodes, const JobPage& page,
+                 algogpu::GPUStatusResponse& response) {
+    std::unordered_map<uint64_t, std::string> ids;
+    for (const JobView& job : page.jobs) ids.emplace(job.id.value, book_.id_of(job.id));
+    const auto tasks_of = [&ids](const std::vector<JobId>& jobs) {
+      std::vector<std::string> tasks;
+      for (const JobId job : jobs) {
+        const auto at = ids.find(job.value);
+        if (at != ids.end() && !at->second.empty()) tasks.push_back(at->second);
+      }
+      return tasks;
+    };
+    write_gpus(nodes, tasks_of, wall_now(), response);
+  }
+
+  Backend& backend_;
+  TaskBook& book_;
+  const Doorkeeper& doorkeeper_;
+  const TaskWorkers workers_;
+  std::mutex mutex_;  // Guards all below.
+  TaskAdmission admission_;
+  RefusedTasks refused_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> make_agent_tasks_service(Backend& backend, TaskBook& book, GrpcThread& thread,
+                                                        const Doorkeeper& doorkeeper,
+                                                        const AgentTasksOptions& options) {
+  return std::make_unique<AgentTasksService>(backend, book, thread, doorkeeper, options);
+}
+
+}  // namespace gpusched::api

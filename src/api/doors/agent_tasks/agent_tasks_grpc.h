@@ -1,0 +1,31 @@
+#pragma once
+
+#include <memory>
+
+#include "api/backend/tasks/task_book.h"
+#include "api/contract/backend.h"
+#include "api/contract/caller.h"
+#include "api/doors/agent_tasks/task_admission.h"
+#include "api/doors/agent_tasks/task_messages.h"
+
+namespace grpc {
+class Service;
+}  // namespace grpc
+
+namespace gpusched::api {
+
+class GrpcThread;
+
+struct AgentTasksOptions {
+  TaskLimits limits = {};
+  TaskWorkers workers = {};
+};
+
+/// algogpu.GPUScheduler: many small tasks of AI agents. What is refused is an answer, as existing clients
+/// expect it; only who may not do a thing, and a scheduler that cannot serve, end a call with an error. Book
+/// and doorkeeper must outlive it.
+std::unique_ptr<grpc::Service> make_agent_tasks_service(Backend& backend, TaskBook& book, GrpcThread& thread,
+                                                        const Doorkeeper& doorkeeper,
+                                                        const AgentTasksOptions& options);
+
+}  // namespace gpusched::api

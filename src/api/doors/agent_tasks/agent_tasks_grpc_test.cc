@@ -1,0 +1,205 @@
+// The tasks door over gRPC, by a client of its contract: what is refused is an answer.
+#include "api/doors/agent_tasks/agent_tasks_grpc.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "algogpu/algogpu.grpc.pb.h"
+#include "api/testing/tenants_test.h"
+#include "engine/testing/test_engine.h"
+
+namespace gpusched::api {
+namespace {
+
+ServerOptions with_workers() {
+  ServerOptions options;
+  options.tasks.limits.queue_size = 3;
+  options.tasks.limits.tokens_per_second = 1e-6;
+  options.tasks.limits.tokens_burst = 20;
+  options.tasks.workers.commands.fill("cat");
+  options.tasks.workers.commands[static_cast<std::size_t>(TaskKind::kDiffusion)] = "";
+  return options;
+}
+
+/// Ana has a role in `lab`; admins are callers of the backend.
+class AgentTasks : public DoorsTest {
+ protected:
+  AgentTasks() : AgentTasks(std::make_shared<access::Caller>()) {}
+  explicit AgentTasks(std::shared_ptr<access::Caller> ana)
+      : DoorsTest(options_for(ana)), ana_(std::move(ana)) {
+    use_newest_rules();
+    ana_->kind = access::CallerKind::kPerson;
+    ana_->name = "ana";
+    for (const char* const name : {"lab", "other"}) {
+      TenantRequest tenant;
+      tenant.name = name;
+      std::promise<TenantId> made;
+      backend_.create_tenant(shared_token_caller(), std::move(tenant),
+                             [&made](const Answer<TenantView>& answer) { made.set_value(answer->id); });
+      (std::string(name) == "lab" ? lab_ : other_) = made.get_future().get();
+    }
+    be_in(lab_, Role::kUser);
+    stub_ = algogpu::GPUScheduler::NewStub(channel_);
+  }
+  static ServerOptions options_for(const std::shared_ptr<access::Caller>& ana) {
+    ServerOptions options = with_workers();
+    options.everybody = ana;
+    return options;
+  }
+  void be_in(TenantId tenant, Role role) { ana_->bindings = {{.tenant = tenant, .role = role}}; }
+
+  struct Told {
+    grpc::Status rpc;
+    bool accepted = false;
+    std::string message;
+    int status = 0;
+  };
+  Told submit_task(const std::string& id, algogpu::TaskType type = algogpu::TASK_TYPE_OTHER,
+                   const std::string& user = "agent-1") {
+    algogpu::TaskRequest request;
+    request.set_task_id(id);
+    request.set_user_id(user);
+    request.set_task_type(type);
+    request.set_payload("hello");
+    algogpu::TaskResponse response;
+    grpc::ClientContext context;
+    Told told{.rpc = stub_->SubmitTask(&context, request, &response)};
+    told.accepted = response.accepted(), told.message = response.message(), told.status = response.status();
+    return told;
+  }
+  algogpu::TaskStatusResponse status_of(const std::string& id) {
+    algogpu::TaskStatusRequest request;
+    request.set_task_id(id);
+    algogpu::TaskStatusResponse response;
+    grpc::ClientContext context;
+    EXPECT_TRUE(stub_->GetTaskStatus(&context, request, &response).ok());
+    EXPECT_EQ(response.task_id(), id);
+    return response;
+  }
+  algogpu::CancelTaskResponse cancel_task(const std::string& id) {
+    algogpu::CancelTaskRequest request;
+    request.set_task_id(id);
+    algogpu::CancelTaskResponse response;
+    grpc::ClientContext context;
+    EXPECT_TRUE(stub_->CancelTask(&context, request, &response).ok());
+    return response;
+  }
+  void expect_rejected(const Told& told, const std::string& message) {
+    EXPECT_TRUE(told.rpc.ok()) << told.rpc.error_message();
+    EXPECT_FALSE(told.accepted);
+    EXPECT_EQ(told.status, algogpu::TASK_STATUS_REJECTED);
+    EXPECT_EQ(told.message, message);
+  }
+
+  std::shared_ptr<access::Caller> ana_;
+  HostBackend backend_{*host_, {}};
+  TenantId lab_, other_;
+  std::unique_ptr<algogpu::GPUScheduler::Stub> stub_;
+};
+
+TEST_F(AgentTasks, ATaskIsTakenOnceAndReadBackAndCancelled) {
+  const Told first = submit_task("t-1");
+  EXPECT_TRUE(first.rpc.ok() && first.accepted) << first.message;
+  EXPECT_EQ(first.status, algogpu::TASK_STATUS_PENDING);
+  EXPECT_TRUE(first.message.ends_with(": Task accepted")) << first.message;
+  const Told again = submit_task("t-1");
+  EXPECT_TRUE(again.rpc.ok() && again.accepted);
+  EXPECT_EQ(again.message, first.message + " before");
+  EXPECT_EQ(status_of("t-1").status(), algogpu::TASK_STATUS_PENDING);
+  EXPECT_GT(status_of("t-1").created_at(), 0);
+  const algogpu::CancelTaskResponse cancelled = cancel_task("t-1");
+  EXPECT_TRUE(cancelled.success()) << cancelled.message();
+  EXPECT_EQ(status_of("t-1").status(), algogpu::TASK_STATUS_CANCELLED);
+  EXPECT_EQ(submit_task("t-1").status, algogpu::TASK_STATUS_CANCELLED);  // It was this task.
+  EXPECT_FALSE(cancel_task("t-1").success());
+}
+
+TEST_F(AgentTasks, WhatIsNotThereIsAnAnswer) {
+  EXPECT_EQ(status_of("t-9").status(), algogpu::TASK_STATUS_FAILED);
+  EXPECT_EQ(status_of("t-9").message(), "Task not found");
+  EXPECT_FALSE(cancel_task("t-9").success());
+  EXPECT_EQ(cancel_task("t-9").message(), "task not found");
+}
+
+TEST_F(AgentTasks, ARefusalIsAnAnswerThatReadsBack) {
+  expect_rejected(submit_task(""), "task_id is missing; choose one for each task");
+  const std::string no_worker =
+      "no worker is configured for tasks of type diffusion; set tasks.diffusion_command in the scheduler's "
+      "configuration";
+  expect_rejected(submit_task("d", algogpu::TASK_TYPE_DIFFUSION), no_worker);
+  EXPECT_EQ(status_of("d").status(), algogpu::TASK_STATUS_REJECTED);
+  EXPECT_EQ(status_of("d").message(), no_worker);
+  EXPECT_FALSE(cancel_task("d").success());
+  for (const char* const id : {"l1", "l2", "l3"}) {
+    EXPECT_TRUE(submit_task(id, algogpu::TASK_TYPE_LLM).accepted);
+    cancel_task(id);
+  }
+  for (const char* const id : {"a", "b", "c"}) EXPECT_TRUE(submit_task(id).accepted);
+  expect_rejected(submit_task("e"), "queue is full");
+  EXPECT_EQ(status_of("e").message(), "queue is full");
+  cancel_task("a");
+  expect_rejected(submit_task("e", algogpu::TASK_TYPE_LLM), "insufficient token");
+  EXPECT_EQ(status_of("e").message(), "insufficient token");
+  EXPECT_TRUE(submit_task("e", algogpu::TASK_TYPE_LLM, "agent-2").accepted);
+  EXPECT_EQ(status_of("e").status(), algogpu::TASK_STATUS_PENDING);
+}
+
+TEST_F(AgentTasks, ATenantsTasksAreItsOwn) {
+  EXPECT_TRUE(submit_task("t-1").accepted);
+  expect_rejected(submit_task("d", algogpu::TASK_TYPE_DIFFUSION),
+                  "no worker is configured for tasks of type diffusion; set tasks.diffusion_command in the "
+                  "scheduler's configuration");
+  be_in(other_, Role::kUser);
+  EXPECT_EQ(status_of("t-1").message(), "Task not found");
+  EXPECT_EQ(status_of("d").message(), "Task not found");
+  EXPECT_EQ(cancel_task("t-1").message(), "task not found");
+  const Told theirs = submit_task("t-1");
+  EXPECT_TRUE(theirs.message.ends_with(": Task accepted")) << theirs.message;
+}
+
+TEST_F(AgentTasks, WhoMayNotSubmitIsToldByTheCallsStatus) {
+  be_in(lab_, Role::kViewer);
+  EXPECT_EQ(submit_task("t-1").rpc.error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(status_of("t-1").message(), "Task not found");
+}
+
+TEST_F(AgentTasks, WhoHasNoRightLearnsNothing) {
+  be_in({}, Role::kUser);  // Of the whole cluster: its tasks are of the default tenant.
+  EXPECT_TRUE(submit_task("t-1").accepted);
+  EXPECT_EQ(submit_task("d", algogpu::TASK_TYPE_DIFFUSION).status, algogpu::TASK_STATUS_REJECTED);
+  EXPECT_EQ(status_of("d").status(), algogpu::TASK_STATUS_REJECTED);
+  ana_->bindings.clear();
+  for (const char* const id : {"t-1", "d", "t-9"}) {
+    EXPECT_EQ(submit_task(id).rpc.error_code(), grpc::StatusCode::PERMISSION_DENIED);
+    EXPECT_EQ(status_of(id).message(), "Task not found");
+    EXPECT_EQ(cancel_task(id).message(), "task not found");
+  }
+}
+
+TEST_F(AgentTasks, EventsAreInOrderUntilTheClientGoes) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+  const std::unique_ptr<grpc::ClientReader<algogpu::TaskEvent>> events = stub_->TaskEvents(&context, {});
+  // The stream has no first message: a task that it tells of shows that it is open.
+  for (int i = 0; i < 3; ++i) {
+    const std::string id = "t-" + std::to_string(i);
+    EXPECT_TRUE(submit_task(id).accepted);
+    cancel_task(id);
+  }
+  std::vector<std::pair<std::string, int>> told;
+  algogpu::TaskEvent event;
+  while ((told.empty() || told.back() != std::pair<std::string, int>("t-2", 4)) && events->Read(&event)) {
+    EXPECT_GT(event.timestamp(), 0);
+    EXPECT_TRUE(event.message().starts_with("job-")) << event.message();
+    told.emplace_back(event.task_id(), event.status());
+  }
+  ASSERT_GE(told.size(), 2U);
+  for (std::size_t i = 0; i < told.size(); ++i)
+    EXPECT_EQ(told[i].second, (told.size() - i) % 2 == 0 ? 0 : 4) << told[i].first << i;
+  context.TryCancel();
+  EXPECT_EQ(events->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+}  // namespace
+}  // namespace gpusched::api

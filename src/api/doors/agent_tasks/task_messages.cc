@@ -1,0 +1,217 @@
+#include "api/doors/agent_tasks/task_messages.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "api/contract/names.h"
+#include "api/fields/checks.h"
+#include "api/fields/job_message.h"
+#include "base/check.h"
+#include "base/limits.h"
+#include "base/net/base64.h"
+
+namespace gpusched::api {
+namespace {
+
+constexpr const char* kPayloadVariable = "TASK_PAYLOAD_BASE64";
+/// Of a task that asks for no compute: a hundred of them are on a GPU if its memory is enough.
+constexpr int32_t kSmallestMilli = 10;
+constexpr int32_t kWholeMilli = 1'000;
+
+int64_t seconds_of(Time time) { return time.valid() ? time.ns / 1'000'000'000 : 0; }
+int32_t percent_of(int64_t part, int64_t whole) {
+  return whole > 0 ? static_cast<int32_t>(std::clamp<int64_t>(part * 100 / whole, 0, 100)) : 0;
+}
+
+/// The label of its kind, by which tokens may cost it (`admission.task_costs`), and of its setting.
+const char* word_of(TaskKind kind) {
+  switch (kind) {
+    case TaskKind::kEmbedding:
+      return "embedding";
+    case TaskKind::kLlm:
+      return "llm";
+    case TaskKind::kDiffusion:
+      return "diffusion";
+    case TaskKind::kUnspecified:
+    case TaskKind::kOther:
+      return "other";
+  }
+  UNREACHABLE();
+}
+
+std::optional<ApiError> check_id(const char* field, const std::string& id) {
+  if (id.size() > kTaskIdBytesMax) {
+    return invalid(field, std::string(field) + " is longer than " + std::to_string(kTaskIdBytesMax) +
+                              " bytes; shorten it");
+  }
+  const bool has_control = std::any_of(id.begin(), id.end(), [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte < 0x20 || byte == 0x7F;
+  });
+  if (has_control)
+    return invalid(field,
+                   std::string(field) + " contains a control character, such as a line break; remove it");
+  return std::nullopt;
+}
+
+std::optional<ApiError> check_amount(const char* field, int64_t amount) {
+  if (amount >= 0 && amount <= limits::kMegabytesMax) return std::nullopt;
+  return invalid(field, std::string(field) + " must be from 0 to " + std::to_string(limits::kMegabytesMax));
+}
+
+std::optional<ApiError> check_task(const algogpu::TaskRequest& message) {
+  if (message.task_id().empty()) return invalid("task_id", "task_id is missing; choose one for each task");
+  if (auto problem = check_id("task_id", message.task_id())) return problem;
+  if (auto problem = check_id("user_id", message.user_id())) return problem;
+  if (auto problem = check_amount("gpu_memory_required", message.gpu_memory_required())) return problem;
+  if (auto problem = check_amount("gpu_compute_required", message.gpu_compute_required())) return problem;
+  if (message.payload().size() > kPayloadBytesMax) {
+    return invalid("payload", "payload has " + std::to_string(message.payload().size()) +
+                                  " bytes, and a task carries at most " + std::to_string(kPayloadBytesMax) +
+                                  "; put larger data where the worker can read it, and send its place");
+  }
+  return std::nullopt;
+}
+
+/// The payload is in the environment, where no other user sees it, and from there on the worker's input. The
+/// operator's line stands on a line of its own, so that it may end with a comment.
+std::string script_of(const std::string& command) {
+  const std::string variable = kPayloadVariable;
+  return "command -v base64 > /dev/null || { echo 'base64 is not installed on this node' >&2; exit 127; }\n"
+         "printf %s \"$" +
+         variable + "\" | base64 -d | { unset " + variable + "\n" + command + "\n}";
+}
+
+int32_t milli_of(int64_t tflops, const TaskWorkers& workers) {
+  if (tflops == 0) return kSmallestMilli;
+  if (tflops >= workers.gpu_tflops) return kWholeMilli - 1;  // Whole ones are not shared.
+  return std::max(static_cast<int32_t>(tflops * kWholeMilli / workers.gpu_tflops), 1);
+}
+
+}  // namespace
+
+TaskKind kind_of(algogpu::TaskType type) {
+  switch (type) {
+    case algogpu::TASK_TYPE_UNSPECIFIED:
+      return TaskKind::kUnspecified;
+    case algogpu::TASK_TYPE_EMBEDDING:
+      return TaskKind::kEmbedding;
+    case algogpu::TASK_TYPE_LLM:
+      return TaskKind::kLlm;
+    case algogpu::TASK_TYPE_DIFFUSION:
+      return TaskKind::kDiffusion;
+    default:  // Others, and those that later clients may know.
+      return TaskKind::kOther;
+  }
+}
+
+Answer<SubmitRequest> read_task(const algogpu::TaskRequest& message, const TaskWorkers& workers,
+                                bool containers_possible) {
+  if (auto problem = check_task(message)) return std::move(*problem);
+  const TaskKind kind = kind_of(message.task_type());
+  const std::string word = word_of(kind);
+  const TaskKind run_as = kind == TaskKind::kUnspecified ? TaskKind::kOther : kind;
+  const std::string& command = workers.commands[static_cast<std::size_t>(run_as)];
+  if (command.empty()) {
+    return ApiError{ErrorKind::kUnprocessable,
+                    "no worker is configured for tasks of type " + word + "; set tasks." + word +
+                        "_command in the scheduler's configuration",
+                    "task_type"};
+  }
+  v1::JobRequest native;
+  v1::JobSpec& spec = *native.mutable_spec();
+  spec.set_name(message.task_id());
+  spec.set_script(script_of(command));
+  auto& environment = *spec.mutable_environment();
+  environment[kPayloadVariable] = base64_encoded(message.payload());
+  environment["TASK_ID"] = message.task_id();
+  environment["TASK_TYPE"] = word;
+  environment["TASK_USER_ID"] = message.user_id();
+  spec.add_secret_variables(kPayloadVariable);
+  auto& labels = *spec.mutable_labels();
+  labels[std::string(kTaskIdLabel)] = message.task_id();
+  labels["task_type"] = word;
+  if (!message.user_id().empty()) labels["agent_user_id"] = message.user_id();
+  v1::Resources& resources = *native.mutable_resources();
+  resources.set_gpu_milli(milli_of(message.gpu_compute_required(), workers));
+  resources.set_gpu_memory_mb(message.gpu_memory_required() > 0 ? message.gpu_memory_required()
+                                                                : workers.gpu_memory_mb);
+  Answer<JobRequest> job = read_job(native, containers_possible);
+  if (!job) return job.error();
+  SubmitRequest request;
+  request.jobs.push_back(std::move(*job));
+  return request;
+}
+
+algogpu::TaskStatus to_wire(TaskState state) {
+  switch (state) {
+    case TaskState::kPending:
+      return algogpu::TASK_STATUS_PENDING;
+    case TaskState::kRunning:
+      return algogpu::TASK_STATUS_RUNNING;
+    case TaskState::kCompleted:
+      return algogpu::TASK_STATUS_COMPLETED;
+    case TaskState::kFailed:
+      return algogpu::TASK_STATUS_FAILED;
+    case TaskState::kCancelled:
+      return algogpu::TASK_STATUS_CANCELLED;
+  }
+  UNREACHABLE();
+}
+
+std::string task_message(JobId job, const std::string& sentence) {
+  return sentence.empty() ? job_name(job) : job_name(job) + ": " + sentence;
+}
+
+void write_task(const std::string& id, const JobView& job, algogpu::TaskStatusResponse& out) {
+  const TaskState state = task_state_of(job.state);
+  out.set_task_id(id);
+  out.set_status(to_wire(state));
+  out.set_message(task_message(job.id, job.message));
+  out.set_created_at(seconds_of(job.submitted_at));
+  // A task that waits again has not started: its last attempt had.
+  if (state != TaskState::kPending) out.set_started_at(seconds_of(job.started_at));
+  out.set_completed_at(seconds_of(job.completed_at));
+}
+
+void write_change(const TaskChange& change, algogpu::TaskEvent& out) {
+  out.set_task_id(change.id);
+  out.set_status(to_wire(change.state));
+  out.set_message(task_message(change.job, change.message));
+  out.set_timestamp(seconds_of(change.at));
+}
+
+std::vector<JobId> jobs_on(const DeviceView& device) {
+  std::vector<JobId> jobs = device.shared_by;
+  if (device.held_by.valid()) jobs.push_back(device.held_by);
+  for (const SliceView& slice : device.slices)
+    if (slice.job.valid()) jobs.push_back(slice.job);
+  std::sort(jobs.begin(), jobs.end());
+  jobs.erase(std::unique(jobs.begin(), jobs.end()), jobs.end());
+  return jobs;
+}
+
+void write_gpus(const std::vector<NodeView>& nodes,
+                const std::function<std::vector<std::string>(const std::vector<JobId>&)>& tasks_of, Time now,
+                algogpu::GPUStatusResponse& out) {
+  out.set_timestamp(seconds_of(now));
+  for (const NodeView& node : nodes) {
+    for (const DeviceView& device : node.devices) {
+      algogpu::GPUInfo& gpu = *out.add_gpus();
+      const int64_t used = std::clamp<int64_t>(device.memory_used_mb, 0, device.memory_mb);
+      gpu.set_gpu_id(device.gpu_id);
+      gpu.set_name(gpu_name(node.name, device.index));
+      gpu.set_memory_total(device.memory_mb);
+      gpu.set_memory_used(used);
+      gpu.set_memory_free(device.memory_mb - used);
+      gpu.set_compute_util(device.utilization_percent);
+      gpu.set_memory_util(percent_of(used, device.memory_mb));
+      gpu.set_temperature(device.temperature_celsius);
+      for (std::string& task : tasks_of(jobs_on(device))) gpu.add_running_tasks(std::move(task));
+    }
+  }
+  std::sort(out.mutable_gpus()->begin(), out.mutable_gpus()->end(),
+            [](const algogpu::GPUInfo& a, const algogpu::GPUInfo& b) { return a.gpu_id() < b.gpu_id(); });
+}
+
+}  // namespace gpusched::api

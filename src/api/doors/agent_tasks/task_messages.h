@@ -1,0 +1,47 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "algogpu/algogpu.pb.h"
+#include "api/backend/tasks/task_book.h"
+#include "api/contract/jobs.h"
+#include "api/contract/nodes.h"
+#include "api/doors/agent_tasks/task_admission.h"
+
+/// Tasks as jobs, and jobs and GPUs as the tasks door over gRPC has them.
+namespace gpusched::api {
+
+inline constexpr std::size_t kTaskIdBytesMax = 253;      ///< Of a task's and a user's id: it is a label.
+inline constexpr std::size_t kPayloadBytesMax = 65'536;  ///< It travels as one variable of the environment.
+
+/// What runs tasks, and what they get of a GPU.
+struct TaskWorkers {
+  /// A line for /bin/sh; empty: tasks of the kind are refused. Those of no kind are run as others.
+  std::array<std::string, kTaskKinds> commands = {};
+  int64_t gpu_memory_mb = 1'024;  ///< Of a task that asks for none.
+  int64_t gpu_tflops = 100;       ///< What a whole GPU counts as where a task asks for compute.
+};
+
+TaskKind kind_of(algogpu::TaskType type);
+
+/// The task's job. Errors are for the client to read: a refused task.
+Answer<SubmitRequest> read_task(const algogpu::TaskRequest& message, const TaskWorkers& workers,
+                                bool containers_possible);
+
+algogpu::TaskStatus to_wire(TaskState state);
+/// "job-12: " and the sentence about it, or the job alone.
+std::string task_message(JobId job, const std::string& sentence);
+void write_task(const std::string& id, const JobView& job, algogpu::TaskStatusResponse& out);
+void write_change(const TaskChange& change, algogpu::TaskEvent& out);
+/// `tasks_of`: the ids of those tasks among the jobs that may be told.
+void write_gpus(const std::vector<NodeView>& nodes,
+                const std::function<std::vector<std::string>(const std::vector<JobId>&)>& tasks_of, Time now,
+                algogpu::GPUStatusResponse& out);
+/// The jobs that are on a device, each once.
+std::vector<JobId> jobs_on(const DeviceView& device);
+
+}  // namespace gpusched::api

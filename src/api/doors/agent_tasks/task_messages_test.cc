@@ -1,0 +1,179 @@
+#include "api/doors/agent_tasks/task_messages.h"
+
+#include <gtest/gtest.h>
+
+#include "api/contract/spec_peek.h"
+#include "base/net/base64.h"
+#include "gpusched/v1/types.pb.h"
+
+namespace gpusched::api {
+namespace {
+
+TaskWorkers workers() {
+  TaskWorkers workers{.gpu_memory_mb = 512, .gpu_tflops = 200};
+  workers.commands[static_cast<std::size_t>(TaskKind::kLlm)] = "answer --with-model x # a comment";
+  workers.commands[static_cast<std::size_t>(TaskKind::kOther)] = "cat";
+  return workers;
+}
+
+algogpu::TaskRequest task(algogpu::TaskType type = algogpu::TASK_TYPE_LLM) {
+  algogpu::TaskRequest message;
+  message.set_task_id("t-1");
+  message.set_user_id("agent-7");
+  message.set_task_type(type);
+  message.set_payload(std::string("\0\xFF{}\n", 5));
+  return message;
+}
+
+JobRequest job_of(const algogpu::TaskRequest& message) {
+  Answer<SubmitRequest> read = read_task(message, workers(), false);
+  EXPECT_TRUE(read.ok()) << (read.ok() ? "" : read.error().message);
+  if (!read.ok() || read->jobs.size() != 1) return {};
+  EXPECT_EQ(read->tenant, "");
+  return std::move(read->jobs[0]);
+}
+
+v1::JobSpec spec_of(const algogpu::TaskRequest& message) {
+  v1::JobSpec spec;
+  EXPECT_TRUE(spec.ParseFromString(job_of(message).spec));
+  return spec;
+}
+
+std::string problem(const algogpu::TaskRequest& message) {
+  const Answer<SubmitRequest> read = read_task(message, workers(), false);
+  return read.ok() ? "" : read.error().field + ": " + read.error().message;
+}
+
+TEST(TaskMessages, ATaskIsAJobWithItsLabelsAndItsPayloadAsASecret) {
+  const v1::JobSpec spec = spec_of(task());
+  EXPECT_EQ(spec.name(), "t-1");
+  EXPECT_EQ(spec.labels().at("agent_task_id"), "t-1");
+  EXPECT_EQ(spec.labels().at("task_type"), "llm");
+  EXPECT_EQ(spec.labels().at("agent_user_id"), "agent-7");
+  EXPECT_EQ(spec.environment().at("TASK_ID"), "t-1");
+  EXPECT_EQ(spec.environment().at("TASK_TYPE"), "llm");
+  EXPECT_EQ(spec.environment().at("TASK_USER_ID"), "agent-7");
+  EXPECT_EQ(spec.environment().at("TASK_PAYLOAD_BASE64"), base64_encoded(task().payload()));
+  ASSERT_EQ(spec.secret_variables_size(), 1);
+  EXPECT_EQ(spec.secret_variables(0), "TASK_PAYLOAD_BASE64");
+  EXPECT_NE(spec.script().find("\nanswer --with-model x # a comment\n}"), std::string::npos) << spec.script();
+  EXPECT_EQ(spec_label(job_of(task()).spec, kTaskIdLabel), "t-1");
+  EXPECT_FALSE(spec_label(job_of(task()).spec, "team").has_value());
+}
+
+TEST(TaskMessages, ATaskOfNoTypeIsRunAsOthersAre) {
+  for (const int type : {0, 4, 99}) {
+    const v1::JobSpec spec = spec_of(task(static_cast<algogpu::TaskType>(type)));
+    EXPECT_NE(spec.script().find("\ncat\n"), std::string::npos) << type;
+    EXPECT_EQ(spec.labels().at("task_type"), "other") << type;
+  }
+  algogpu::TaskRequest nobodys = task();
+  nobodys.clear_user_id();
+  EXPECT_FALSE(spec_of(nobodys).labels().contains("agent_user_id"));
+}
+
+TEST(TaskMessages, ATaskHasAShareOfOneGpu) {
+  algogpu::TaskRequest message = task();
+  EXPECT_EQ(job_of(message).gpu_memory_mb, 512);
+  EXPECT_EQ(job_of(message).gpu_milli, 10);
+  message.set_gpu_memory_required(2'048);
+  message.set_gpu_compute_required(50);
+  EXPECT_EQ(job_of(message).gpu_memory_mb, 2'048);
+  EXPECT_EQ(job_of(message).gpu_milli, 250);
+  message.set_gpu_compute_required(10'000);  // More than a GPU has: all of one, and still a share.
+  EXPECT_EQ(job_of(message).gpu_milli, 999);
+}
+
+TEST(TaskMessages, WhatIsWrongWithATaskIsSaid) {
+  EXPECT_EQ(
+      problem(task(algogpu::TASK_TYPE_DIFFUSION)),
+      "task_type: no worker is configured for tasks of type diffusion; set tasks.diffusion_command in the "
+      "scheduler's configuration");
+  EXPECT_TRUE(problem(task(algogpu::TASK_TYPE_EMBEDDING)).find("tasks.embedding_command") !=
+              std::string::npos);
+  algogpu::TaskRequest message = task();
+  message.clear_task_id();
+  EXPECT_EQ(problem(message), "task_id: task_id is missing; choose one for each task");
+  message.set_task_id(std::string(kTaskIdBytesMax + 1, 'x'));
+  EXPECT_EQ(problem(message), "task_id: task_id is longer than 253 bytes; shorten it");
+  message.set_task_id("a\nb");
+  EXPECT_EQ(problem(message),
+            "task_id: task_id contains a control character, such as a line break; remove it");
+  message = task();
+  message.set_user_id("\x7F");
+  EXPECT_TRUE(problem(message).starts_with("user_id: ")) << problem(message);
+  message = task();
+  message.set_gpu_memory_required(-1);
+  EXPECT_TRUE(problem(message).starts_with("gpu_memory_required: ")) << problem(message);
+  message = task();
+  message.set_gpu_compute_required(-1);
+  EXPECT_TRUE(problem(message).starts_with("gpu_compute_required: ")) << problem(message);
+  message = task();
+  message.set_payload(std::string(kPayloadBytesMax, 'p'));
+  EXPECT_EQ(problem(message), "");
+  message.mutable_payload()->push_back('p');
+  EXPECT_TRUE(
+      problem(message).starts_with("payload: payload has 65537 bytes, and a task carries at most 65536"))
+      << problem(message);
+}
+
+TEST(TaskMessages, AJobIsShownAsATask) {
+  JobView job;
+  job.id = JobId{12};
+  job.state = JobState::kPreempted;
+  job.message = "waits again";
+  job.submitted_at = Time{0} + seconds(100);
+  job.started_at = Time{0} + seconds(200);
+  algogpu::TaskStatusResponse out;
+  write_task("t-1", job, out);
+  EXPECT_EQ(out.task_id(), "t-1");
+  EXPECT_EQ(out.status(), algogpu::TASK_STATUS_PENDING);
+  EXPECT_EQ(out.message(), "job-12: waits again");
+  EXPECT_EQ(out.created_at(), 100);
+  EXPECT_EQ(out.started_at(), 0);
+  EXPECT_EQ(out.completed_at(), 0);
+  job.state = JobState::kCompleted;
+  job.completed_at = Time{0} + seconds(300);
+  write_task("t-1", job, out);
+  EXPECT_EQ(out.status(), algogpu::TASK_STATUS_COMPLETED);
+  EXPECT_EQ(out.started_at(), 200);
+  EXPECT_EQ(out.completed_at(), 300);
+}
+
+TEST(TaskMessages, GpusAreInTheOrderOfTheirNumbersWithTheirTasks) {
+  DeviceView idle{.index = 0, .memory_mb = 1'000}, busy{.index = 1, .memory_mb = 1'000};
+  idle.gpu_id = 65;
+  busy.gpu_id = 3;
+  busy.memory_used_mb = 250;
+  busy.utilization_percent = 40;
+  busy.temperature_celsius = 61;
+  busy.shared_by = {JobId{5}, JobId{6}};
+  NodeView node;
+  node.name = "n1";
+  node.devices = {idle, busy};
+  algogpu::GPUStatusResponse out;
+  const auto tasks_of = [](const std::vector<JobId>& jobs) {
+    std::vector<std::string> tasks;
+    for (const JobId job : jobs) tasks.push_back("task-of-" + std::to_string(job.value));
+    return tasks;
+  };
+  write_gpus({node}, tasks_of, Time{0} + seconds(9), out);
+  EXPECT_EQ(out.timestamp(), 9);
+  ASSERT_EQ(out.gpus_size(), 2);
+  const algogpu::GPUInfo& first = out.gpus(0);
+  EXPECT_EQ(first.gpu_id(), 3);
+  EXPECT_EQ(first.name(), "n1-gpu-1");
+  EXPECT_EQ(first.memory_total(), 1'000);
+  EXPECT_EQ(first.memory_used(), 250);
+  EXPECT_EQ(first.memory_free(), 750);
+  EXPECT_EQ(first.memory_util(), 25);
+  EXPECT_EQ(first.compute_util(), 40);
+  EXPECT_EQ(first.temperature(), 61);
+  ASSERT_EQ(first.running_tasks_size(), 2);
+  EXPECT_EQ(first.running_tasks(1), "task-of-6");
+  EXPECT_EQ(out.gpus(1).gpu_id(), 65);
+  EXPECT_EQ(out.gpus(1).running_tasks_size(), 0);
+}
+
+}  // namespace
+}  // namespace gpusched::api
