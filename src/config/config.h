@@ -88,6 +88,17 @@ struct Config {
     std::vector<std::string> task_costs = {"embedding=1", "llm=5", "diffusion=10"};
   } admission;
 
+  struct Tasks {
+    int64_t grpc_port = 0;  ///< 0: gRPC is served on its own port alone.
+    std::string embedding_command, llm_command, diffusion_command, other_command;
+    int64_t gpu_memory_mb = 1'024;
+    int64_t gpu_tflops = 100;
+    int64_t queue_size = 1'000;
+    double tokens_per_second = 100;
+    int64_t tokens_burst = 1'000;
+    int64_t tokens_daily = 1'000'000;
+  } tasks;
+
   struct Journal {
     int64_t segment_mb = 16;
   } journal;

@@ -313,6 +313,8 @@ TEST(ConfigRefuses, AnOrderThatDoesNotExist) {
 TEST(ConfigRefuses, OnePortForTwoListeners) {
   EXPECT_EQ(refusal("api:\n  http_port: 9091\n"),
             "api.http_port and metrics.port are both 9091; give them different ports");
+  EXPECT_EQ(refusal("tasks:\n  grpc_port: 9090\n"),
+            "api.grpc_port and tasks.grpc_port are both 9090; give them different ports");
   EXPECT_EQ(refusal("api:\n  http_port: 9091\nmetrics:\n  enabled: false\n"), "accepted");
   EXPECT_EQ(refusal("api:\n  http_port: 0\n  grpc_port: 0\nmetrics:\n  port: 0\n"), "accepted");
 }

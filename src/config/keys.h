@@ -47,6 +47,8 @@ std::span<const ConfigKey> config_keys();
 std::span<const ConfigKey> scheduler_config_keys();
 /// All other sections: admission, the service and its agents (service_keys.cc).
 std::span<const ConfigKey> service_config_keys();
+/// The tasks of agents (task_keys.cc).
+std::span<const ConfigKey> task_config_keys();
 
 /// Prefix of every environment variable that sets a key.
 inline constexpr std::string_view kConfigEnvironmentPrefix = "GPU_SCHEDULER_";

@@ -413,7 +413,9 @@ void Loader::check_whole() {
     int64_t number;
   };
   std::vector<Port> ports = {{"api.http_port", config.api.http_port},
-                             {"api.grpc_port", config.api.grpc_port}};
+                             {"api.grpc_port", config.api.grpc_port},
+                             {"tasks.grpc_port", config.tasks.grpc_port},
+                             {"doors.allocation_port", config.doors.allocation_port}};
   if (config.metrics.enabled) ports.push_back({"metrics.port", config.metrics.port});
   for (size_t i = 0; i < ports.size(); ++i) {
     for (size_t j = i + 1; j < ports.size(); ++j) {

@@ -34,6 +34,7 @@ std::string_view section_title(std::string_view section) {
   if (section == "telemetry") return "Traces and profiles";
   if (section == "scheduler") return "Scheduling";
   if (section == "admission") return "Admission: who may submit how much";
+  if (section == "tasks") return "Tasks of agents";
   if (section == "journal") return "Journal on disk";
   if (section == "api") return "Where clients and agents connect";
   if (section == "metrics") return "Prometheus metrics";

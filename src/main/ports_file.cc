@@ -51,6 +51,7 @@ Result<Unit> write_ports_file(const std::string& data_dir, const BoundPorts& por
                 ports.grpc, ports.metrics, static_cast<int>(::getpid()), ports.https ? ",\"https\":true" : "",
                 ports.grpc_certificate.empty() ? "" : ",\"grpc_tls\":true");
   std::string text = head;
+  if (ports.tasks_grpc != 0) text += ",\"tasks_grpc\":" + std::to_string(ports.tasks_grpc);
   if (!ports.unix_socket.empty()) {
     text += ",\"unix_socket\":";
     append_whole_json_string(text, ports.unix_socket);

@@ -261,12 +261,13 @@ Error port_taken(Error error, const Config& config) {
   const int64_t port = error.field == "api.http_port"           ? config.api.http_port
                        : error.field == "api.grpc_port"         ? config.api.grpc_port
                        : error.field == "doors.allocation_port" ? config.doors.allocation_port
+                       : error.field == "tasks.grpc_port"       ? config.tasks.grpc_port
                                                                 : config.metrics.port;
+  const bool may_be_off = error.field == "doors.allocation_port" || error.field == "tasks.grpc_port";
   const std::string holder = port_holder(static_cast<uint16_t>(port));
   error.message += "; " + (holder.empty() ? "another process" : holder) +
                    " listens on that port; stop it, or set " + error.field + " (" + key->environment() +
-                   ") to another port, or to 0 for " +
-                   (error.field == "doors.allocation_port" ? "none" : "any free one");
+                   ") to another port, or to 0 for " + (may_be_off ? "none" : "any free one");
   return error;
 }
 
@@ -310,10 +311,27 @@ Result<Unit> add_node_authority(const Config& config, const std::string& data_di
 void set_ports(const Config& config, api::ServerOptions& options) {
   options.http_port = static_cast<uint16_t>(config.api.http_port);
   options.grpc_port = static_cast<uint16_t>(config.api.grpc_port);
+  options.tasks_grpc_port = static_cast<uint16_t>(config.tasks.grpc_port);
   options.metrics_enabled = config.metrics.enabled;
   options.metrics_port = static_cast<uint16_t>(config.metrics.port);
   if (config.doors.allocation_port > 0)
     options.allocation_port = static_cast<uint16_t>(config.doors.allocation_port);
+}
+
+api::AgentTasksOptions agent_tasks_of(const Config::Tasks& tasks) {
+  const auto at = [](api::TaskKind kind) { return static_cast<std::size_t>(kind); };
+  api::AgentTasksOptions options;
+  options.limits.queue_size = tasks.queue_size;
+  options.limits.tokens_per_second = tasks.tokens_per_second;
+  options.limits.tokens_burst = tasks.tokens_burst;
+  options.limits.tokens_daily = tasks.tokens_daily;
+  options.workers.commands[at(api::TaskKind::kEmbedding)] = tasks.embedding_command;
+  options.workers.commands[at(api::TaskKind::kLlm)] = tasks.llm_command;
+  options.workers.commands[at(api::TaskKind::kDiffusion)] = tasks.diffusion_command;
+  options.workers.commands[at(api::TaskKind::kOther)] = tasks.other_command;
+  options.workers.gpu_memory_mb = tasks.gpu_memory_mb;
+  options.workers.gpu_tflops = tasks.gpu_tflops;
+  return options;
 }
 
 /// What is said beside the numbers.
@@ -356,6 +374,7 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   if (!token.ok()) return token.error();
   api::ServerOptions options{.address = config.api.address};
   set_ports(config, options);
+  options.tasks = agent_tasks_of(config.tasks);
   options.metrics_path = config.metrics.path;
   options.metrics_namespace = config.metrics.name_space;
   options.cors_enabled = config.api.cors_enabled;
@@ -396,6 +415,7 @@ void ServiceImpl::publish_ports(const api::ServerPorts& bound) {
   ports_.http = bound.http;
   ports_.grpc = bound.grpc;
   ports_.metrics = bound.metrics;
+  ports_.tasks_grpc = bound.tasks_grpc;
   // Without the file the service is as good: a full disk must not keep it from serving.
   const Result<Unit> written = write_ports_file(data_dir_, ports_);
   if (!written.ok()) {
@@ -510,6 +530,7 @@ Result<std::unique_ptr<Service>> Service::start(const Config& config, const std:
              {"grpc_port", service->ports().grpc},
              {"metrics_port", service->ports().metrics},
              {"allocation_port", config.doors.allocation_port},
+             {"tasks_grpc_port", service->ports().tasks_grpc},
              {"unix_socket", service->ports().unix_socket},
              {"sequence", recovery.last_sequence},
              {"snapshot_sequence", recovery.snapshot_sequence},

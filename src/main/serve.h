@@ -20,6 +20,7 @@ struct BoundPorts {
   uint16_t http = 0;
   uint16_t grpc = 0;
   uint16_t metrics = 0;               ///< 0: metrics are off.
+  uint16_t tasks_grpc = 0;            ///< 0: gRPC has no second port.
   bool https = false;                 ///< HTTP and metrics speak TLS.
   std::string grpc_certificate = {};  ///< Its fingerprint; empty: gRPC is plain.
   std::string unix_socket = {};       ///< Path of the Unix socket; empty: there is none.

@@ -1,0 +1,82 @@
+#include "config/keys.h"
+
+namespace gpusched {
+namespace {
+
+constexpr double kMillion = 1e6;
+constexpr double kBillion = 1e9;
+constexpr double kPortMax = 65'535;
+
+constexpr ConfigKey kKeys[] = {
+    {.section = "tasks",
+     .name = "grpc_port",
+     .slot = [](Config& c) -> ConfigSlot { return &c.tasks.grpc_port; },
+     .meaning =
+         "Second port of the gRPC API, for clients of the [tasks of agents](agent-tasks.md) that expect "
+         "it on 50051; 0: none, and they are served on `api.grpc_port` alone.",
+     .min = 0,
+     .max = kPortMax},
+    {.section = "tasks",
+     .name = "embedding_command",
+     .slot = [](Config& c) -> ConfigSlot { return &c.tasks.embedding_command; },
+     .meaning = "Worker of embedding tasks: a line for `/bin/sh` on the node, with the task's payload on its "
+                "standard input. Empty: such tasks are refused."},
+    {.section = "tasks",
+     .name = "llm_command",
+     .slot = [](Config& c) -> ConfigSlot { return &c.tasks.llm_command; },
+     .meaning = "Worker of LLM tasks, as above."},
+    {.section = "tasks",
+     .name = "diffusion_command",
+     .slot = [](Config& c) -> ConfigSlot { return &c.tasks.diffusion_command; },
+     .meaning = "Worker of diffusion tasks, as above."},
+    {.section = "tasks",
+     .name = "other_command",
+     .slot = [](Config& c) -> ConfigSlot { return &c.tasks.other_command; },
+     .meaning = "Worker of other tasks and of those without a type, as above."},
+    {.section = "tasks",
+     .name = "gpu_memory_mb",
+     .slot = [](Config& c) -> ConfigSlot { return &c.tasks.gpu_memory_mb; },
+     .meaning = "GPU memory of a task that asks for none.",
+     .min = 1,
+     .max = kMillion},
+    {.section = "tasks",
+     .name = "gpu_tflops",
+     .slot = [](Config& c) -> ConfigSlot { return &c.tasks.gpu_tflops; },
+     .meaning =
+         "TFLOPS that a whole GPU counts for: the share of a task that asks for `gpu_compute_required` "
+         "is measured by it.",
+     .min = 1,
+     .max = kMillion},
+    {.section = "tasks",
+     .name = "queue_size",
+     .slot = [](Config& c) -> ConfigSlot { return &c.tasks.queue_size; },
+     .meaning = "Maximum number of pending tasks of one tenant; further ones are rejected: `queue is full`.",
+     .min = 1,
+     .max = 100 * kMillion},
+    {.section = "tasks",
+     .name = "tokens_per_second",
+     .slot = [](Config& c) -> ConfigSlot { return &c.tasks.tokens_per_second; },
+     .meaning =
+         "Tokens per second that the bucket of each `user_id` gains; a task without enough is rejected: "
+         "`insufficient token`. 0: no bucket.",
+     .min = 0,
+     .max = kMillion},
+    {.section = "tasks",
+     .name = "tokens_burst",
+     .slot = [](Config& c) -> ConfigSlot { return &c.tasks.tokens_burst; },
+     .meaning = "Capacity of a bucket in tokens.",
+     .min = 1,
+     .max = kBillion},
+    {.section = "tasks",
+     .name = "tokens_daily",
+     .slot = [](Config& c) -> ConfigSlot { return &c.tasks.tokens_daily; },
+     .meaning = "Tokens that a `user_id` may spend in a day (UTC); 0: no limit.",
+     .min = 0,
+     .max = 1'000 * kBillion},
+};
+
+}  // namespace
+
+std::span<const ConfigKey> task_config_keys() { return kKeys; }
+
+}  // namespace gpusched
