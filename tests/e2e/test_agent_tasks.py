@@ -1,0 +1,313 @@
+"""The tasks of agents over gRPC, by a client that is generated from the contract as clients have it."""
+
+import concurrent.futures
+import hashlib
+import re
+import subprocess
+import sys
+import threading
+
+import pytest
+from harness import PATIENCE_S, free_port, wait_until
+
+grpc = pytest.importorskip("grpc", reason="python3-grpcio is not installed")
+pytest.importorskip("google.protobuf", reason="python3-protobuf is not installed")
+
+# Not the project's file: what existing clients were made of, names and numbers.
+CONTRACT = """
+syntax = "proto3";
+package algogpu;
+service GPUScheduler {
+  rpc SubmitTask(TaskRequest) returns (TaskResponse);
+  rpc GetTaskStatus(TaskStatusRequest) returns (TaskStatusResponse);
+  rpc CancelTask(CancelTaskRequest) returns (CancelTaskResponse);
+  rpc GetGPUStatus(GetGPUStatusRequest) returns (GPUStatusResponse);
+  rpc TaskEvents(TaskEventsRequest) returns (stream TaskEvent);
+}
+enum TaskType { TASK_TYPE_UNSPECIFIED = 0; TASK_TYPE_EMBEDDING = 1; TASK_TYPE_LLM = 2; TASK_TYPE_DIFFUSION = 3;
+                TASK_TYPE_OTHER = 4; }
+enum TaskStatus { TASK_STATUS_PENDING = 0; TASK_STATUS_RUNNING = 1; TASK_STATUS_COMPLETED = 2; TASK_STATUS_FAILED = 3;
+                  TASK_STATUS_CANCELLED = 4; TASK_STATUS_REJECTED = 5; }
+message TaskRequest { string task_id = 1; string user_id = 2; TaskType task_type = 3; int64 gpu_memory_required = 4;
+                      int64 gpu_compute_required = 5; int64 estimated_runtime_ms = 6; bytes payload = 7; }
+message TaskResponse { bool accepted = 1; string message = 2; TaskStatus status = 3; }
+message TaskStatusRequest { string task_id = 1; }
+message TaskStatusResponse { string task_id = 1; TaskStatus status = 2; string message = 3; int64 created_at = 4;
+                             int64 started_at = 5; int64 completed_at = 6; }
+message CancelTaskRequest { string task_id = 1; }
+message CancelTaskResponse { bool success = 1; string message = 2; }
+message GetGPUStatusRequest {}
+message GPUInfo { int32 gpu_id = 1; string name = 2; int64 memory_total = 3; int64 memory_used = 4;
+                  int64 memory_free = 5; int32 compute_util = 6; int32 memory_util = 7; int32 temperature = 8;
+                  repeated string running_tasks = 9; }
+message GPUStatusResponse { repeated GPUInfo gpus = 1; int64 timestamp = 2; }
+message TaskEventsRequest {}
+message TaskEvent { string task_id = 1; TaskStatus status = 2; string message = 3; int64 timestamp = 4; }
+"""
+
+PENDING, RUNNING, COMPLETED, FAILED, CANCELLED, REJECTED = range(6)
+UNSPECIFIED, EMBEDDING, LLM, DIFFUSION, OTHER = range(5)
+
+
+@pytest.fixture(scope="module", name="contract")
+def contract_fixture(session_folder):
+    out = session_folder / "agent-tasks"
+    out.mkdir()
+    (out / "agents_contract.proto").write_text(CONTRACT)
+    done = subprocess.run(["protoc", f"--proto_path={out}", f"--python_out={out}", "agents_contract.proto"],
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    sys.path.insert(0, str(out))
+    try:
+        import agents_contract_pb2
+    finally:
+        sys.path.remove(str(out))
+    return agents_contract_pb2
+
+
+class Client:
+    """One client: a method for each call, and the events that it was told."""
+
+    def __init__(self, contract, port, secret):
+        self.contract = contract
+        # A connection of its own: another client's may be of a scheduler that was killed.
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.use_local_subchannel_pool", 1)])
+        self.metadata = (("authorization", f"Bearer {secret}"),)
+        self.events = []
+        for method in contract.DESCRIPTOR.services_by_name["GPUScheduler"].methods:
+            if method.name != "TaskEvents":
+                setattr(self, method.name, self._unary(method))
+
+    def _unary(self, method):
+        request = getattr(self.contract, method.input_type.name)
+        rpc = self.channel.unary_unary(f"/algogpu.GPUScheduler/{method.name}",
+                                       request_serializer=request.SerializeToString,
+                                       response_deserializer=getattr(self.contract,
+                                                                     method.output_type.name).FromString)
+        return lambda **fields: rpc(request(**fields), timeout=PATIENCE_S, wait_for_ready=True,
+                                    metadata=self.metadata)
+
+    def listen(self):
+        rpc = self.channel.unary_stream("/algogpu.GPUScheduler/TaskEvents",
+                                        request_serializer=self.contract.TaskEventsRequest.SerializeToString,
+                                        response_deserializer=self.contract.TaskEvent.FromString)
+        stream = rpc(self.contract.TaskEventsRequest(), metadata=self.metadata, wait_for_ready=True)
+
+        def collect():
+            try:
+                for event in stream:
+                    self.events.append(event)
+            except grpc.RpcError:
+                pass  # The channel was closed.
+
+        threading.Thread(target=collect, daemon=True).start()
+
+    def told_of(self, task):
+        return [event.status for event in list(self.events) if event.task_id == task]
+
+    def submit(self, task, **fields):
+        """The job of an accepted task."""
+        answer = self.SubmitTask(task_id=task, **fields)
+        assert answer.accepted, answer.message
+        return re.fullmatch(r"(job-\d+): Task accepted( before)?", answer.message).group(1)
+
+    def refused(self, task, **fields):
+        answer = self.SubmitTask(task_id=task, **fields)
+        assert (answer.accepted, answer.status) == (False, REJECTED), answer
+        return answer.message
+
+    def wait_for(self, task, status):
+        wait_until(f"task {task} is {status}", lambda: self.GetTaskStatus(task_id=task).status == status)
+        return self.GetTaskStatus(task_id=task)
+
+
+@pytest.fixture(name="connect")
+def connect_fixture(contract):
+    clients = []
+
+    def connect(world, secret=None, port=None):
+        clients.append(Client(contract, port or world.scheduler.ports["grpc"], secret or world.scheduler.token()))
+        return clients[-1]
+
+    yield connect
+    for client in clients:
+        client.channel.close()
+
+
+@pytest.fixture(name="make")
+def make_fixture(new_world):
+    """A scheduler with these settings; without a node, so that its tasks wait."""
+
+    def make(**settings):
+        world = new_world(**{"TASKS_OTHER_COMMAND": "cat", "TASKS_LLM_COMMAND": "cat", **settings})
+        world.scheduler.start()
+        return world
+
+    return make
+
+
+WORKER = 'sha256sum; echo "$TASK_ID $TASK_TYPE $TASK_USER_ID [${TASK_PAYLOAD_BASE64-not here}]" # the end'
+
+
+def test_a_task_runs_with_its_payload_on_standard_input(make, connect):
+    world = make(TASKS_LLM_COMMAND=WORKER)
+    world.add_agent("n1").start()
+    client = connect(world)
+    client.listen()
+    payload = bytes(range(256)) * 256  # The largest.
+    job = client.submit("summary-1", user_id="agent-7", task_type=LLM, payload=payload, estimated_runtime_ms=5)
+    done = client.wait_for("summary-1", COMPLETED)
+    assert 0 < done.created_at <= done.started_at <= done.completed_at
+    assert done.message.startswith(f"{job}: ")
+    expected = f"{hashlib.sha256(payload).hexdigest()}  -\nsummary-1 llm agent-7 [not here]\n"
+    assert world.cli("logs", job, expected=0).stdout == expected
+    shown = str(world.api().call("GET", f"/v1/jobs/{job}")[1])
+    assert "summary-1" in shown and "AAECAwQF" not in shown
+    wait_until("all events came", lambda: client.told_of("summary-1")[-1:] == [COMPLETED])
+    assert client.told_of("summary-1") == [PENDING, RUNNING, COMPLETED]
+    assert all(event.timestamp > 0 and event.message.startswith(job) for event in client.events)
+
+
+def test_a_failed_task_says_why(make, connect):
+    world = make(TASKS_OTHER_COMMAND="cat; exit 3")
+    world.add_agent("n1").start()
+    client = connect(world)
+    job = client.submit("broken", payload=b"oh")
+    assert "3" in client.wait_for("broken", FAILED).message
+    assert world.cli("logs", job, expected=0).stdout == "oh"
+
+
+def test_a_task_is_a_job_at_every_door(make, connect):
+    world = make(TASKS_OTHER_COMMAND="sleep 1000")
+    world.add_agent("n1").start()
+    client = connect(world)
+    client.listen()
+    jobs = {task: client.submit(task, task_type=OTHER, gpu_memory_required=2_000) for task in ("a", "b", "c")}
+    for task in jobs:
+        client.wait_for(task, RUNNING)
+    listed = world.cli("list", "--state", "running", expected=0).stdout
+    assert all(job in listed for job in jobs.values())
+    # Small tasks share a GPU.
+    gpus = client.GetGPUStatus().gpus
+    assert sorted(task for gpu in gpus for task in gpu.running_tasks) == ["a", "b", "c"]
+    assert max(len(gpu.running_tasks) for gpu in gpus) == 3
+    status, shown, _ = world.api().call("GET", f"/api/v1/jobs/{jobs['a']}")
+    assert (status, shown["state"]) == (200, "running")
+    world.cli("cancel", jobs["a"], expected=0)
+    world.api().cancel(jobs["b"])
+    answer = client.CancelTask(task_id="c")
+    assert answer.success, answer.message
+    for task, job in jobs.items():
+        assert client.wait_for(task, CANCELLED).completed_at > 0
+        world.api().wait_for(job, "cancelled")
+    wait_until("all events came", lambda: all(client.told_of(task)[-1:] == [CANCELLED] for task in jobs))
+    assert all(client.told_of(task) == [PENDING, RUNNING, CANCELLED] for task in jobs)
+    again = client.CancelTask(task_id="c")
+    assert not again.success and again.message
+    world.wait_nothing_runs()
+
+
+def test_refusals_are_answers_and_read_back(make, connect):
+    world = make(TASKS_QUEUE_SIZE=3, TASKS_TOKENS_BURST=8, TASKS_TOKENS_PER_SECOND=0.001)
+    client = connect(world)
+    unknown = client.GetTaskStatus(task_id="nowhere")
+    assert (unknown.task_id, unknown.status, unknown.message) == ("nowhere", FAILED, "Task not found")
+    answer = client.CancelTask(task_id="nowhere")
+    assert (answer.success, answer.message) == (False, "task not found")
+    assert client.refused("d", task_type=DIFFUSION) == (
+        "no worker is configured for tasks of type diffusion; set tasks.diffusion_command in the scheduler's "
+        "configuration")
+    client.submit("one", user_id="u", task_type=LLM)
+    client.submit("two", user_id="u", task_type=UNSPECIFIED)
+    assert client.refused("three", user_id="u", task_type=LLM) == "insufficient token"
+    back = client.GetTaskStatus(task_id="three")
+    assert (back.status, back.message, back.started_at) == (REJECTED, "insufficient token", 0)
+    assert back.created_at > 0
+    client.submit("three", user_id="another")
+    # The queue is looked at before the tokens.
+    assert client.refused("four", user_id="u", task_type=LLM) == "queue is full"
+    assert client.GetTaskStatus(task_id="four").status == REJECTED
+    assert client.GetTaskStatus(task_id="three").status == PENDING
+    assert world.api().call("GET", "/api/v1/jobs")[1]["total"] == 3
+
+
+def test_the_daily_limit_counts_as_tokens(make, connect):
+    client = connect(make(TASKS_TOKENS_DAILY=6))
+    client.submit("one", user_id="u", task_type=LLM)
+    client.submit("two", user_id="u")
+    assert client.refused("three", user_id="u") == "insufficient token"
+    client.submit("three", user_id="another")
+
+
+def test_the_same_id_is_one_job_over_a_crash(make, connect):
+    world = make()
+    client = connect(world)
+    job = client.submit("once", payload=b"x")
+    assert client.submit("once", payload=b"another") == job
+    world.scheduler.restart()
+    client = connect(world)
+    assert client.submit("once", payload=b"x") == job
+    assert client.GetTaskStatus(task_id="once").status == PENDING
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(client.submit, ["many"] * 8))) == 1
+    assert world.api().call("GET", "/api/v1/jobs")[1]["total"] == 2
+    world.add_agent("n1").start()
+    client.wait_for("once", COMPLETED)
+    assert world.cli("logs", job, expected=0).stdout == "x"
+    assert client.SubmitTask(task_id="once").status == COMPLETED
+
+
+def test_tenants_do_not_see_each_others_tasks(make, connect):
+    world = make()
+    clients = {}
+    for name in ("vision", "speech"):
+        world.cli("tenant", "create", "--name", name, expected=0)
+        key = world.cli("key", "create", f"agents-of-{name}", "--tenant", name, expected=0).stdout.strip()
+        clients[name] = connect(world, secret=key)
+        clients[name].listen()
+    vision, speech = clients["vision"], clients["speech"]
+    job = vision.submit("t")
+    assert vision.refused("d", task_type=DIFFUSION)
+    for task in ("t", "d"):
+        assert speech.GetTaskStatus(task_id=task).message == "Task not found"
+        assert speech.CancelTask(task_id=task).message == "task not found"
+    assert speech.submit("t") != job
+    assert speech.CancelTask(task_id="t").success
+    assert vision.GetTaskStatus(task_id="t").status == PENDING
+    assert vision.CancelTask(task_id="t").success
+    wait_until("both were told", lambda: all(c.told_of("t")[-1:] == [CANCELLED] for c in clients.values()))
+    assert all(client.told_of("t") == [PENDING, CANCELLED] for client in clients.values())
+
+
+def test_who_has_no_credential_is_told_by_the_status_of_the_call(make, connect):
+    client = connect(make(API_TOKEN_REQUIRED="true"), secret="gsk_wrong")
+    with pytest.raises(grpc.RpcError) as caught:
+        client.SubmitTask(task_id="t")
+    assert caught.value.code() == grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_gpus_have_numbers_that_stay(make, connect):
+    world = make(TASKS_GRPC_PORT=free_port())
+    for node in ("n1", "n2"):
+        world.add_agent(node).start()
+    ports = world.scheduler.served_ports()
+    client = connect(world, port=ports["tasks_grpc"])  # The same service on the port beside.
+
+    def gpus():
+        answer = client.GetGPUStatus()
+        assert answer.timestamp > 0
+        return {gpu.name: gpu.gpu_id for gpu in answer.gpus}
+
+    wait_until("both nodes are told", lambda: len(gpus()) == 8)
+    before = gpus()
+    assert set(before) == {f"{node}-gpu-{index}" for node in ("n1", "n2") for index in range(4)}
+    assert len(set(before.values())) == 8
+    for node in ("n1", "n2"):
+        devices = world.api().call("GET", f"/v1/nodes/{node}")[1]["devices"]
+        assert [device["gpu_id"] for device in devices] == [before[f"{node}-gpu-{index}"] for index in range(4)]
+    gpu = client.GetGPUStatus().gpus[0]
+    assert gpu.memory_total > 0 and gpu.memory_used + gpu.memory_free == gpu.memory_total
+    world.scheduler.restart()
+    client = connect(world, port=ports["tasks_grpc"])
+    wait_until("the nodes are back", lambda: len(gpus()) == 8)
+    assert gpus() == before
