@@ -134,11 +134,13 @@ TEST_F(AgentTasks, ARefusalIsAnAnswerThatReadsBack) {
   for (const char* const id : {"l1", "l2", "l3"}) {
     EXPECT_TRUE(submit_task(id, algogpu::TASK_TYPE_LLM).accepted);
     cancel_task(id);
+    EXPECT_EQ(status_of(id).status(), algogpu::TASK_STATUS_CANCELLED);  // From then on it is not pending.
   }
   for (const char* const id : {"a", "b", "c"}) EXPECT_TRUE(submit_task(id).accepted);
   expect_rejected(submit_task("e"), "queue is full");
   EXPECT_EQ(status_of("e").message(), "queue is full");
   cancel_task("a");
+  EXPECT_EQ(status_of("a").status(), algogpu::TASK_STATUS_CANCELLED);
   expect_rejected(submit_task("e", algogpu::TASK_TYPE_LLM), "insufficient token");
   EXPECT_EQ(status_of("e").message(), "insufficient token");
   EXPECT_TRUE(submit_task("e", algogpu::TASK_TYPE_LLM, "agent-2").accepted);
