@@ -86,6 +86,8 @@ void Auditor::on(const ArrayClosed& event) {
     fail(name_of(event.job) + " is closed before its deadline");
   if (event.reason == JobReason::kDependency && !has_failed_parent(array))
     fail(name_of(event.job) + " is closed although each job that it waits for may still do so");
+  // What closes it first decides: a cancellation behind its deadline changes nothing.
+  if (array.closed) return;
   array.closed = true;
   array.out_of_time = event.reason == JobReason::kDeadline;
 }
@@ -162,7 +164,9 @@ bool Auditor::check_flow_end(const JobFinished& event, const BookJob& job) {
     // A deadline may pass between the last element's end and the array's own.
     const bool given_up = job.closed && !job.out_of_time;
     if ((event.state == JobState::kCompleted) != (completed == job.element_count && !given_up))
-      fail(name_of(event.job) + " ends otherwise than its elements did");
+      fail(name_of(event.job) + " ends otherwise than its elements did: it is " +
+           std::string(to_string(event.state)) + ", and " + std::to_string(completed) + " of " +
+           std::to_string(job.element_count) + " completed");
     return true;
   }
   if (event.reason == JobReason::kDependency) {

@@ -4,16 +4,18 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <string>
 
 #include "algogpu/algogpu.grpc.pb.h"
-#include "api/testing/tenants_test.h"
-#include "engine/testing/test_engine.h"
+#include "api/testing/doors_test.h"
 
 namespace gpusched::api {
 namespace {
 
+constexpr const char* kAdmin = "Authorization: Bearer the-right-token\r\n";
+
 ServerOptions with_workers() {
-  ServerOptions options;
+  ServerOptions options{.token = "the-right-token"};
   options.tasks.limits.queue_size = 3;
   options.tasks.limits.tokens_per_second = 1e-6;
   options.tasks.limits.tokens_burst = 20;
@@ -22,32 +24,29 @@ ServerOptions with_workers() {
   return options;
 }
 
-/// Ana has a role in `lab`; admins are callers of the backend.
+/// A client with an API key that has a role in `lab`; the shared token is an admin's.
 class AgentTasks : public DoorsTest {
  protected:
-  AgentTasks() : AgentTasks(std::make_shared<access::Caller>()) {}
-  explicit AgentTasks(std::shared_ptr<access::Caller> ana)
-      : DoorsTest(options_for(ana)), ana_(std::move(ana)) {
+  AgentTasks() : DoorsTest(with_workers()) {
     use_newest_rules();
-    ana_->kind = access::CallerKind::kPerson;
-    ana_->name = "ana";
-    for (const char* const name : {"lab", "other"}) {
-      TenantRequest tenant;
-      tenant.name = name;
-      std::promise<TenantId> made;
-      backend_.create_tenant(shared_token_caller(), std::move(tenant),
-                             [&made](const Answer<TenantView>& answer) { made.set_value(answer->id); });
-      (std::string(name) == "lab" ? lab_ : other_) = made.get_future().get();
-    }
-    be_in(lab_, Role::kUser);
+    for (const char* const name : {"lab", "other"})
+      EXPECT_EQ(http("POST", "/v1/tenants", R"({"name":")" + std::string(name) + "\"}", kAdmin).status, 201);
+    be_in(R"("tenant_id":"lab")", "user");
     stub_ = algogpu::GPUScheduler::NewStub(channel_);
   }
-  static ServerOptions options_for(const std::shared_ptr<access::Caller>& ana) {
-    ServerOptions options = with_workers();
-    options.everybody = ana;
-    return options;
+  /// From now on the client sends a key of that home with that role.
+  void be_in(const std::string& home, const std::string& role) {
+    const std::string name = "agent-" + std::to_string(++keys_);
+    const std::string body = R"({"name":")" + name + "\"," + home + R"(,"roles":[{"role":")" + role + "\"}]}";
+    const Reply made = http("POST", "/v1/keys", body, kAdmin);
+    ASSERT_EQ(made.status, 201) << made.body;
+    const std::string begin = R"("secret":")";
+    const std::size_t at = made.body.find(begin) + begin.size();
+    secret_ = made.body.substr(at, made.body.find('"', at) - at);
   }
-  void be_in(TenantId tenant, Role role) { ana_->bindings = {{.tenant = tenant, .role = role}}; }
+  void identify(grpc::ClientContext& context) const {
+    context.AddMetadata("authorization", "Bearer " + secret_);
+  }
 
   struct Told {
     grpc::Status rpc;
@@ -64,6 +63,7 @@ class AgentTasks : public DoorsTest {
     request.set_payload("hello");
     algogpu::TaskResponse response;
     grpc::ClientContext context;
+    identify(context);
     Told told{.rpc = stub_->SubmitTask(&context, request, &response)};
     told.accepted = response.accepted(), told.message = response.message(), told.status = response.status();
     return told;
@@ -73,6 +73,7 @@ class AgentTasks : public DoorsTest {
     request.set_task_id(id);
     algogpu::TaskStatusResponse response;
     grpc::ClientContext context;
+    identify(context);
     EXPECT_TRUE(stub_->GetTaskStatus(&context, request, &response).ok());
     EXPECT_EQ(response.task_id(), id);
     return response;
@@ -82,6 +83,7 @@ class AgentTasks : public DoorsTest {
     request.set_task_id(id);
     algogpu::CancelTaskResponse response;
     grpc::ClientContext context;
+    identify(context);
     EXPECT_TRUE(stub_->CancelTask(&context, request, &response).ok());
     return response;
   }
@@ -92,9 +94,8 @@ class AgentTasks : public DoorsTest {
     EXPECT_EQ(told.message, message);
   }
 
-  std::shared_ptr<access::Caller> ana_;
-  HostBackend backend_{*host_, {}};
-  TenantId lab_, other_;
+  int keys_ = 0;
+  std::string secret_;
   std::unique_ptr<algogpu::GPUScheduler::Stub> stub_;
 };
 
@@ -152,7 +153,7 @@ TEST_F(AgentTasks, ATenantsTasksAreItsOwn) {
   expect_rejected(submit_task("d", algogpu::TASK_TYPE_DIFFUSION),
                   "no worker is configured for tasks of type diffusion; set tasks.diffusion_command in the "
                   "scheduler's configuration");
-  be_in(other_, Role::kUser);
+  be_in(R"("tenant_id":"other")", "user");
   EXPECT_EQ(status_of("t-1").message(), "Task not found");
   EXPECT_EQ(status_of("d").message(), "Task not found");
   EXPECT_EQ(cancel_task("t-1").message(), "task not found");
@@ -161,17 +162,17 @@ TEST_F(AgentTasks, ATenantsTasksAreItsOwn) {
 }
 
 TEST_F(AgentTasks, WhoMayNotSubmitIsToldByTheCallsStatus) {
-  be_in(lab_, Role::kViewer);
+  be_in(R"("tenant_id":"lab")", "viewer");
   EXPECT_EQ(submit_task("t-1").rpc.error_code(), grpc::StatusCode::PERMISSION_DENIED);
   EXPECT_EQ(status_of("t-1").message(), "Task not found");
 }
 
 TEST_F(AgentTasks, WhoHasNoRightLearnsNothing) {
-  be_in({}, Role::kUser);  // Of the whole cluster: its tasks are of the default tenant.
+  be_in(R"("cluster":true)", "user");  // Of the whole cluster: its tasks are of the default tenant.
   EXPECT_TRUE(submit_task("t-1").accepted);
   EXPECT_EQ(submit_task("d", algogpu::TASK_TYPE_DIFFUSION).status, algogpu::TASK_STATUS_REJECTED);
   EXPECT_EQ(status_of("d").status(), algogpu::TASK_STATUS_REJECTED);
-  ana_->bindings.clear();
+  be_in(R"("cluster":true)", "metrics");
   for (const char* const id : {"t-1", "d", "t-9"}) {
     EXPECT_EQ(submit_task(id).rpc.error_code(), grpc::StatusCode::PERMISSION_DENIED);
     EXPECT_EQ(status_of(id).message(), "Task not found");
@@ -181,6 +182,7 @@ TEST_F(AgentTasks, WhoHasNoRightLearnsNothing) {
 
 TEST_F(AgentTasks, EventsAreInOrderUntilTheClientGoes) {
   grpc::ClientContext context;
+  identify(context);
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
   const std::unique_ptr<grpc::ClientReader<algogpu::TaskEvent>> events = stub_->TaskEvents(&context, {});
   // The stream has no first message: a task that it tells of shows that it is open.
