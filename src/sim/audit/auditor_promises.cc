@@ -109,7 +109,8 @@ void Auditor::check_excuse(const PromiseEnded& event, const Promise& promise) {
       });
       break;
     case PromiseEnd::kQuota: {
-      const Amount own = total_of(job.parts);
+      // As `usage_of` counts it: with the memory of the GPUs that it has.
+      const Amount own = promise.moves ? total_of(job.parts) : promise.amount;
       for (TenantId tenant = job.tenant; tenant.valid(); tenant = tenants_.at(tenant).parent) {
         Amount usage = usage_of(tenant);
         if (is_in(job.tenant, tenant)) usage.add(own);  // It is off the books already.
