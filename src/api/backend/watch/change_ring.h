@@ -14,8 +14,9 @@ namespace gpusched::api {
 /// of. What is oldest is given up first. Not thread-safe.
 class ChangeRing {
  public:
-  /// 16 bytes for each change that is kept.
-  static constexpr std::size_t kKept = 500'000;
+  /// 16 bytes for each change that is kept. No more than one client may have waiting: they are looked at in
+  /// one go, on the observer's thread.
+  static constexpr std::size_t kKept = 100'000;
 
   explicit ChangeRing(std::size_t most = kKept) : most_(most) {}
 
