@@ -15,6 +15,8 @@ namespace {
 constexpr Duration kFullRetry = milliseconds(500);
 /// When to look again whether the observer has caught up.
 constexpr Duration kBehindRetry = milliseconds(5);
+// A plan that waited longer for the group before it is made anew.
+constexpr Duration kPlanAgeMax = milliseconds(25);
 
 policy::PolicySet policies_of(const HostTuning& tuning, LearnedRunTimes*& run_times) {
   policy::PolicySet policies = policy::default_policies();
@@ -116,10 +118,7 @@ Error HostCore::storage_full_error() const {
 }
 
 void HostCore::fail(Proposal& proposal, const Error& error) {
-  if (proposal.is_plan) {
-    plan_in_flight_ = false;
-    planner_.plan_applied(state_);
-  }
+  if (proposal.is_plan) end_plan();
   if (std::holds_alternative<AdvanceTime>(proposal.command)) time_in_flight_ = false;
   if (proposal.decision) proposal.decision(error);
 }
@@ -284,6 +283,7 @@ void HostCore::turn() {
   configure();
   advance_time();
   if (!sink_.has_room()) return;  // It is behind: nothing more is decided until it has caught up.
+  drop_old_plan();
   plan();
   if (in_flight_ || (queue_.empty() && edit_sets_.empty())) return;
   if (retry_at_ != kNever && clock_.monotonic() < retry_at_) return;
@@ -295,6 +295,18 @@ void HostCore::advance_time() {
   if (state_.next_due() > stamps_.now()) return;
   time_in_flight_ = true;
   queue_.push_back(Proposal{.command = AdvanceTime{}, .decision = {}});
+}
+
+void HostCore::drop_old_plan() {
+  if (in_flight_ || queue_.empty() || !queue_.front().is_plan) return;
+  if (stamps_.now() - planned_at_ <= kPlanAgeMax) return;
+  queue_.take_front();
+  end_plan();
+}
+
+void HostCore::end_plan() {
+  plan_in_flight_ = false;
+  planner_.plan_applied(state_);
 }
 
 void HostCore::plan() {
@@ -315,6 +327,7 @@ void HostCore::plan() {
     return sink_.publish(std::move(changes));
   }
   plan_in_flight_ = true;
+  planned_at_ = now;
   trim(slice.plan);
   // At the front: a placement never waits behind submissions.
   queue_.push_front(Proposal{.command = std::move(slice.plan), .decision = {}, .is_plan = true});
@@ -419,10 +432,7 @@ void HostCore::apply_group() {
     if (applied.rejection) ++stats_.rejected;
     CHECK(!proposal.is_edit || !applied.rejection);  // It was tried on this very state.
     observe(begin);
-    if (proposal.is_plan) {
-      plan_in_flight_ = false;
-      planner_.plan_applied(state_);
-    }
+    if (proposal.is_plan) end_plan();
     if (std::holds_alternative<AdvanceTime>(proposal.command)) time_in_flight_ = false;
     if (std::holds_alternative<NoteStart>(proposal.command)) starting_ = false;
     finish(proposal, applied, state_.last.sequence);

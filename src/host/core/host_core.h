@@ -141,6 +141,11 @@ class HostCore {
   void finish(Proposal& proposal, const Applied& applied, uint64_t sequence);
   void observe(std::size_t begin);
   void plan();
+  /// Has a plan made anew that waited for the group before it for too long: what it decided by the clock
+  /// (deadlines, graces, promised starts) may be wrong by now.
+  void drop_old_plan();
+  /// The planner learns what became of its plan, and makes the next one.
+  void end_plan();
   void advance_time();
   /// Leaves out the last groups of a plan that no record could hold; the planner plans them again.
   void trim(CommitPlan& plan) const;
@@ -172,6 +177,7 @@ class HostCore {
   Events events_;  ///< Of the group that is being applied.
   bool in_flight_ = false;
   bool plan_in_flight_ = false;
+  Time planned_at_;              ///< When the plan was made that waits or is in flight.
   bool time_in_flight_ = false;  ///< An AdvanceTime is queued or in flight.
   bool starting_ = false;        ///< The command that begins this scheduler's time is queued or in flight.
   bool storage_full_ = false;

@@ -9,6 +9,7 @@
 
 #include "base/limits.h"
 #include "base/prng.h"
+#include "engine/testing/test_engine.h"
 #include "host/testing/test_core.h"
 
 namespace gpusched {
@@ -467,6 +468,51 @@ TEST_F(Specs, WhatWasAcceptedIsAnsweredAgainAndARestartCountsTheSame) {
   }
   ASSERT_TRUE(answer);
   EXPECT_EQ(answer->error().code, ErrorCode::kSpecsFull);
+}
+
+// Planned while another group was written, for a job whose deadline the disk then lets come too near.
+TEST(HostCore, APlanThatWaitedForTheDiskIsMadeAnew) {
+  Core core(HostTuning{.node_lease = hours(1)});
+  const auto ask = [&](const Command& command) {
+    uint64_t id = 0;
+    core.core.propose(command, [&id](const Result<Decided>& result) {
+      ASSERT_TRUE(result.ok() && !result->applied.rejection);
+      id = result->applied.first_id;
+    });
+    while (!core.core.idle()) core.commit();
+    return id;
+  };
+  const auto submit = [&](uint64_t tenant, Duration deadline_after) {
+    JobRequest request = request_of({.gpus = 1});
+    if (deadline_after.ns > 0) request.flow = {{.deadline_after = deadline_after}};
+    return JobId{ask(SubmitJobs{.tenant = TenantId{tenant}, .jobs = {request}})};
+  };
+  ask(Configure{.config = {.feature_level = kFeatureLevel}});
+  const NodeId node{ask(registration_of("n1", {.gpus = 1}))};
+  const uint64_t low = ask(CreateTenant{.name = "low", .allow_preemption = true});
+  const uint64_t high = ask(CreateTenant{.name = "high", .priority_tier = 5'000, .can_preempt_others = true});
+  const JobId victim = submit(low, {});
+  const Job* running = core.core.state().jobs.find(victim);
+  ASSERT_EQ(running->state, JobState::kScheduled);
+  ask(AttemptStarted{.job = victim, .attempt = 1, .node = node});
+  ASSERT_EQ(running->state, JobState::kRunning);
+  core.clock.now = core.clock.now + seconds(30);
+  submit(high, seconds(60));
+  ASSERT_EQ(core.core.stats().preemptions, 0U);  // What just began is let run for a minute.
+
+  core.clock.now = core.clock.now + seconds(25);
+  core.core.propose(Core::batch_of(1), {});
+  core.core.turn();
+  ASSERT_TRUE(core.core.in_flight());
+  core.clock.now = core.clock.now + seconds(10);
+  core.core.turn();
+  ASSERT_EQ(core.core.proposals_waiting(), 2U);  // The plan waits for the group.
+  core.clock.now = core.clock.now + seconds(20);
+  core.core.on_durable(Unit{});
+  while (!core.core.idle()) core.commit();
+  // Its victim would be given ten seconds, and the deadline comes in five.
+  EXPECT_EQ(core.core.stats().preemptions, 0U);
+  EXPECT_EQ(running->state, JobState::kRunning);
 }
 
 TEST(HostCore, WhatStillWaitsAtTheEndIsRefused) {
