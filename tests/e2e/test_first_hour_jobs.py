@@ -189,7 +189,7 @@ def test_a_run_can_be_left_running(world):
         process.send_signal(signal.SIGQUIT)
         _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0 and f"gpu-cli attach {job}" in err.decode()
-    assert world.api().job(job)["state"] == "running"
+    world.api().wait_for(job, "running")  # Output may be shown before its start is durable.
 
 
 def test_run_passes_standard_input_on(world):
@@ -239,7 +239,8 @@ def test_a_run_is_detached_and_resumed(world, screen):
     text = shell.read()
     back = text.split("resume it with: ")[1].splitlines()[0].split()
     job = newest(world)["id"]
-    assert back[:2] == ["gpu-cli", "exec"] and job in back and world.api().job(job)["state"] == "running"
+    assert back[:2] == ["gpu-cli", "exec"] and job in back
+    world.api().wait_for(job, "running")
     again = screen(*back[1:])
     again.type("echo it is $COLOR; exit 4\r")
     again.wait_for("it is teal")
