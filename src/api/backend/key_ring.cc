@@ -1,7 +1,6 @@
 #include "api/backend/key_ring.h"
 
 #include <algorithm>
-#include <chrono>
 #include <variant>
 
 #include "access/access.h"
@@ -72,12 +71,6 @@ bool may_go_on(const State& state, const access::Caller& then, const access::Cal
 
 std::string holder_name(const AccessKey& key) {
   return key.tenant.valid() ? tenant_name(key.tenant) + "/" + key.name : key.name;
-}
-
-Time wall_now() {
-  return {std::chrono::duration_cast<std::chrono::nanoseconds>(
-              std::chrono::system_clock::now().time_since_epoch())
-              .count()};
 }
 
 void KeyRing::fill(const State& state) {

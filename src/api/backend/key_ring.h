@@ -13,6 +13,7 @@
 #include "api/contract/caller.h"
 #include "base/time.h"
 #include "host/core/interfaces.h"
+#include "host/core/system_clock.h"
 #include "model/state.h"
 
 namespace gpusched::api {
@@ -22,9 +23,6 @@ namespace gpusched::api {
 /// no slash, so that no key's holder is somebody else's, whatever tenants are called. Keys that follow each
 /// other under one name in one home are one caller's.
 std::string holder_name(const AccessKey& key);
-
-/// Wall clock.
-Time wall_now();
 
 /// All keys that there are, as the doors ask for them. Told by the observer; asked on any thread, where
 /// nobody waits for more than a copy of a pointer.

@@ -1,9 +1,9 @@
 #include "api/contract/call_note.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "api/contract/spec_peek.h"
+#include "host/core/system_clock.h"
 
 namespace gpusched::api {
 namespace {
@@ -23,12 +23,6 @@ Outcome outcome_of(const ApiError* error) {
     default:
       return Outcome::kRefused;
   }
-}
-
-Time wall_now() {
-  return {std::chrono::duration_cast<std::chrono::nanoseconds>(
-              std::chrono::system_clock::now().time_since_epoch())
-              .count()};
 }
 
 }  // namespace

@@ -20,4 +20,8 @@ class SystemClock final : public Clock {
   }
 };
 
+inline Time wall_now() { return SystemClock().wall(); }
+/// Never goes back; of this boot alone.
+inline Time steady_now() { return SystemClock().monotonic(); }
+
 }  // namespace gpusched

@@ -1,7 +1,6 @@
 #include "api/doors/allocation/allocation_rest.h"
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <utility>
 
@@ -14,6 +13,7 @@
 #include "api/doors/pages.h"
 #include "api/doors/rest_query.h"
 #include "base/job_labels.h"
+#include "host/core/system_clock.h"
 
 namespace gpusched::api {
 namespace {
@@ -25,12 +25,6 @@ constexpr std::size_t kHeartbeatsMax = 100'000;
 constexpr Duration kReleaseWait = seconds(10);
 constexpr int64_t kSkipMax = int64_t{1} << 31;
 constexpr int64_t kListDefault = 100;
-
-Time wall_now() {
-  return {std::chrono::duration_cast<std::chrono::nanoseconds>(
-              std::chrono::system_clock::now().time_since_epoch())
-              .count()};
-}
 
 std::string requester_of(const HttpRequest& request) {
   return shown_requester(request.requested_by, request.peer);

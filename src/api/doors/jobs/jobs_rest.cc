@@ -1,7 +1,6 @@
 #include "api/doors/jobs/jobs_rest.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "api/contract/names.h"
 #include "api/contract/token.h"
@@ -13,17 +12,12 @@
 #include "api/doors/rest_query.h"
 #include "api/doors/session/log_relay.h"
 #include "base/limits.h"
+#include "host/core/system_clock.h"
 
 namespace gpusched::api {
 namespace {
 
 constexpr int64_t kOffsetMax = int64_t{1} << 40;
-
-Time wall_now() {
-  return {std::chrono::duration_cast<std::chrono::nanoseconds>(
-              std::chrono::system_clock::now().time_since_epoch())
-              .count()};
-}
 
 std::string requester_of(const HttpRequest& request) {
   return shown_requester(request.requested_by, request.peer);

@@ -1,7 +1,6 @@
 #include "api/doors/tasks/tasks_rest.h"
 
 #include <algorithm>
-#include <chrono>
 #include <deque>
 #include <memory>
 
@@ -12,17 +11,12 @@
 #include "api/doors/pages.h"
 #include "api/doors/rest_query.h"
 #include "api/doors/tasks/tasks_json.h"
+#include "host/core/system_clock.h"
 
 namespace gpusched::api {
 namespace {
 
 constexpr int64_t kCountedAtOnce = 10'000;  // Of a list that looks into tasks.
-
-Time wall_now() {
-  return {std::chrono::duration_cast<std::chrono::nanoseconds>(
-              std::chrono::system_clock::now().time_since_epoch())
-              .count()};
-}
 
 /// One list of tasks in the making: a status may stand for several states, and a list that looks into tasks
 /// comes in pages, of which all are counted.
