@@ -13,6 +13,7 @@
 #include "algogpu/algogpu.pb.h"
 #include "api/backend/host_backend.h"
 #include "api/contract/names.h"
+#include "api/doors/agent_tasks/agent_tasks_rest.h"
 #include "api/doors/allocation/allocation_rest.h"
 #include "api/doors/jobs/jobs_rest.h"
 #include "api/doors/native/native_rest.h"
@@ -77,6 +78,7 @@ TEST(Actions, EachIsDoneBySomeCallOrHasNoneYet) {
   for (const JobsRest::RouteRow& row : JobsRest::routes()) done.insert(row.action);
   for (const TasksRest::RouteRow& row : TasksRest::routes()) done.insert(row.action);
   for (const AllocationRest::RouteRow& row : AllocationRest::routes()) done.insert(row.action);
+  for (const AgentTasksRest::RouteRow& row : AgentTasksRest::own_routes()) done.insert(row.action);
   for (const NativeRoute& route : NativeRest::routes()) done.insert(route.action);
   for (const SessionRest::Path& path : SessionRest::paths()) done.insert(path.action);
   for (const GrpcMethodRow& method : grpc_methods()) done.insert(method.action);
@@ -225,6 +227,8 @@ TEST_F(Strangers, AreRefusedWhatEachRouteSays) {
     expect_refused(row.method, row.action, row.pattern, false);
   for (const TasksRest::RouteRow& row : TasksRest::routes())
     expect_refused(row.method, row.action, row.pattern, false);
+  for (const AgentTasksRest::RouteRow& row : AgentTasksRest::routes())
+    expect_refused(row.method, row.action, row.pattern, false);
   for (const NativeRoute& route : NativeRest::routes())
     expect_refused(route.method, route.action, route.path, true);
   const Reply file = http("GET", "/v1/jobs/" + job_ + "/files?path=x");
@@ -276,6 +280,8 @@ class Admins : public Walk {
     for (const TasksRest::RouteRow& row : TasksRest::routes())
       calls.push_back({row.method, row.action, std::string(row.pattern), false});
     for (const AllocationRest::RouteRow& row : AllocationRest::routes())
+      calls.push_back({row.method, row.action, std::string(row.pattern), false});
+    for (const AgentTasksRest::RouteRow& row : AgentTasksRest::routes())
       calls.push_back({row.method, row.action, std::string(row.pattern), false});
     for (const NativeRoute& route : NativeRest::routes())
       calls.push_back({route.method, route.action, std::string(route.path), true});

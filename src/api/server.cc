@@ -10,6 +10,7 @@
 #include "api/backend/keys/key_uses.h"
 #include "api/backend/nodes/node_desk.h"
 #include "api/contract/token.h"
+#include "api/doors/agent_tasks/agent_tasks_rest.h"
 #include "api/doors/allocation/allocation_errors.h"
 #include "api/doors/allocation/allocation_rest.h"
 #include "api/doors/jobs/jobs_rest.h"
@@ -55,8 +56,9 @@ std::function<std::optional<SignIn>()> sign_in_of(const ServerOptions& options) 
 
 /// The REST doors.
 struct RestDoors {
-  RestDoors(Backend& backend, const ServerOptions& options)
+  RestDoors(HostBackend& backend, const ServerOptions& options)
       : allocations(backend),
+        agent_tasks(backend, backend.tasks()),
         rest(backend, options.version, options.token_file),
         tasks(backend),
         native(backend, options.version, sign_in_of(options)),
@@ -73,10 +75,12 @@ struct RestDoors {
     if (NativeRest::takes(request.path)) return native.handle(std::move(request), call);
     if (AllocationRest::takes(request.path)) return allocations.handle(std::move(request), call);
     if (TasksRest::takes(request.path)) return tasks.handle(std::move(request), call);
+    if (AgentTasksRest::takes(request.path)) return agent_tasks.handle(std::move(request), call);
     rest.handle(std::move(request), call);
   }
 
   AllocationRest allocations;
+  AgentTasksRest agent_tasks;
   JobsRest rest;
   TasksRest tasks;
   NativeRest native;
@@ -122,18 +126,7 @@ struct Server::Impl {
                    .tokens = options.tokens.get()},
         doors{backend, options},
         admission(options.limits),
-        gate({.doorkeeper = doorkeeper,
-              .token_file = options.token_file,
-              .host_names = options.host_names,
-              .cors_enabled = options.cors_enabled,
-              .cors_origins = options.cors_origins,
-              .admission = &admission,
-              .reads = &rest_reads,
-              .writes = &rest_writes,
-              .audit = options.audit,
-              .is_public = NativeRest::is_public,
-              .errors_of = errors_of,
-              .name_call = name_call},
+        gate(api_options(),
              [this](HttpRequest&& request, const RestCallPtr& call) {
                const bool anonymous = call->caller()->kind == access::CallerKind::kAnonymous;
                if (!anonymous && request.path == kMetricsOfApi) {
@@ -152,20 +145,43 @@ struct Server::Impl {
              .name_call = [](const HttpRequest&,
                              CallNote& note) { note.name(access::Action::kSeeMetrics, {}); }},
             [this](HttpRequest&& request, const RestCallPtr& call) { serve_metrics(request, call); }),
-        allocation_gate({.doorkeeper = doorkeeper,
-                         .host_names = options.host_names,
-                         .cors_enabled = options.cors_enabled,
-                         .cors_origins = options.cors_origins,
-                         .admission = &admission,
-                         .reads = &rest_reads,
-                         .writes = &rest_writes,
-                         .audit = options.audit,
-                         .is_public = AllocationRest::is_health,
-                         .errors_of = [](const HttpRequest&) -> ErrorWriter { return allocation_error; },
-                         .name_call = AllocationRest::name_call},
+        allocation_gate(of_own_port(AllocationRest::is_health, AllocationRest::name_call,
+                                    [](const HttpRequest&) -> ErrorWriter { return allocation_error; }),
                         [this](HttpRequest&& request, const RestCallPtr& call) {
                           doors.allocations.handle(std::move(request), call);
-                        }) {}
+                        }),
+        tasks_gate(of_own_port(AgentTasksRest::is_health, AgentTasksRest::name_own_call, nullptr),
+                   [this](HttpRequest&& request, const RestCallPtr& call) {
+                     doors.agent_tasks.handle_own(std::move(request), call);
+                   }) {}
+
+  /// Of doors for users, wherever they are.
+  RestOptions user_options() {
+    return {.doorkeeper = doorkeeper,
+            .host_names = options.host_names,
+            .cors_enabled = options.cors_enabled,
+            .cors_origins = options.cors_origins,
+            .admission = &admission,
+            .reads = &rest_reads,
+            .writes = &rest_writes,
+            .audit = options.audit};
+  }
+  RestOptions api_options() {
+    RestOptions all = user_options();
+    all.token_file = options.token_file;
+    all.is_public = NativeRest::is_public;
+    all.errors_of = errors_of;
+    all.name_call = name_call;
+    return all;
+  }
+  RestOptions of_own_port(bool (*is_public)(const HttpRequest&), void (*name)(const HttpRequest&, CallNote&),
+                          ErrorWriter (*errors)(const HttpRequest&)) {
+    RestOptions one = user_options();
+    one.is_public = is_public;
+    one.errors_of = errors;
+    one.name_call = name;
+    return one;
+  }
 
   static ErrorWriter errors_of(const HttpRequest& request) {
     return AllocationRest::takes(request.path) ? allocation_error : plain_error;
@@ -178,6 +194,7 @@ struct Server::Impl {
     if (NativeRest::takes(request.path)) return NativeRest::name_call(request, note);
     if (AllocationRest::takes(request.path)) return AllocationRest::name_call(request, note);
     if (TasksRest::takes(request.path)) return TasksRest::name_call(request, note);
+    if (AgentTasksRest::takes(request.path)) return AgentTasksRest::name_call(request, note);
     JobsRest::name_call(request, note);
   }
 
@@ -279,15 +296,17 @@ struct Server::Impl {
                            .setting = "metrics.port",
                            .tls = options.tls});
     }
-    if (options.allocation_port) {
-      listeners.push_back(
-          {.address = options.address,
-           .port = *options.allocation_port,
-           .handler = through(allocation_gate),
-           .payer = [this](const HttpRequest& head) { return allocation_gate.payer_of(head); },
-           .setting = "doors.allocation_port",
-           .tls = options.tls});
-    }
+    const auto listen = [&](std::optional<uint16_t> port, RestGate& at, const char* setting) {
+      if (!port) return;
+      listeners.push_back({.address = options.address,
+                           .port = *port,
+                           .handler = through(at),
+                           .payer = [&at](const HttpRequest& head) { return at.payer_of(head); },
+                           .setting = setting,
+                           .tls = options.tls});
+    };
+    listen(options.allocation_port, allocation_gate, "doors.allocation_port");
+    listen(options.tasks_http_port, tasks_gate, "tasks.http_port");
     if (options.unix_socket != nullptr) {
       unix_callers =
           std::make_unique<UnixCallers>(UnixCallersOptions{.admin_group = options.admin_group,
@@ -356,6 +375,7 @@ struct Server::Impl {
     std::size_t next = 1;
     if (options.metrics_enabled) ports.metrics = server.ports()[next++];
     if (options.allocation_port) ports.allocation = server.ports()[next++];
+    if (options.tasks_http_port) ports.tasks_http = server.ports()[next++];
     if (options.on_bound != nullptr) options.on_bound(ports);
   }
 
@@ -388,6 +408,7 @@ struct Server::Impl {
   RestGate gate;
   RestGate metrics_gate;
   RestGate allocation_gate;
+  RestGate tasks_gate;
   std::shared_ptr<Waiting> waiting = std::make_shared<Waiting>();
   ServerPorts ports;                          ///< From when all are bound.
   std::unique_ptr<UnixCallers> unix_callers;  ///< Before the server that asks it: it must outlive that.

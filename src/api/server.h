@@ -28,6 +28,7 @@ struct ServerPorts {
   uint16_t metrics = 0;     ///< 0: metrics are off.
   uint16_t allocation = 0;  ///< 0: allocations have no port of their own.
   uint16_t tasks_grpc = 0;  ///< 0: gRPC has no second port.
+  uint16_t tasks_http = 0;  ///< 0: tasks of agents have no HTTP port of their own.
 };
 
 /// What the doors need to know. Ports: 0 picks a free one.
@@ -40,6 +41,7 @@ struct ServerOptions {
   bool metrics_enabled = true;
   uint16_t metrics_port = 9091;
   std::optional<uint16_t> allocation_port = std::nullopt;  ///< Of allocations alone; none: no such port.
+  std::optional<uint16_t> tasks_http_port = std::nullopt;  ///< Of tasks of agents alone; none: no such port.
   std::string metrics_path = "/metrics";
   std::string metrics_namespace = "gpu_scheduler";
   bool cors_enabled = false;
@@ -91,6 +93,7 @@ class Server {
   uint16_t http_port() const { return ports().http; }
   uint16_t grpc_port() const { return ports().grpc; }
   uint16_t allocation_port() const { return ports().allocation; }  ///< 0 when there is none.
+  uint16_t tasks_http_port() const { return ports().tasks_http; }  ///< 0 when there is none.
   uint16_t metrics_port() const { return ports().metrics; }        ///< 0 when metrics are off.
 
   /// For the metrics: the configuration was just read again, well or not. Any thread.

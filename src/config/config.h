@@ -90,6 +90,7 @@ struct Config {
 
   struct Tasks {
     int64_t grpc_port = 0;  ///< 0: gRPC is served on its own port alone.
+    int64_t http_port = 0;  ///< 0: none; what is beside the tasks is served on the API's port alone.
     std::string embedding_command, llm_command, diffusion_command, other_command;
     int64_t gpu_memory_mb = 1'024;
     int64_t gpu_tflops = 100;

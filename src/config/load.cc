@@ -415,6 +415,7 @@ void Loader::check_whole() {
   std::vector<Port> ports = {{"api.http_port", config.api.http_port},
                              {"api.grpc_port", config.api.grpc_port},
                              {"tasks.grpc_port", config.tasks.grpc_port},
+                             {"tasks.http_port", config.tasks.http_port},
                              {"doors.allocation_port", config.doors.allocation_port}};
   if (config.metrics.enabled) ports.push_back({"metrics.port", config.metrics.port});
   for (size_t i = 0; i < ports.size(); ++i) {

@@ -17,6 +17,14 @@ constexpr ConfigKey kKeys[] = {
      .min = 0,
      .max = kPortMax},
     {.section = "tasks",
+     .name = "http_port",
+     .slot = [](Config& c) -> ConfigSlot { return &c.tasks.http_port; },
+     .meaning =
+         "Port of the [state of tasks over HTTP](agent-tasks.md#over-http), for clients that expect it on "
+         "8081; 0: none, and it is served on `api.http_port` alone.",
+     .min = 0,
+     .max = kPortMax},
+    {.section = "tasks",
      .name = "embedding_command",
      .slot = [](Config& c) -> ConfigSlot { return &c.tasks.embedding_command; },
      .meaning = "Worker of embedding tasks: a line for `/bin/sh` on the node, with the task's payload on its "

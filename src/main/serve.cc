@@ -262,8 +262,9 @@ Error port_taken(Error error, const Config& config) {
                        : error.field == "api.grpc_port"         ? config.api.grpc_port
                        : error.field == "doors.allocation_port" ? config.doors.allocation_port
                        : error.field == "tasks.grpc_port"       ? config.tasks.grpc_port
+                       : error.field == "tasks.http_port"       ? config.tasks.http_port
                                                                 : config.metrics.port;
-  const bool may_be_off = error.field == "doors.allocation_port" || error.field == "tasks.grpc_port";
+  const bool may_be_off = error.field == "doors.allocation_port" || error.field.starts_with("tasks.");
   const std::string holder = port_holder(static_cast<uint16_t>(port));
   error.message += "; " + (holder.empty() ? "another process" : holder) +
                    " listens on that port; stop it, or set " + error.field + " (" + key->environment() +
@@ -316,6 +317,7 @@ void set_ports(const Config& config, api::ServerOptions& options) {
   options.metrics_port = static_cast<uint16_t>(config.metrics.port);
   if (config.doors.allocation_port > 0)
     options.allocation_port = static_cast<uint16_t>(config.doors.allocation_port);
+  if (config.tasks.http_port > 0) options.tasks_http_port = static_cast<uint16_t>(config.tasks.http_port);
 }
 
 api::AgentTasksOptions agent_tasks_of(const Config::Tasks& tasks) {
@@ -416,6 +418,7 @@ void ServiceImpl::publish_ports(const api::ServerPorts& bound) {
   ports_.grpc = bound.grpc;
   ports_.metrics = bound.metrics;
   ports_.tasks_grpc = bound.tasks_grpc;
+  ports_.tasks_http = bound.tasks_http;
   // Without the file the service is as good: a full disk must not keep it from serving.
   const Result<Unit> written = write_ports_file(data_dir_, ports_);
   if (!written.ok()) {
@@ -531,6 +534,7 @@ Result<std::unique_ptr<Service>> Service::start(const Config& config, const std:
              {"metrics_port", service->ports().metrics},
              {"allocation_port", config.doors.allocation_port},
              {"tasks_grpc_port", service->ports().tasks_grpc},
+             {"tasks_http_port", service->ports().tasks_http},
              {"unix_socket", service->ports().unix_socket},
              {"sequence", recovery.last_sequence},
              {"snapshot_sequence", recovery.snapshot_sequence},

@@ -2,10 +2,13 @@
 
 import concurrent.futures
 import hashlib
+import json
 import re
 import subprocess
 import sys
 import threading
+import urllib.error
+import urllib.request
 
 import pytest
 from harness import PATIENCE_S, free_port, wait_until
@@ -311,3 +314,55 @@ def test_gpus_have_numbers_that_stay(make, connect):
     client = connect(world, port=ports["tasks_grpc"])
     wait_until("the nodes are back", lambda: len(gpus()) == 8)
     assert gpus() == before
+
+
+def test_the_state_of_tasks_is_read_over_http(make, connect):
+    world = make(TASKS_HTTP_PORT=free_port(), TASKS_OTHER_COMMAND="sleep 1000", TASKS_QUEUE_SIZE=2)
+    world.add_agent("n1").start()
+    client = connect(world)
+    base = f"http://127.0.0.1:{world.scheduler.served_ports()['tasks_http']}"
+
+    def get(url, secret=world.scheduler.token()):
+        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {secret}"} if secret else {})
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            assert answer.headers["Content-Type"].startswith("application/json")
+            return json.load(answer)
+
+    health = get(f"{base}/health", secret=None)
+    assert health.keys() == {"status", "timestamp"} and health["status"] == "healthy" and health["timestamp"] > 0
+    world.api().wait_node("n1")
+    client.submit("runs", user_id="agent-7")
+    client.wait_for("runs", RUNNING)
+    world.cli("pause", expected=0)
+    client.submit("first", task_type=LLM)
+    client.submit("second", user_id="agent-8")
+    assert client.refused("third") == "queue is full"
+    queue = {"queue_size": 2, "running_count": 1,
+             "pending": [{"id": "first", "user_id": "", "type": "TASK_TYPE_LLM"},
+                         {"id": "second", "user_id": "agent-8", "type": "TASK_TYPE_OTHER"}],
+             "running": [{"id": "runs", "user_id": "agent-7", "type": "TASK_TYPE_OTHER"}]}
+    api = f"http://127.0.0.1:{world.scheduler.ports['http']}"
+    for server in (base, api):
+        wait_until("the queue is told", lambda s=server: get(f"{s}/queue/status") == queue)
+        gpus = get(f"{server}/gpu/metrics")
+        assert [gpu["gpu_id"] for gpu in gpus] == [gpu.gpu_id for gpu in client.GetGPUStatus().gpus]
+        assert gpus[0].keys() == {"gpu_id", "memory_total_mb", "memory_used_mb", "memory_free_mb",
+                                  "compute_util_percent", "memory_util_percent", "temperature_celsius",
+                                  "last_updated_unix"}
+        assert gpus[0]["last_updated_unix"] >= health["timestamp"] - 60
+    client.CancelTask(task_id="runs")
+    client.wait_for("runs", CANCELLED)
+    metrics = get(f"{base}/metrics")
+    assert isinstance(metrics["gpu_metrics"], str) and len(json.loads(metrics["gpu_metrics"])) == 4
+    counted = {name: metrics[name] for name in ("queue_size", "running_tasks", "completed_tasks", "failed_tasks",
+                                                "rejected_tasks")}
+    assert counted == {"queue_size": 2, "running_tasks": 0, "completed_tasks": 0, "failed_tasks": 0,
+                       "rejected_tasks": 1}
+    # Whoever is of another tenant is told of nothing here.
+    world.cli("tenant", "create", "--name", "speech", expected=0)
+    key = world.cli("key", "create", "reader", "--tenant", "speech", expected=0).stdout.strip()
+    assert get(f"{api}/queue/status", secret=key) == {"queue_size": 0, "running_count": 0, "pending": [],
+                                                      "running": []}
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        get(f"{base}/queue/status", secret="gsk_wrong")
+    assert caught.value.code == 401

@@ -78,6 +78,7 @@ struct NodeView {
   std::vector<DeviceView> devices;
   int32_t attempts = 0;
   double cpu_utilization = 0, memory_utilization = 0;  ///< 0..1
+  Time heard_at;  ///< When it last reported; not valid: not since the scheduler started.
   std::string version;
   std::vector<LinkView> links;  ///< Of each two devices, where that is known.
   std::string topology_note;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <map>
 #include <set>
 
@@ -34,6 +35,14 @@ ErrorKind kind_of(RejectionCode code) {
     return all;
   }();
   return kinds.at(static_cast<std::size_t>(code) - 1);
+}
+
+/// Not valid where the clock's time is none.
+Time wall_of(std::chrono::steady_clock::time_point at) {
+  using std::chrono::duration_cast, std::chrono::nanoseconds;
+  if (at.time_since_epoch().count() == 0) return {};
+  const auto since = std::chrono::steady_clock::now() - at;
+  return {duration_cast<nanoseconds>(std::chrono::system_clock::now().time_since_epoch() - since).count()};
 }
 
 uint64_t version_of(const Job& job) {
@@ -473,6 +482,7 @@ NodeView view_of(const State& state, const Node& node, const NodeTelemetry& tele
                .attempts = static_cast<int32_t>(node.attempts.size()),
                .cpu_utilization = telemetry.cpu_utilization,
                .memory_utilization = telemetry.memory_utilization,
+               .heard_at = wall_of(telemetry.heard),
                .version = node.version};
   if (node.state != NodeState::kReady) {
     out.state_by = node.state == NodeState::kDead ? "operator" : "scheduler";

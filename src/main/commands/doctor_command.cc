@@ -312,6 +312,7 @@ Diagnosis examine_scheduler(const Config& config, const std::string& data_dir) {
   port("api.http_port", config.api.http_port);
   port("api.grpc_port", config.api.grpc_port);
   if (config.tasks.grpc_port != 0) port("tasks.grpc_port", config.tasks.grpc_port);
+  if (config.tasks.http_port != 0) port("tasks.http_port", config.tasks.http_port);
   if (config.doors.allocation_port != 0) port("doors.allocation_port", config.doors.allocation_port);
   if (config.metrics.enabled) port("metrics.port", config.metrics.port);
   if (running.pid != 0) {

@@ -1,6 +1,7 @@
 #include "api/backend/tasks/task_book.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -102,7 +103,7 @@ void TaskBook::add(JobId job, TenantId tenant, std::string_view spec) {
     if (at->second.job) submissions_.erase(at);
   }
   const auto [at, is_new] = rows_.emplace(job, std::move(row));
-  if (is_new) count(at->second, 1);
+  if (is_new) enter(job, at->second);
 }
 
 void TaskBook::note(const Job& job, Row& row, bool is_new, Time now, std::vector<Noted>& noted) {
@@ -122,23 +123,44 @@ void TaskBook::note(const Job& job, Row& row, bool is_new, Time now, std::vector
       job.started_at >= row.since) {
     tell(TaskState::kRunning, job.started_at);
   }
-  count(row, -1);
+  leave(job.id, row);
   row.state = state;
   row.since = is_final(state) ? job.ended_at : state == TaskState::kRunning ? job.started_at : now;
-  count(row, 1);
+  enter(job.id, row);
   tell(state, row.since);
 }
 
-void TaskBook::count(const Row& row, int64_t sign) {
-  if (row.state != TaskState::kPending) return;
-  int64_t& pending = pending_[row.key.first];
-  pending += sign;
-  CHECK(pending >= 0);
-  if (pending == 0) pending_.erase(row.key.first);
+void TaskBook::enter(JobId job, const Row& row) {
+  TenantTasks& tasks = tenants_[row.key.first];
+  switch (row.state) {
+    case TaskState::kPending:
+      tasks.pending.insert(job);
+      return;
+    case TaskState::kRunning:
+      tasks.running.insert(job);
+      return;
+    case TaskState::kCompleted:
+      tasks.completed += 1;
+      return;
+    case TaskState::kFailed:
+      tasks.failed += 1;
+      return;
+    case TaskState::kCancelled:
+      tasks.cancelled += 1;
+      return;
+  }
+  UNREACHABLE();
+}
+
+// What has ended stays counted.
+void TaskBook::leave(JobId job, const Row& row) {
+  TenantTasks& tasks = tenants_[row.key.first];
+  tasks.pending.erase(job);
+  tasks.running.erase(job);
 }
 
 void TaskBook::erase(std::map<JobId, Row>::iterator at) {
-  count(at->second, -1);
+  leave(at->first, at->second);
   const auto named = by_id_.find(at->second.key);
   if (named != by_id_.end() && named->second == at->first) by_id_.erase(named);
   rows_.erase(at);
@@ -173,12 +195,41 @@ std::string TaskBook::id_of(JobId job) const {
 int64_t TaskBook::waiting(TenantId tenant) const {
   const std::lock_guard lock(mutex_);
   int64_t waiting = 0;
-  if (const auto at = pending_.find(tenant); at != pending_.end()) waiting = at->second;
+  if (const auto at = tenants_.find(tenant); at != tenants_.end())
+    waiting = static_cast<int64_t>(at->second.pending.size());
   for (auto at = submissions_.lower_bound({tenant, ""}); at != submissions_.end(); ++at) {
     if (at->first.first != tenant) break;
     waiting += at->second.seen ? 0 : 1;
   }
   return waiting;
+}
+
+TaskBook::Counts TaskBook::counts(TenantId tenant) const {
+  Counts counts{.pending = waiting(tenant)};
+  const std::lock_guard lock(mutex_);
+  const auto at = tenants_.find(tenant);
+  if (at == tenants_.end()) return counts;
+  const TenantTasks& tasks = at->second;
+  counts.running = static_cast<int64_t>(tasks.running.size());
+  counts.completed = tasks.completed;
+  counts.failed = tasks.failed;
+  counts.cancelled = tasks.cancelled;
+  counts.refused = tasks.refused;
+  return counts;
+}
+
+std::vector<JobId> TaskBook::tasks(TenantId tenant, TaskState state, std::size_t tasks_max) const {
+  const std::lock_guard lock(mutex_);
+  const auto at = tenants_.find(tenant);
+  if (at == tenants_.end()) return {};
+  CHECK(state == TaskState::kPending || state == TaskState::kRunning);
+  const std::set<JobId>& all = state == TaskState::kPending ? at->second.pending : at->second.running;
+  return {all.begin(), std::next(all.begin(), static_cast<std::ptrdiff_t>(std::min(tasks_max, all.size())))};
+}
+
+void TaskBook::note_refused(TenantId tenant) {
+  const std::lock_guard lock(mutex_);
+  tenants_[tenant].refused += 1;
 }
 
 TaskBook::Begun TaskBook::begin(TenantId tenant, const std::string& id, Outcome outcome) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -51,6 +52,17 @@ class TaskBook final : public std::enable_shared_from_this<TaskBook> {
   /// The tenant's tasks that are pending, and those that are being submitted.
   int64_t waiting(TenantId tenant) const;
 
+  /// Tasks of a tenant. Ended ones are those that were kept when the scheduler began, and those that ended
+  /// since; refused ones are counted since then.
+  struct Counts {
+    int64_t pending = 0, running = 0, completed = 0, failed = 0, cancelled = 0, refused = 0;
+  };
+  Counts counts(TenantId tenant) const;
+  /// The oldest of those in a state, pending or running.
+  std::vector<JobId> tasks(TenantId tenant, TaskState state, std::size_t tasks_max) const;
+  /// One of the tenant's was not let in.
+  void note_refused(TenantId tenant);
+
   /// What became of a submission.
   using Outcome = std::function<void(const Answer<JobId>&)>;
   enum class Begun : uint8_t {
@@ -73,6 +85,11 @@ class TaskBook final : public std::enable_shared_from_this<TaskBook> {
     TaskState state = TaskState::kPending;
     Time since;  ///< Of the state.
   };
+  /// A tenant's.
+  struct TenantTasks {
+    std::set<JobId> pending, running;
+    int64_t completed = 0, failed = 0, cancelled = 0, refused = 0;
+  };
   struct Submission {
     std::vector<Outcome> waiters;
     std::optional<JobId> job;  ///< It was accepted, and the observer has not seen it yet.
@@ -91,7 +108,8 @@ class TaskBook final : public std::enable_shared_from_this<TaskBook> {
   // All with the mutex held.
   void add(JobId job, TenantId tenant, std::string_view spec);
   void note(const Job& job, Row& row, bool is_new, Time now, std::vector<Noted>& noted);
-  void count(const Row& row, int64_t sign);
+  void enter(JobId job, const Row& row);
+  void leave(JobId job, const Row& row);
   void erase(std::map<JobId, Row>::iterator at);
   /// Looks at some rows whether their jobs are still kept, so that all have been looked at in time.
   void sweep(const State& state, uint64_t rows);
@@ -103,7 +121,7 @@ class TaskBook final : public std::enable_shared_from_this<TaskBook> {
   std::map<JobId, Row> rows_;
   std::map<Key, JobId> by_id_;
   std::map<Key, Submission> submissions_;
-  std::map<TenantId, int64_t> pending_;
+  std::map<TenantId, TenantTasks> tenants_;
   JobId swept_;  ///< Up to this one, of the present round.
   std::map<uint64_t, std::shared_ptr<const Watcher>> watchers_;
   uint64_t next_watcher_ = 1;

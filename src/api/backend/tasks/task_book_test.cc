@@ -62,6 +62,28 @@ TEST_F(TaskBooks, AreFilledFromTheJobsAtAStart) {
   EXPECT_EQ(later.tasks().begin(lab_, "t-2", nullptr), TaskBook::Begun::kKnown);
 }
 
+TEST_F(TaskBooks, CountAndListTheTasksOfATenant) {
+  const JobId first = submit_task(ana_, "lab", "t-1");
+  const JobId second = submit_task(ana_, "lab", "t-2");
+  const JobId theirs = submit_task(bob_, "other", "t-1");
+  EXPECT_EQ(book().tasks(lab_, TaskState::kPending, 10), (std::vector{first, second}));
+  EXPECT_EQ(book().tasks(lab_, TaskState::kPending, 1), std::vector{first});
+  EXPECT_TRUE(book().tasks(lab_, TaskState::kRunning, 10).empty());
+  cancel(first);
+  book().note_refused(lab_);
+  EXPECT_EQ(book().tasks(lab_, TaskState::kPending, 10), std::vector{second});
+  EXPECT_EQ(book().tasks(other_, TaskState::kPending, 10), std::vector{theirs});
+  const TaskBook::Counts counts = book().counts(lab_);
+  EXPECT_EQ(counts.pending, 1);
+  EXPECT_EQ(counts.running, 0);
+  EXPECT_EQ(counts.cancelled, 1);
+  EXPECT_EQ(counts.refused, 1);
+  EXPECT_EQ(book().counts(other_).refused, 0);
+  HostBackend later(*host_, {});
+  EXPECT_EQ(later.tasks().counts(lab_).cancelled, 1);
+  EXPECT_EQ(later.tasks().counts(lab_).refused, 0);
+}
+
 TEST_F(TaskBooks, MakeOneJobOfSubmissionsAtTheSameTime) {
   std::vector<std::string> told;
   const auto note = [&told](const Answer<JobId>& outcome) {

@@ -1,31 +1,19 @@
 #include "api/doors/agent_tasks/agent_tasks_grpc.h"
 
-#include <array>
-#include <chrono>
 #include <mutex>
 #include <unordered_map>
 
-#include "access/access.h"
 #include "algogpu/algogpu.grpc.pb.h"
 #include "api/contract/names.h"
 #include "api/doors/agent_tasks/refused_tasks.h"
 #include "api/doors/agent_tasks/task_feed.h"
+#include "api/doors/agent_tasks/task_rights.h"
 #include "api/grpc/grpc_call.h"
 #include "api/views/rights.h"
+#include "host/core/system_clock.h"
 
 namespace gpusched::api {
 namespace {
-
-Time wall_now() {
-  return {std::chrono::duration_cast<std::chrono::nanoseconds>(
-              std::chrono::system_clock::now().time_since_epoch())
-              .count()};
-}
-Time steady_now() {
-  return {std::chrono::duration_cast<std::chrono::nanoseconds>(
-              std::chrono::steady_clock::now().time_since_epoch())
-              .count()};
-}
 
 constexpr std::string_view kNotFound = "Task not found", kNothingToCancel = "task not found";
 
@@ -57,14 +45,6 @@ std::string refusal_text(const ApiError& error) {
   }
 }
 
-/// In the tenant whose tasks are the caller's: it is its own, or the default one, which is open. Ids and
-/// refusals are looked up here and not in the backend, so that the walls between tenants are here as well.
-bool may(const access::Caller& caller, access::Action action) {
-  const std::array<TenantId, 1> path{access::home_tenant(caller)};
-  const access::Resource tasks{.tenant_path = path, .is_open = path.front() == kDefaultTenant};
-  return decide_access(caller, action, tasks) == access::Verdict::kAllowed;
-}
-
 class AgentTasksService final : public GrpcService {
  public:
   AgentTasksService(Backend& backend, TaskBook& book, GrpcThread& thread, const Doorkeeper& doorkeeper,
@@ -85,7 +65,7 @@ class AgentTasksService final : public GrpcService {
   void SubmitTask(const GrpcCall& incoming, const algogpu::TaskRequest* request,
                   algogpu::TaskResponse* response) {
     guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
-      if (!may(*caller, access::Action::kSubmitJob))
+      if (!may_with_tasks(*caller, access::Action::kSubmitJob))
         return call.fail(not_allowed(*caller, access::Action::kSubmitJob, "submit tasks"));
       const Submission task{.tenant = access::home_tenant(*caller),
                             .id = request->task_id(),
@@ -134,7 +114,7 @@ class AgentTasksService final : public GrpcService {
       response->set_task_id(id);
       response->set_status(algogpu::TASK_STATUS_FAILED);
       response->set_message(std::string(kNotFound));
-      if (!may(*caller, access::Action::kSeeJob)) return call.finish();
+      if (!may_with_tasks(*caller, access::Action::kSeeJob)) return call.finish();
       const std::optional<JobId> job = book_.find(tenant, id);
       if (!job) {
         show_refused(tenant, id, *response);
@@ -155,7 +135,7 @@ class AgentTasksService final : public GrpcService {
                   algogpu::CancelTaskResponse* response) {
     guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
       std::optional<JobId> job;
-      if (may(*caller, access::Action::kSeeJob))
+      if (may_with_tasks(*caller, access::Action::kSeeJob))
         job = book_.find(access::home_tenant(*caller), request->task_id());
       if (!job) {
         response->set_message(std::string(kNothingToCancel));
@@ -190,10 +170,11 @@ class AgentTasksService final : public GrpcService {
         }
         std::erase_if(jobs, [this](JobId job) { return book_.id_of(job).empty(); });
         JobFilter filter{.state = JobState::kRunning};
-        filter.details = {.name = false, .message = false, .place = false, .gpus = false};
+        // A task's id is its job's name, where the caller may know that.
+        filter.details = {.message = false, .place = false, .gpus = false};
         // The walls between tenants are looked after by the list of jobs.
         backend_.get_jobs(caller, std::move(jobs), std::move(filter),
-                          [this, call, response, nodes = std::move(*nodes)](const Answer<JobPage>& page) {
+                          [call, response, nodes = std::move(*nodes)](const Answer<JobPage>& page) {
                             if (!page) return call.fail(page.error());
                             show_gpus(nodes, *page, *response);
                             call.finish();
@@ -240,6 +221,7 @@ class AgentTasksService final : public GrpcService {
         refused_.forget(task.tenant, task.id);
       } else if (is_refusal(outcome.error())) {
         refused_.note(task.tenant, task.id, {.message = refusal_text(outcome.error()), .at = wall_now()});
+        book_.note_refused(task.tenant);
       }
     }
     book_.settle(task.tenant, task.id, outcome);
@@ -291,10 +273,10 @@ class AgentTasksService final : public GrpcService {
     response.set_created_at(refusal->at.ns / 1'000'000'000);
   }
 
-  void show_gpus(const std::vector<NodeView>& nodes, const JobPage& page,
-                 algogpu::GPUStatusResponse& response) {
+  static void show_gpus(const std::vector<NodeView>& nodes, const JobPage& page,
+                        algogpu::GPUStatusResponse& response) {
     std::unordered_map<uint64_t, std::string> ids;
-    for (const JobView& job : page.jobs) ids.emplace(job.id.value, book_.id_of(job.id));
+    for (const JobView& job : page.jobs) ids.emplace(job.id.value, job.name);
     const auto tasks_of = [&ids](const std::vector<JobId>& jobs) {
       std::vector<std::string> tasks;
       for (const JobId job : jobs) {

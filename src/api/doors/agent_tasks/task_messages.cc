@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "api/contract/names.h"
+#include "api/doors/agent_tasks/task_words.h"
 #include "api/fields/checks.h"
 #include "api/fields/job_message.h"
 #include "base/check.h"
@@ -18,7 +19,6 @@ constexpr const char* kPayloadVariable = "TASK_PAYLOAD_BASE64";
 constexpr int32_t kSmallestMilli = 10;
 constexpr int32_t kWholeMilli = 1'000;
 
-int64_t seconds_of(Time time) { return time.valid() ? time.ns / 1'000'000'000 : 0; }
 int32_t percent_of(int64_t part, int64_t whole) {
   return whole > 0 ? static_cast<int32_t>(std::clamp<int64_t>(part * 100 / whole, 0, 100)) : 0;
 }
@@ -130,8 +130,8 @@ Answer<SubmitRequest> read_task(const algogpu::TaskRequest& message, const TaskW
   spec.add_secret_variables(kPayloadVariable);
   auto& labels = *spec.mutable_labels();
   labels[std::string(kTaskIdLabel)] = message.task_id();
-  labels["task_type"] = word;
-  if (!message.user_id().empty()) labels["agent_user_id"] = message.user_id();
+  labels[std::string(kTaskTypeLabel)] = word;
+  if (!message.user_id().empty()) labels[std::string(kTaskUserLabel)] = message.user_id();
   v1::Resources& resources = *native.mutable_resources();
   resources.set_gpu_milli(milli_of(message.gpu_compute_required(), workers));
   resources.set_gpu_memory_mb(message.gpu_memory_required() > 0 ? message.gpu_memory_required()
