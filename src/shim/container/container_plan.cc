@@ -272,6 +272,7 @@ std::vector<std::string> run_words(const ContainerPlan& plan, const std::string&
   if (uses_own_init(plan.client.runtime)) {
     append(words, {"--log-driver", "passthrough", "--http-proxy=false"});
     append(words, {"--init", "--init-path", init_program, "--preserve-fds", "2"});
+    append(words, {"--pidfile", pid_file(plan)});
   } else {
     append(words, {"--log-driver", "none", "--init"});
   }
@@ -295,6 +296,8 @@ std::vector<std::string> remove_words(const RuntimeClient& client, const std::st
   words.push_back(name);
   return words;
 }
+
+std::string pid_file(const ContainerPlan& plan) { return plan.folder + "/container-pid"; }
 
 bool uses_own_init(ContainerRuntime runtime) { return runtime == ContainerRuntime::kPodman; }
 

@@ -90,6 +90,9 @@ std::vector<std::string> run_words(const ContainerPlan& plan, const std::string&
 std::vector<std::string> signal_words(const RuntimeClient& client, const std::string& name, int signal);
 std::vector<std::string> remove_words(const RuntimeClient& client, const std::string& name);
 
+/// Where podman writes the number of the container's first process, as the machine sees it.
+std::string pid_file(const ContainerPlan& plan);
+
 /// Whether the runtime takes gpu-shim as the container's first process and hands descriptors on.
 bool uses_own_init(ContainerRuntime runtime);
 

@@ -269,6 +269,7 @@ class ContainerRunner {
     const std::vector<std::string> words = run_words(
         pinned, image_.id, std::string(self.data(), static_cast<std::size_t>(size)), environment_file());
     unlink((plan_.folder + "/container-id").c_str());
+    unlink(pid_file(plan_).c_str());
     errors_before_ = errors_size();
     ToolFiles files{.input = STDIN_FILENO, .output = STDOUT_FILENO, .error_output = STDERR_FILENO};
     if (uses_own_init(plan_.client.runtime)) files.more = {pipe_ends[1], environment_};

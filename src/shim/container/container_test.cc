@@ -83,6 +83,8 @@ TEST(ContainerPlan, PodmanRunsInTheForegroundWithOurFirstProcess) {
                    "/opt/gpu-shim",
                    "--preserve-fds",
                    "2",
+                   "--pidfile",
+                   "/d/attempts/12-1-0/container-pid",
                    "--cgroup-parent",
                    "/jobs/12-1-0",
                    "--network",

@@ -17,6 +17,7 @@
 #include <cstring>
 #include <utility>
 
+#include "shim/container/container_process.h"
 #include "shim/container/container_runner.h"
 #include "shim/processes.h"
 #include "shim/start_child.h"
@@ -121,6 +122,7 @@ RunningBox::RunningBox(RunningBox&& other) noexcept { *this = std::move(other); 
 RunningBox& RunningBox::operator=(RunningBox&& other) noexcept {
   std::swap(pid_, other.pid_);
   std::swap(pidfd_, other.pidfd_);
+  std::swap(command_, other.command_);
   std::swap(directory_, other.directory_);
   std::swap(is_root_, other.is_root_);
   std::swap(identity_, other.identity_);
@@ -154,20 +156,54 @@ Result<RunningBox> RunningBox::of(pid_t pid, const std::string& shim_title, cons
   if (title.size() < 2 || title[1] != shim_title || !is_shim(shim, "/proc/self/exe")) return gone;
   const std::vector<std::string> words = command_line(pid);
   if (words.size() >= 2 && words[1] == kContainerFlag) {
-    return Error{.code = ErrorCode::kUnavailable,
-                 .message =
-                     "the job runs in a container, which sessions and copies cannot enter; use the container "
-                     "runtime on the node, as in podman exec"};
+    if (const Result<Unit> inside = box.go_inside(words); !inside) return inside.error();
   }
   if (const Result<Unit> read = box.read_status(); !read) return read.error();
-  box.directory_ = open(proc_path(pid, "cwd").c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
-  if (box.directory_ < 0)
-    return error_of(ErrorCode::kNotFound, "cannot open the attempt's working directory");
   if (const Result<Unit> found = box.find_spaces(); !found) return found.error();
   box.find_groups();
-  box.read_environment();
+  const Result<Unit> read = box.read_surroundings(box.is_container() ? box.command_ : box.pid_);
+  if (!read) return read.error();
   if (syscall(SYS_pidfd_send_signal, box.pidfd_, 0, nullptr, 0) != 0) return gone;
   return box;
+}
+
+Result<Unit> RunningBox::go_inside(const std::vector<std::string>& runner) {
+  const Result<pid_t> init = container_init(runner);
+  if (!init) return init.error();
+  if (is_root_ && identity_.uid == 0) {
+    return Error{.code = ErrorCode::kUnavailable,
+                 .message =
+                     "the job runs as root in its container, where a session would have rights that the job "
+                     "has not; use podman exec on the node"};
+  }
+  const int runner_fd = std::exchange(pidfd_, static_cast<int>(syscall(SYS_pidfd_open, *init, 0)));
+  pid_ = *init;
+  command_ = container_command(pid_);
+  // While the runner lives and this is still so, the number is the container's.
+  const bool same = pidfd_ >= 0 && command_ != 0 && container_init(runner).ok() &&
+                    syscall(SYS_pidfd_send_signal, runner_fd, 0, nullptr, 0) == 0;
+  close(runner_fd);
+  if (same) return Unit{};
+  return Error{.code = ErrorCode::kNotFound, .message = "the job's container has just ended"};
+}
+
+Result<Unit> RunningBox::read_surroundings(pid_t of) {
+  const auto fails = [] {
+    return error_of(ErrorCode::kNotFound, "cannot open the attempt's working directory");
+  };
+  const int alive = static_cast<int>(syscall(SYS_pidfd_open, of, 0));
+  if (alive < 0) return fails();
+  // Of a container: still a child of its first process, and so as much the job's as that is.
+  const bool is_its = !is_container() || parent_of(of) == pid_;
+  directory_ = open(proc_path(of, "cwd").c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  const Error error = fails();
+  read_environment(of);
+  const bool is_still = is_its && syscall(SYS_pidfd_send_signal, alive, 0, nullptr, 0) == 0;
+  close(alive);
+  if (directory_ < 0) return error;
+  if (!is_still)
+    return Error{.code = ErrorCode::kNotFound, .message = "the attempt's command has just ended"};
+  return Unit{};
 }
 
 Result<Unit> RunningBox::read_status() {
@@ -243,8 +279,8 @@ void RunningBox::find_groups() {
   }
 }
 
-void RunningBox::read_environment() {
-  const std::string block = read_proc(pid_, "environ", kEnvironmentBytesMax);
+void RunningBox::read_environment(pid_t of) {
+  const std::string block = read_proc(of, "environ", kEnvironmentBytesMax);
   std::size_t at = 0;
   while (at < block.size()) {
     const std::size_t end = std::min(block.find('\0', at), block.size());
@@ -263,6 +299,7 @@ Result<Unit> RunningBox::enter(int terminal) const {
   if (terminal >= 0 && is_root_) static_cast<void>(!fchown(terminal, identity_.uid, static_cast<gid_t>(-1)));
   // From here on no path is opened until we are the user.
   if (const Result<Unit> joined = join_spaces(); !joined) return joined;
+  if (is_container()) give_up_rights();
   if (const Result<Unit> became = become_identity(identity_); !became) return became;
   take_own_keys();
   if (const Result<Unit> joined = join_users_spaces(); !joined) return joined;
@@ -271,6 +308,12 @@ Result<Unit> RunningBox::enter(int terminal) const {
   if (no_new_privileges_ && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
     return error_of(ErrorCode::kIo, "cannot set no_new_privs");
   return Unit{};
+}
+
+/// As the runtime takes them from the container: no program gives them back, whoever it belongs to.
+void RunningBox::give_up_rights() const {
+  for (unsigned long right = 0; prctl(PR_CAPBSET_READ, right, 0, 0, 0) >= 0; ++right)
+    static_cast<void>(prctl(PR_CAPBSET_DROP, right, 0, 0, 0));
 }
 
 Result<Unit> RunningBox::join_groups() const {

@@ -25,7 +25,9 @@ class RunningBox {
 
   /// Looks at `pid`, which must be a child of the shim with this title: a pid may have been given away.
   /// `identity`: whom the attempt runs as, by the agent's own record. kNotFound when the process is gone or
-  /// is not the shim's; kUnavailable when it is a container's runner, or runs as anybody else.
+  /// is not the shim's; kUnavailable when it runs as anybody else. Where it is the runner of a container, the
+  /// box is that of the container's first process, with the environment and directory of the job's command;
+  /// kUnavailable then for runtimes other than podman, and where the user is the machine's root.
   static Result<RunningBox> of(pid_t pid, const std::string& shim_title, const Credentials& identity);
 
   /// For the calling process, its next children, and for ever: joins the groups and namespaces and becomes
@@ -36,6 +38,9 @@ class RunningBox {
   const std::vector<std::string>& environment() const { return environment_; }
   /// Open on the working directory; the box's.
   int working_directory() const { return directory_; }
+  /// Its processes have numbers of their own: who entered it is there by its children alone, and what these
+  /// leave behind becomes the child of the container's first process.
+  bool is_container() const { return command_ != 0; }
 
  private:
   /// A namespace of the process that is not ours.
@@ -45,10 +50,15 @@ class RunningBox {
     bool ours = true;  ///< Made by our own user namespace, so that no user rules in it.
   };
 
+  /// From the runner to the container that it started.
+  Result<Unit> go_inside(const std::vector<std::string>& runner);
   Result<Unit> read_status();
   Result<Unit> find_spaces();
   void find_groups();
-  void read_environment();
+  /// Of the process whose they are, which must still be there behind that.
+  Result<Unit> read_surroundings(pid_t of);
+  void read_environment(pid_t of);
+  void give_up_rights() const;
   Result<Unit> join_groups() const;
   Result<Unit> join_spaces() const;
   Result<Unit> join_users_spaces() const;
@@ -56,6 +66,7 @@ class RunningBox {
 
   pid_t pid_ = 0;
   int pidfd_ = -1;
+  pid_t command_ = 0;  ///< In a container the job's command; elsewhere 0: that is `pid_`.
   int directory_ = -1;
   bool is_root_ = false;  ///< This process was, before it entered anything.
   Credentials identity_;

@@ -4,9 +4,11 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +16,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 
@@ -30,6 +33,7 @@ constexpr Duration kHangUpGrace = seconds(2);  // Between SIGHUP and SIGKILL, wh
 constexpr int kKillPauseMs = 5;
 constexpr int kKillPauseMaxMs = 200;
 constexpr std::size_t kPasswdBytesMax = 4u << 20;
+constexpr const char* kSessionVariable = "GPU_SCHEDULER_SESSION";
 constexpr int kExitNotFound = 127, kExitNotRunnable = 126;  // As a shell's.
 
 Time now() {
@@ -109,6 +113,7 @@ class Keeper {
     Result<RunningBox> box =
         RunningBox::of(static_cast<pid_t>(request_.target), request_.title, request_.identity);
     if (!box) return fail(box.error());
+    is_container_ = box->is_container();
     if (!start(*box)) return 1;
     supervise();
     return 0;
@@ -158,11 +163,14 @@ class Keeper {
   [[noreturn]] void be_command(const RunningBox& box, int pipe) const {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     close(kSessionSocket);
-    setsid();
-    if (request_.terminal) ioctl(STDIN_FILENO, TIOCSCTTY, 0);
+    if (!is_container_) lead();
     if (const Result<Unit> entered = box.enter(request_.terminal ? STDIN_FILENO : -1); !entered)
       report(pipe, 0, entered.error().message);
     prctl(PR_SET_PDEATHSIG, SIGKILL);  // Changing the user has cleared it.
+    if (is_container_) {
+      go_on_as_child(pipe);
+      lead();
+    }
     if (fchdir(box.working_directory()) != 0)
       report(pipe, EIO, std::string("cannot enter the working directory: ") + std::strerror(errno));
     sigset_t none;
@@ -175,7 +183,37 @@ class Keeper {
         setenv(entry.substr(0, equals).c_str(), entry.substr(equals + 1).c_str(), 1);
       }
     }
+    if (is_container_) setenv(kSessionVariable, mark_value_.c_str(), 1);
     execute(pipe);
+  }
+
+  void lead() const {
+    setsid();
+    if (request_.terminal) ioctl(STDIN_FILENO, TIOCSCTTY, 0);
+  }
+
+  /// The namespace of a container's processes is entered by children alone. Returns in the child; the process
+  /// itself waits for it, and ends as it does.
+  static void go_on_as_child(int pipe) {
+    const pid_t child = fork();
+    if (child < 0) report(pipe, 0, std::string("cannot fork: ") + std::strerror(errno));
+    if (child == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      return;
+    }
+    for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO, pipe}) close(descriptor);
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (WIFEXITED(status)) _exit(WEXITSTATUS(status));
+    const rlimit no_core{};
+    setrlimit(RLIMIT_CORE, &no_core);
+    sigset_t only;
+    sigemptyset(&only);
+    sigaddset(&only, WTERMSIG(status));
+    kill(getpid(), WTERMSIG(status));
+    sigprocmask(SIG_UNBLOCK, &only, nullptr);
+    _exit(128 + WTERMSIG(status));
   }
 
   [[noreturn]] void execute(int pipe) const {
@@ -201,7 +239,7 @@ class Keeper {
     int pause_ms = kKillPauseMs;
     while (true) {
       reap();
-      if (none_left_) return;
+      if (none_left_ && !kill_marked()) return;
       if (child_ended_ || now() >= kill_at) {
         kill_all();
         pause_ms = std::min(pause_ms * 2, kKillPauseMaxMs);
@@ -244,12 +282,37 @@ class Keeper {
 
   /// Only to what is the session's own: the group must be led or joined by one of its processes.
   void signal_group(const SessionOrder& order) const {
-    const auto group = static_cast<pid_t>(order.group == 0 ? child_ : order.group);
+    const auto group = static_cast<pid_t>(order.group == 0 ? leader() : order.group);
     for (const pid_t pid : descendants_of(getpid())) {
       if (getpgid(pid) != group) continue;
       kill(-group, order.signal);
       return;
     }
+  }
+
+  /// The command's process.
+  pid_t leader() const {
+    if (!is_container_) return child_;
+    const std::vector<pid_t> inside = children_of(child_);
+    return inside.empty() ? child_ : inside.front();
+  }
+
+  /// What left the session's processes in a container, and so is no descendant any more, but has its mark:
+  /// whatever threw that away ends with the container. Whether there was any.
+  bool kill_marked() const {
+    if (!is_container_) return false;
+    bool any = false;
+    for (const pid_t pid : processes_with_environment(mark_)) {
+      const int process = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+      if (process < 0) continue;
+      struct stat facts{};
+      // The user's own alone: a mark in anybody else's environment is somebody's trick.
+      const bool is_ours = stat(("/proc/" + std::to_string(pid)).c_str(), &facts) == 0 &&
+                           facts.st_uid == request_.identity.uid && has_environment(pid, mark_);
+      if (is_ours && syscall(SYS_pidfd_send_signal, process, SIGKILL, nullptr, 0) == 0) any = true;
+      close(process);
+    }
+    return any;
   }
 
   static void hang_up() {
@@ -286,6 +349,10 @@ class Keeper {
   pid_t child_ = -1;
   bool child_ended_ = false;
   bool none_left_ = false;
+  bool is_container_ = false;
+  /// In the environment of all that a session starts in a container.
+  const std::string mark_value_ = std::to_string(getpid()) + "-" + std::to_string(start_ticks_of(getpid()));
+  const std::string mark_ = std::string(kSessionVariable) + "=" + mark_value_;
 };
 
 /// In the box and as the user, then open and read.

@@ -282,8 +282,6 @@ std::string refused_option(const RunOptions& run) {
   if (!submit.timeout.empty()) return "--timeout: not with gpu-cli run; limit the job with --time";
   if (!submit.array.empty()) return "--array: gpu-cli run runs one job; use gpu-cli submit";
   if (!run.interactive && !run.terminal) return "";
-  if (!submit.image.empty())
-    return "--image: a session cannot enter a container; leave -i and -t out, or use gpu-cli submit";
   if (!submit.nodes.empty()) return "--nodes: a session is on one node; leave -i and -t out";
   if (submit.retries) return "--retries: a session cannot be repeated; leave -i and -t out";
   if (!submit.input.empty()) return "--input: standard input is yours with -i and -t";
