@@ -258,7 +258,7 @@ def test_no_caller_without_a_token_where_that_is_configured(new_world):
 
 
 @NEEDS_ROOT
-def test_gpu_cli_of_root_and_of_the_schedulers_user_has_the_token(new_world, users, monkeypatch):
+def test_gpu_cli_of_root_and_of_the_schedulers_user_has_the_token(users, new_world, monkeypatch):
     owner, stranger = users.add(), users.add()
     with public_programs(monkeypatch):
         world = new_world()

@@ -27,7 +27,7 @@ def settled(agent):
 
 
 @NEEDS_ROOT
-def test_a_strangers_agent_is_no_node(new_world, users, monkeypatch):
+def test_a_strangers_agent_is_no_node(users, new_world, monkeypatch):
     stranger = users.add()
     with public_programs(monkeypatch):
         world = new_world(AGENT_HEARTBEAT_INTERVAL_MS=300)
@@ -49,7 +49,7 @@ def test_a_strangers_agent_is_no_node(new_world, users, monkeypatch):
 
 
 @NEEDS_ROOT
-def test_a_live_node_is_not_taken_over_by_its_name_and_boot(new_world, users, monkeypatch):
+def test_a_live_node_is_not_taken_over_by_its_name_and_boot(users, new_world, monkeypatch):
     stranger = users.add()
     with public_programs(monkeypatch):
         world = new_world(AGENT_HEARTBEAT_INTERVAL_MS=300)
@@ -88,7 +88,7 @@ def test_a_nodes_secret_is_in_no_name_that_others_see(new_world):
 
 
 @NEEDS_ROOT
-def test_a_plain_agent_obeys_no_stranger_who_has_the_port(new_world, users, monkeypatch):
+def test_a_plain_agent_obeys_no_stranger_who_has_the_port(users, new_world, monkeypatch):
     owner, stranger = users.add(), users.add()
     with public_programs(monkeypatch):
         world = new_world(AGENT_HEARTBEAT_INTERVAL_MS=300)
@@ -120,7 +120,7 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Spy).serve_forever()
 
 @NEEDS_ROOT
 @pytest.mark.parametrize("from_file", [True, False])
-def test_gpu_cli_sends_a_token_to_no_stranger_who_has_the_port(new_world, users, monkeypatch, from_file):
+def test_gpu_cli_sends_a_token_to_no_stranger_who_has_the_port(users, new_world, monkeypatch, from_file):
     owner, stranger = users.add(), users.add()
     with public_programs(monkeypatch):
         world = new_world()

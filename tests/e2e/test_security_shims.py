@@ -12,7 +12,7 @@ def users_fixture():
 
 
 @NEEDS_ROOT
-def test_impostors_of_a_server_keep_no_plain_agent_from_starting_jobs(new_world, users, monkeypatch):
+def test_impostors_of_a_server_keep_no_plain_agent_from_starting_jobs(users, new_world, monkeypatch):
     owner, stranger = users.add(), users.add()
     with public_programs(monkeypatch):
         world = new_world(AGENT_HEARTBEAT_INTERVAL_MS=300)
