@@ -375,7 +375,7 @@ def test_short_ids_are_understood_wherever_a_job_is_named(world, tmp_path):
     element = f"{array.removeprefix('job-')}_3"
     wait_until("the file is there", lambda: world.cli("cp", f"{element}:made3", str(tmp_path / "made")).returncode == 0)
     assert (tmp_path / "made").read_text() == "3\n"
-    assert world.cli("exec", element, "cat", "made3", expected=0).stdout == "3\n"
+    wait_until("its start is known", lambda: world.cli("exec", element, "cat", "made3").stdout == "3\n")
     world.cli("cancel", element, expected=0)
     assert world.cli("attach", element, expected=1).returncode == 1
 

@@ -206,10 +206,10 @@ def test_a_stopped_server_of_shims_is_replaced(new_world):
     os.kill(server, signal.SIGSTOP)
     waits = api.submit("exit 9")
     wait_until("it is noticed", lambda: '"start_not_carried_out"' in agent.log_text())
-    wait_until("there is another one", lambda: shim_server(agent) not in (None, server))
+    # A node whose order was not carried out is given nothing for a minute, as soon as that is known.
+    wait_until("there is another one", lambda: shim_server(agent) not in (None, server), PATIENCE_S + 60)
     open_gate(world, "gate")
     assert api.wait_for(runs)["exit_code"] == 8
-    # A node whose order was not carried out is given nothing for a minute.
     assert api.wait_for(waits, timeout_s=PATIENCE_S + 60)["exit_code"] == 9
 
 

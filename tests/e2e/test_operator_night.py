@@ -76,7 +76,7 @@ def test_a_pause_starts_nothing_and_lasts_over_a_restart(world):
     assert api.job(runs)["state"] == "running"
     world.cli("resume", expected=0)
     api.wait_for(waits)
-    assert "Nothing is wrong." in world.cli("status", expected=0).stdout
+    wait_until("its GPU is free", lambda: "Nothing is wrong." in world.cli("status", expected=0).stdout)
 
 
 def test_status_names_what_is_wrong_and_what_to_type(new_world):

@@ -182,6 +182,7 @@ std::shared_ptr<SessionHandle> HostBackend::open_session(const CallerPtr& caller
           "attempt " + std::to_string(place->attempt) + " has ended; sessions need a running attempt";
       if (job.state == JobState::kPending)
         sentence = "the job waits for its next start; sessions need a running attempt";
+      if (job.state == JobState::kScheduled) sentence = "the job is being started; try again when it runs";
       if (is_final(job.state)) sentence = "the job has ended; sessions need a running attempt";
       return session->fail({ErrorKind::kJobNotRunning, sentence});
     }
