@@ -3,6 +3,7 @@
 import concurrent.futures
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import urllib.error
 import urllib.request
 
 import pytest
-from harness import PATIENCE_S, free_port, wait_until
+from harness import PATIENCE_S, ROOT, free_port, wait_until
 
 grpc = pytest.importorskip("grpc", reason="python3-grpcio is not installed")
 pytest.importorskip("google.protobuf", reason="python3-protobuf is not installed")
@@ -366,3 +367,16 @@ def test_the_state_of_tasks_is_read_over_http(make, connect):
     with pytest.raises(urllib.error.HTTPError) as caught:
         get(f"{base}/queue/status", secret="gsk_wrong")
     assert caught.value.code == 401
+
+
+def test_the_example_of_agents_runs(make):
+    world = make(TASKS_OTHER_COMMAND="wc -c", TASKS_QUEUE_SIZE=20)
+    world.add_agent("n1").start()
+    done = subprocess.run([sys.executable, ROOT / "examples" / "agents.py", "--tasks", "60", "--agents", "6",
+                           "--address", f"127.0.0.1:{world.scheduler.ports['grpc']}"],
+                          env={**os.environ, "GPU_SCHEDULER_API_TOKEN": world.scheduler.token()},
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    assert "60 tasks of 6 agents were accepted" in done.stdout
+    assert "completed 60, failed 0, cancelled 0" in done.stdout
+    assert world.api().call("GET", "/api/v1/jobs")[1]["total"] == 60

@@ -105,6 +105,14 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
   /// handler.
   void on_gone(std::function<void()> gone) { gone_ = std::move(gone); }
 
+  /// Tells the client that the stream has begun, by its head, before there is any message.
+  void begin() {
+    {
+      const std::lock_guard lock(mutex_);
+      begin_wanted_ = true;
+    }
+    pump();
+  }
   /// Queues a message; `written` is called when the client's connection took it, or with false when it is
   /// gone. For a client that reads too slowly limits::kStreamMessagesMax are kept: the newest of them gives
   /// way to this one. Who must not lose any waits for `written`.
@@ -184,10 +192,14 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
   }
   void pump_here() {
     bool finish = false;
+    bool begin = false;
     {
       const std::lock_guard lock(mutex_);
       if (writing_ || finishing_) return;
-      if (!queue_.empty()) {
+      begin = std::exchange(begin_wanted_, false);
+      if (begin) {
+        writing_ = true;
+      } else if (!queue_.empty()) {
         writing_ = true;
         current_ = std::move(queue_.front());
         queue_.pop_front();
@@ -197,7 +209,9 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
         return;
       }
     }
-    if (finish) {
+    if (begin) {
+      thread_.begin([this] { writer_.SendInitialMetadata(written_op_.tag()); });
+    } else if (finish) {
       if (!thread_.begin([this] { writer_.Finish(status_, finished_op_.tag()); })) on_finished(false);
     } else {
       thread_.begin([this] { writer_.Write(current_.message, written_op_.tag()); });
@@ -253,6 +267,7 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
     Message message;
     std::function<void(bool)> written;
   };
+  bool begin_wanted_ = false;
   GrpcThread& thread_;
   grpc::ServerContext context_;
   grpc::ServerAsyncReaderWriter<Message, grpc::ByteBuffer> writer_{&context_};

@@ -191,6 +191,7 @@ class AgentTasksService final : public GrpcService {
     const auto watch = std::make_shared<std::shared_ptr<void>>();
     writer->on_gone([watch] { watch->reset(); });
     *watch = book_.watch(*caller, [feed](const TaskChange& change) { feed->push(change); });
+    writer->begin();
   }
 
  private:
