@@ -80,6 +80,8 @@ Promise kept_for(const State& state, const MoveJobs& command, std::size_t index,
 Applied move_jobs(const State& state, const MoveJobs& command, Stamp stamp, Events& events) {
   const auto stale = [] { return reject(RejectionCode::kMoveStale); };
   if (command.groups.size() < 2 || command.by.empty()) return stale();
+  // Nobody is ended for who may not start.
+  if (state.config.feature_level >= 10 && state.config.pause.on()) return stale();
   const PlanGroup& gains = command.groups.front();
   if (gains.preemptions.size() + 1 != command.groups.size()) return stale();
   const Job* job = state.jobs.find(gains.job);

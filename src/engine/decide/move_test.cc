@@ -157,6 +157,15 @@ TEST(MoveJobs, AMoveThatNoLongerHoldsIsRefusedWhole) {
   refused([](Scattered&, MoveJobs& command) { command.by.clear(); });
 }
 
+TEST(MoveJobs, WhileStartsArePausedNobodyIsMoved) {
+  Scattered world;
+  world.engine.apply(Configure{.config = {.feature_level = kFeatureLevel}});
+  world.engine.apply(PauseStarts{.paused = true, .by = "ops", .why = "a switch is replaced"});
+  expect_rejected(world.engine.apply(world.command()), RejectionCode::kMoveStale);
+  world.engine.apply(PauseStarts{.paused = false, .by = "ops"});
+  EXPECT_FALSE(world.engine.apply(world.command()).rejection.has_value());
+}
+
 TEST(MoveJobs, AJobThatWouldEndForGoodIsNotMoved) {
   Scattered world({.gpus = 1, .preemption_mode = PreemptionMode::kCancel});
   expect_rejected(world.engine.apply(world.command()), RejectionCode::kMoveStale);

@@ -293,8 +293,8 @@ constexpr RejectionRow kRows[] = {
         .told_as("unprocessable")
         .of_one_job(),
     row(kMoveStale, "move_stale",
-        "the proposal is no longer valid: a job ended, started or changed, or a GPU was taken; request new "
-        "proposals"),
+        "the proposal is no longer valid: a job ended, started or changed, a GPU was taken, or starts are "
+        "paused; request new proposals"),
     row(kNodeStillHeard, "node_still_heard",
         "an agent of this node still reports from another boot of the machine; after a restart of the "
         "machine, the node is admitted as soon as the lease of that agent has expired; if the machine or its "

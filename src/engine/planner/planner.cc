@@ -276,6 +276,7 @@ bool Planner::place_head(const State& state, uint32_t job_class, CommitPlan& pla
   const bool full = shapes_[index].full_cycle == cycle_;
   if (!full && place_on_free(state, job, candidate, plan)) {
     drop_reservation(state, job_class);
+    info(job_class).patient_job = {};  // When it waits again, that is for something else.
     return true;
   }
   if (preempt(state, job, candidate, plan)) {

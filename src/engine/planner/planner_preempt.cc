@@ -543,6 +543,7 @@ bool Planner::preempt(const State& state, const Job& job, Candidate& candidate, 
                          ? is_patient(state, job, std::min(patience, kReclaimPatience), kReclaimPatience)
                          : is_patient(state, job, patience, patience * kPatienceMax);
   if (waits) return false;
+  entry.patient_job = {};
   commit(state, job, candidate, *best, plan);
   return true;
 }
