@@ -465,7 +465,8 @@ void Clients::look_at_something() {
 Limits Clients::some_limits() {
   Prng& prng = context_.prng;
   Limits limits;
-  if (prng.chance(500)) limits.set(Resource::kGpus, prng.between(0, 2 * demand_.gpus_max));
+  if (prng.chance(demand_.keeps_limits ? 900 : 500))
+    limits.set(Resource::kGpus, prng.between(0, 2 * demand_.gpus_max));
   if (prng.chance(300)) limits.set(Resource::kJobs, prng.between(0, 6));
   if (prng.chance(200)) limits.set(Resource::kCpu, prng.between(0, 16'000));
   if (prng.chance(200)) limits.set(Resource::kMemory, prng.between(0, 64'000));
@@ -476,6 +477,7 @@ Limits Clients::some_limits() {
 Amount Clients::some_guarantee() {
   Prng& prng = context_.prng;
   Amount guarantee;
+  if (demand_.keeps_limits) return guarantee;
   if (prng.chance(500)) guarantee.gpus = prng.between(1, demand_.gpus_max);
   if (prng.chance(200)) guarantee.cpu_milli = prng.between(1, 8'000);
   if (prng.chance(100)) guarantee.jobs = prng.between(1, 3);
@@ -578,6 +580,9 @@ void Clients::let_all_go() {
 }
 
 void Clients::lift_quotas() {
+  const PoolShares& pools = context_.auditor.replica().config.pools;
+  if (pools.on() && !pools.lends())
+    call(SetPools{.by = "operator"}, [] {}, [](const Result<Decided>&) {}, [](bool) {});
   for (const auto& [id, tenant] : context_.auditor.replica().tenants) {
     if (tenant.deleted) continue;
     call(

@@ -23,6 +23,7 @@ struct Demand {
   int32_t gang_chance = 0;   ///< Of 1,000 jobs so many have several members.
   int32_t wild_chance = 0;   ///< Of 1,000 calls so many have fields drawn from all that their types can hold.
   bool changes_rules = false;  ///< Pools and aging change while jobs wait, and some jobs are interactive.
+  bool keeps_limits = false;   ///< Tenants have limits and no guarantees, pools are strict.
   int64_t runtime_max_ms = 20'000;
   std::vector<std::string> models;
 };

@@ -17,7 +17,7 @@ void Clients::change_rules() {
     config.pools = {};
   } else {
     const int64_t online = prng.between(200, 800);
-    config.pools = {.online_milli = online, .batch_milli = 1'000 - online, .lend = true};
+    config.pools = {.online_milli = online, .batch_milli = 1'000 - online, .lend = !demand_.keeps_limits};
   }
   host_.reload(config);
 }

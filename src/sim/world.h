@@ -52,6 +52,7 @@ class World {
   void draw_faults();
   void draw_rules(EngineConfig& engine);
   bool changes_rules() const;
+  bool keeps_limits() const;
   void draw_tuning(HostSettings& settings);
   int32_t add_nodes();
   void add_clients(int32_t gpus_max);

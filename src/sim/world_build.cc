@@ -73,6 +73,12 @@ void World::draw_faults() {
 /// Drawn apart, so that no other draw moves.
 bool World::changes_rules() const { return Prng(options_.seed * 0xE7037ED1A0B428DBULL + 1).chance(300); }
 
+/// Half of those have one line of jobs whose limits are told apart from all else that may stand before them:
+/// nobody is owed anything, pools are strict, and jobs are expected to run as long as they may.
+bool World::keeps_limits() const {
+  return changes_rules() && Prng(options_.seed * 0xE7037ED1A0B428DBULL + 2).chance(500);
+}
+
 void World::draw_rules(EngineConfig& engine) {
   engine.feature_level = kFeatureLevel;
   engine.drain_limit = milliseconds(prng_.between(3'000, 30'000));
@@ -108,6 +114,11 @@ void World::draw_rules(EngineConfig& engine) {
   engine.interactive_gpus_max = 2;
   engine.interactive_runtime_max = seconds(30);
   engine.interactive_wait = seconds(5);
+  if (!keeps_limits()) return;
+  engine.policy.job_order = "priority_aging";
+  engine.policy.run_times = "limits";
+  engine.policy.reservations_plus_one = 0;
+  engine.pools.lend = false;
 }
 
 void World::draw_tuning(HostSettings& settings) {
@@ -170,6 +181,7 @@ void World::add_clients(int32_t gpus_max) {
   if (prng_.chance(600)) demand.gang_chance = prng_.chance(500) ? 100 : 500;
   if (prng_.chance(500)) demand.wild_chance = static_cast<int32_t>(prng_.between(20, 300));
   demand.changes_rules = changes_rules();
+  demand.keeps_limits = keeps_limits();
   wild_ = demand.wild_chance > 0;
   clients_ = std::make_unique<Clients>(context_, *host_, std::move(demand));
 }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -126,6 +127,7 @@ class Auditor {
     int32_t last_most = 0;    ///< and may have.
     RetryPolicy retry;
     Duration max_runtime;
+    Duration longest;  ///< That it was expected to run, before its limit was changed.
     uint32_t attempts = 0;
     bool final = false;
     bool forgotten = false;
@@ -245,7 +247,49 @@ class Auditor {
   };
   using JobAttempt = std::pair<JobId, uint32_t>;
 
+  /// Of a node, for jobs that want devices of one kind.
+  struct Room {
+    int64_t devices = 0;
+    int64_t cpu_milli = 0;
+    int64_t memory_mb = 0;
+    void add(const Room& other) {
+      devices += other.devices;
+      cpu_milli += other.cpu_milli;
+      memory_mb += other.memory_mb;
+    }
+  };
+  /// Who stands first of all in line and waits for a limit alone.
+  struct First {
+    JobId job;
+    TenantId tenant;                     ///< Whose limit it is;
+    bool is_pool = false;                ///< or that of the pool
+    WorkClass work = WorkClass::kUnset;  ///< of this work.
+    uint64_t since = 0;                  ///< The command that made it so.
+  };
+
   void on_command(const Command& command, const Events& events);
+  static bool gives_back(const Event& event);
+  void begin_plan(const Command& command, const Events& events);
+  void end_plan(const Command& command, const Events& events);
+  static bool is_alike(const BookDevice& one, const BookDevice& like);
+  Room given_by(const Member& member, NodeId node, const BookDevice& like);
+  Room free_on(NodeId id, const BookDevice& like);
+  void check_victims_needed(const Promise& promise);
+  int64_t idle_of(TenantId tenant) const;
+  int64_t held_by_work(bool online) const;
+  int64_t gpus_in_service() const;
+  void check_growth(const AttemptPlaced& event, const BookJob& job);
+  bool keeps_limits() const;
+  std::optional<Amount> used_below(const First& limit) const;
+  bool is_below(const First& limit, JobId id) const;
+  int64_t limit_of(const First& limit, Resource resource) const;
+  bool exceeds(const First& limit, const Amount& used, const Amount& wanted) const;
+  std::optional<First> blocked_below(JobId id) const;
+  Time back_by(Time now) const;
+  bool has_room(const BookJob& job);
+  void note_first();
+  void check_first_kept(const AttemptPlaced& event, const BookJob& job);
+  static Duration run_of(const BookJob& job);
   void note_line(const Event& event, Time at);
   bool must_go_first(const Job& waiting, const Job& placed, Time at) const;
   void check_overtaking(const AttemptPlaced& event);
@@ -311,6 +355,8 @@ class Auditor {
   void on(const TimeSkipped&) {}
   void on(const TimerDropped&) {}
   bool is_of(const Promise& promise, const BookJob& job);
+  void book_move(const Promise& promise, const BookJob& job);
+  void note_on_its_way(JobId id, Time at);
   int64_t given_mb(const BookJob& job, const std::vector<Member>& members);
   void give_back_slot(BookDevice& gone, const std::string& uuid);
   void check_turn(JobId element, const BookJob& array);
@@ -389,8 +435,12 @@ class Auditor {
   bool gpu_time_known_ = true;
   std::map<TenantId, BookTenant> tenants_ = {{kDefaultTenant, {}}};
   std::deque<JobId> finished_;
-  std::map<JobId, Time> line_since_;  ///< When something last said that it waits, and how.
-  std::set<JobId> planned_;           ///< Whom the command at hand places, or meant to.
+  std::map<JobId, Time> line_since_;    ///< When something last said that it waits, and how.
+  std::set<JobId> planned_;             ///< Whom the command at hand places, or meant to.
+  std::map<JobId, uint64_t> lined_at_;  ///< The command that said so.
+  const CommitPlan* plan_ = nullptr;    ///< The command at hand, where its plan can be judged.
+  uint64_t gave_back_at_ = 0;           ///< The newest command, other than plans, that may have made room.
+  First first_;
   std::map<JobId, Promise> promises_;
   std::set<JobAttempt> unclaimed_;      ///< Victims whose preemptor the command at hand has not named yet.
   std::map<JobId, Promise> fulfilled_;  ///< Promises that ended because their job starts, in this command.

@@ -66,6 +66,7 @@ void Auditor::on_command(const Command& command, const Events& events) {
     if (job != jobs_.end()) job->second.cancel_asked = true;
     cancelling_ = cancel->job;
   }
+  begin_plan(command, events);
   planned_.clear();
   if (const auto* plan = std::get_if<CommitPlan>(&command)) {
     for (const PlanGroup& group : plan->groups) planned_.insert(group.job);
@@ -78,6 +79,7 @@ void Auditor::on_command(const Command& command, const Events& events) {
   if (!unclaimed_.empty()) fail(name_of(unclaimed_.begin()->first) + " is ended for nobody");
   if (!fulfilled_.empty()) fail(name_of(fulfilled_.begin()->first) + " lost its promise and did not start");
   by_operator_ = false;
+  end_plan(command, events);
 }
 
 Auditor::BookDevice* Auditor::device(NodeId node, uint32_t index) {
@@ -292,6 +294,8 @@ void Auditor::on(const AttemptPlaced& event) {
     fulfilled_.erase(kept);
   } else {
     check_gpu_time(event.job, job, event.at);
+    check_growth(event, job);
+    check_first_kept(event, job);
   }
   begin_hold(event.job, event.attempt, event.at);
   if (job.backs_off) fail(name_of(event.job) + " is placed before its back-off is over");
@@ -326,39 +330,6 @@ void Auditor::on(const AttemptPlaced& event) {
       }
     }
   }
-}
-
-void Auditor::take_parts(BookJob& job, const std::vector<Part>& parts) {
-  job.parts = parts;
-  job.last_least = parts.back().member_count;
-  job.last_most = parts.back().members_most();
-}
-
-// No gang in part, none over its domain, and no two members where each has a node of its own.
-void Auditor::check_gang(const AttemptPlaced& event, BookJob& job) {
-  std::vector<int32_t> counts(job.parts.size(), 0);
-  std::set<NodeId> nodes;
-  std::set<std::string> racks;
-  for (const Member& member : event.members) {
-    ++counts.at(member.part);
-    nodes.insert(member.node);
-    racks.insert(nodes_.at(member.node).rack);
-  }
-  for (std::size_t i = 0; i < job.parts.size(); ++i) {
-    const bool last = i + 1 == job.parts.size();
-    const int32_t least = last ? job.last_least : job.parts[i].member_count;
-    const int32_t most = last ? job.last_most : job.parts[i].member_count;
-    if (counts[i] < least || counts[i] > most) fail(name_of(event.job) + " is placed in part");
-  }
-  const Part& part = job.parts.front();
-  if (part.one_member_per_node && nodes.size() != event.members.size())
-    fail(name_of(event.job) + " has two members on one node");
-  const bool one_rack = nodes.size() == 1 || (racks.size() == 1 && !racks.contains(""));
-  if (part.domain_required && part.domain == DomainLevel::kRack && !one_rack)
-    fail(name_of(event.job) + " is not in one rack");
-  if (part.domain_required && part.domain == DomainLevel::kNode && nodes.size() != 1)
-    fail(name_of(event.job) + " is not on one node");
-  if (job.last_most > job.last_least) job.parts.back().member_count = counts.back();
 }
 
 void Auditor::on(const MemberPrepared& event) {
@@ -618,6 +589,7 @@ void Auditor::on(const JobRequeued& event) {
   job.reason = JobReason::kBackoff;
   job.backs_off = true;
   job.held = event.hold;
+  note_on_its_way(event.job, event.at);
   // Who began in time and makes room for others does not end by its deadline.
   const bool displaced = event.preempted || (event.free_of_charge && !is_of_node(event.outcome.cause));
   const Job* known = replica_.jobs.find(event.job);
@@ -633,7 +605,10 @@ void Auditor::on(const JobHoldChanged& event) { jobs_.at(event.job).held = event
 void Auditor::on(const JobUpdated& event) {
   const UpdateJob& change = *event.change;
   BookJob& book = jobs_.at(change.job);
-  if ((change.given & kJobMaxRuntime) != 0) book.max_runtime = change.max_runtime;
+  if ((change.given & kJobMaxRuntime) != 0) {
+    book.longest = std::max(book.longest, run_of(book));
+    book.max_runtime = change.max_runtime;
+  }
   if ((change.given & kJobBegin) != 0) {
     book.begin_at = change.begin_at;
     book.backs_off = book.begin_at.valid();

@@ -31,7 +31,10 @@ bool meets_booking(const State& state, const Job& waiting, const std::vector<Mem
 }  // namespace
 
 void Auditor::note_line(const Event& event, Time at) {
-  const auto note = [&](JobId job) { line_since_[job] = at; };
+  const auto note = [&](JobId job) {
+    line_since_[job] = at;
+    lined_at_[job] = replica_.last.sequence;
+  };
   std::visit(
       Overloaded{
           [&](const JobSubmitted& submitted) { note(submitted.job); },
@@ -41,7 +44,10 @@ void Auditor::note_line(const Event& event, Time at) {
           [&](const DependencySettled& settled) { note(settled.job); },
           [&](const JobUpdated& updated) { note(updated.change->job); },
           [&](const PromiseEnded& over) { note(over.job); },
-          [&](const JobFinished& finished) { line_since_.erase(finished.job); },
+          [&](const JobFinished& finished) {
+            line_since_.erase(finished.job);
+            lined_at_.erase(finished.job);
+          },
           [&](const Configured&) {  // Who stands where is another question from then on.
             for (auto& [job, since] : line_since_) since = at;
           },

@@ -75,4 +75,37 @@ void Auditor::check_lonely(JobId job, const Part& part, const Member& member) {
   }
 }
 
+void Auditor::take_parts(BookJob& job, const std::vector<Part>& parts) {
+  job.parts = parts;
+  job.last_least = parts.back().member_count;
+  job.last_most = parts.back().members_most();
+}
+
+// No gang in part, none over its domain, and no two members where each has a node of its own.
+void Auditor::check_gang(const AttemptPlaced& event, BookJob& job) {
+  std::vector<int32_t> counts(job.parts.size(), 0);
+  std::set<NodeId> nodes;
+  std::set<std::string> racks;
+  for (const Member& member : event.members) {
+    ++counts.at(member.part);
+    nodes.insert(member.node);
+    racks.insert(nodes_.at(member.node).rack);
+  }
+  for (std::size_t i = 0; i < job.parts.size(); ++i) {
+    const bool last = i + 1 == job.parts.size();
+    const int32_t least = last ? job.last_least : job.parts[i].member_count;
+    const int32_t most = last ? job.last_most : job.parts[i].member_count;
+    if (counts[i] < least || counts[i] > most) fail(name_of(event.job) + " is placed in part");
+  }
+  const Part& part = job.parts.front();
+  if (part.one_member_per_node && nodes.size() != event.members.size())
+    fail(name_of(event.job) + " has two members on one node");
+  const bool one_rack = nodes.size() == 1 || (racks.size() == 1 && !racks.contains(""));
+  if (part.domain_required && part.domain == DomainLevel::kRack && !one_rack)
+    fail(name_of(event.job) + " is not in one rack");
+  if (part.domain_required && part.domain == DomainLevel::kNode && nodes.size() != 1)
+    fail(name_of(event.job) + " is not on one node");
+  if (job.last_most > job.last_least) job.parts.back().member_count = counts.back();
+}
+
 }  // namespace gpusched::sim

@@ -23,6 +23,7 @@ void for_each_device(const Promise& promise, Visit&& visit) {
 void Auditor::on(const DevicesPromised& event) {
   const Promise& promise = *event.promise;
   BookJob& job = jobs_.at(promise.job);
+  if (promise.moves) return book_move(promise, job);
   if (job.final || job.state != JobState::kPending || job.held || job.backs_off || job.promised)
     fail(name_of(promise.job) + " is promised something and does not wait for it");
   // The plan is some moments older than its record.
@@ -43,6 +44,7 @@ void Auditor::on(const DevicesPromised& event) {
         });
     if (!is_there) fail(name_of(victim.job) + " is ended for " + name_of(promise.job) + " on other nodes");
   }
+  check_victims_needed(promise);
   for_each_device(promise, [&](NodeId node, uint32_t index) {
     BookDevice* kept = device(node, index);
     const bool victims = kept->state == DeviceState::kHeld &&
@@ -61,6 +63,34 @@ void Auditor::on(const DevicesPromised& event) {
   check_gpu_time(promise.job, job, promise.since);
   begin_hold(promise.job, 0, promise.since);
   if (promise.reclaims) check_reclaim(promise);
+}
+
+/// Where a job is moved to: it is being ended elsewhere, and what it holds there counts until then.
+void Auditor::book_move(const Promise& promise, const BookJob& job) {
+  const auto attempt = attempts_.find({promise.job, promise.attempt});
+  const bool moves = job.state == JobState::kPreempted && attempt != attempts_.end() &&
+                     attempt->second.live && attempt->second.preempted && job.attempts == promise.attempt;
+  if (!moves) fail(name_of(promise.job) + " is promised another place and is not ended for a move");
+  if (promise.amount != Amount{} || !promise.victims.empty())
+    fail(name_of(promise.job) + " is moved and others are ended for it");
+  for_each_device(promise, [&](NodeId node, uint32_t index) {
+    BookDevice* kept = device(node, index);
+    if (kept->state != DeviceState::kFree)
+      fail(name_of(promise.job) + " is moved to " + kept->uuid + ", which is not free");
+    if (kept->promised_to.valid()) fail(kept->uuid + " is promised twice");
+    kept->promised_to = promise.job;
+  });
+  promises_.emplace(promise.job, promise);
+}
+
+/// It is on its way to where it is moved: from now on what is kept for it there counts.
+void Auditor::note_on_its_way(JobId id, Time at) {
+  const auto found = promises_.find(id);
+  if (found == promises_.end() || !found->second.moves || replica_.config.feature_level < 10) return;
+  const BookJob& job = jobs_.at(id);
+  found->second.amount = total_of(job.parts);
+  found->second.amount.gpu_memory_mb += given_mb(job, found->second.members);
+  begin_hold(id, 0, at);
 }
 
 // What is promised is what the job asks for: each of its members, whole.
@@ -91,7 +121,8 @@ void Auditor::check_excuse(const PromiseEnded& event, const Promise& promise) {
       fulfilled_.emplace(event.job, promise);
       return;
     case PromiseEnd::kNotWaiting:
-      excused = job.final || job.held || job.begin_at.valid() || !is_of(promise, job);
+      excused = job.final || job.held || job.begin_at.valid() || !is_of(promise, job) ||
+                (promise.moves && (job.cancel_asked || job.attempts != promise.attempt));
       break;
     case PromiseEnd::kNode:
       for (const Member& member : promise.members) {
@@ -110,7 +141,7 @@ void Auditor::check_excuse(const PromiseEnded& event, const Promise& promise) {
       break;
     case PromiseEnd::kQuota: {
       // As `usage_of` counts it: with the memory of the GPUs that it has.
-      const Amount own = promise.moves ? total_of(job.parts) : promise.amount;
+      const Amount& own = promise.amount;
       for (TenantId tenant = job.tenant; tenant.valid(); tenant = tenants_.at(tenant).parent) {
         Amount usage = usage_of(tenant);
         if (is_in(job.tenant, tenant)) usage.add(own);  // It is off the books already.

@@ -49,8 +49,7 @@ Amount Auditor::usage_of(TenantId tenant) const {
   }
   for (const auto& [job, promise] : promises_) {
     // Its job may have been changed since: then it ends at the next look.
-    if (is_in(jobs_.at(job).tenant, tenant))
-      usage.add(promise.moves ? total_of(jobs_.at(job).parts) : promise.amount);
+    if (is_in(jobs_.at(job).tenant, tenant)) usage.add(promise.amount);
   }
   return usage;
 }
