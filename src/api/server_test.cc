@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <boost/json.hpp>
+
 #include "api/contract/token.h"
 #include "api/testing/doors_test.h"
 #include "base/limits.h"
@@ -211,6 +213,38 @@ TEST_F(RestDoor, ListsPageAndFilter) {
   EXPECT_NE(cancelled.body.find("\"id\":\"" + last + "\""), std::string::npos);
   EXPECT_EQ(http("GET", "/api/v1/jobs?state=nonsense").status, 400);
   EXPECT_EQ(http("GET", "/api/v1/jobs?limit=-1").status, 400);
+}
+
+// Each page begins where the one before ended, whatever is submitted, ends or changes meanwhile.
+TEST_F(RestDoor, AWalkByPageTokensNamesEachJobOnce) {
+  std::vector<std::string> before;
+  for (int i = 0; i < 7; ++i) before.insert(before.begin(), submit());
+  std::vector<std::string> seen;
+  std::string token;
+  for (int pages = 0; pages < 10; ++pages) {
+    const Reply page = http("GET", "/api/v1/jobs?limit=2" + (token.empty() ? "" : "&page_token=" + token));
+    ASSERT_EQ(page.status, 200) << page.body;
+    const auto answer = boost::json::parse(page.body).as_object();
+    EXPECT_EQ(answer.at("total").as_int64(), 7 + pages) << page.body;
+    for (const auto& job : answer.at("jobs").as_array())
+      seen.emplace_back(job.as_object().at("id").as_string());
+    const auto* next = answer.if_contains("next_page_token");
+    if (next == nullptr) break;
+    token = std::string(next->as_string());
+    submit();
+    http("DELETE", "/api/v1/jobs/" + before[static_cast<std::size_t>(pages)]);
+  }
+  EXPECT_EQ(seen, before);
+}
+
+TEST_F(RestDoor, APageTokenKnowsItsPlaceAlone) {
+  submit();
+  EXPECT_EQ(http("GET", "/api/v1/jobs?page_token=job-1&offset=0").status, 200);
+  const Reply both = http("GET", "/api/v1/jobs?page_token=job-1&offset=1");
+  EXPECT_EQ(both.status, 400);
+  EXPECT_NE(both.body.find("\"field\":\"offset\""), std::string::npos) << both.body;
+  EXPECT_EQ(http("GET", "/api/v1/jobs?page_token=here").status, 400);
+  EXPECT_EQ(http("GET", "/api/v1/jobs").body.find("next_page_token"), std::string::npos);
 }
 
 TEST_F(RestDoor, MetricsAreServedOnTheirOwnPort) {

@@ -125,6 +125,12 @@ void JobsRest::list_jobs(const HttpRequest& request, const Segments&, const Rest
   JobFilter filter = read_filter(query);
   filter.limit = std::min(query.count("limit", 50, INT64_MAX), kPageMax);
   filter.offset = query.count("offset", 0, kOffsetMax);
+  if (const auto token = query.text("page_token")) {
+    const auto before = parse_job_id(*token);
+    if (!before) query.fail("page_token", "is none that was given out");
+    if (filter.offset > 0) query.fail("offset", "must not stand beside page_token, which knows its place");
+    filter.before = before.value_or(JobId{});
+  }
   if (query.problem()) return call->fail(*query.problem());
   backend_.list_jobs(call->caller(), std::move(filter), [call](Answer<JobPage> page) {
     // Whoever asks for the jobs of a tenant that is not there, or not yet, is told that it has none.

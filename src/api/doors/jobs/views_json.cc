@@ -274,7 +274,9 @@ std::string job_page_json(const JobPage& page) {
     job_fields(json, job, "id");
     json.end_object();
   }
-  json.end_array().field("total", page.total.value_or(0)).end_object();
+  json.end_array().field("total", page.total.value_or(0));
+  if (page.next.valid()) json.field("next_page_token", job_name(page.next));
+  json.end_object();
   return out;
 }
 

@@ -7,9 +7,9 @@
 #include "api/contract/json_writer.h"
 #include "api/doors/events/event_wire.h"
 #include "api/doors/jobs/jobs_json.h"
-#include "api/doors/json_fields.h"
 #include "api/doors/rest_query.h"
 #include "api/doors/session/file_relay.h"
+#include "api/doors/session/session_message.h"
 #include "base/net/websocket.h"
 #include "base/session_limits.h"
 
@@ -19,32 +19,9 @@ namespace {
 constexpr Duration kOpenWithin = seconds(10);  // From the upgrade to the first message.
 constexpr std::size_t kMessageBytesMax = limits::kSessionCommandBytesMax * 2;
 constexpr char kChannelOutput = 1, kChannelErrorOutput = 2;
-constexpr int64_t kAttemptMax = UINT32_MAX;
-constexpr int64_t kSignalMax = 64;
-constexpr int64_t kTerminalSizeMax = UINT16_MAX;
 
-/// A message of the client's; which fields mean something depends on `type`.
-struct ClientMessage {
-  std::optional<std::string> type, term;
-  std::optional<StringList> command;
-  std::optional<StringMap> environment;
-  std::optional<bool> terminal;
-  std::optional<int64_t> attempt, member, rows, columns, signal, session;
-};
-
-std::optional<ApiError> parse(std::string_view text, ClientMessage& out) {
-  const std::vector<JsonField> fields = {{"type", &out.type},         {"term", &out.term},
-                                         {"command", &out.command},   {"environment", &out.environment},
-                                         {"terminal", &out.terminal}, {"attempt", &out.attempt},
-                                         {"member", &out.member},     {"rows", &out.rows},
-                                         {"columns", &out.columns},   {"signal", &out.signal},
-                                         {"session", &out.session}};
-  return read_json_object(text, fields);
-}
-
-uint32_t bounded(const std::optional<int64_t>& value, int64_t most) {
-  return static_cast<uint32_t>(std::clamp<int64_t>(value.value_or(0), 0, most));
-}
+/// Which fields mean something depends on the message's `type`.
+uint32_t number(const std::optional<int64_t>& value) { return static_cast<uint32_t>(value.value_or(0)); }
 
 /// One WebSocket and the session behind it. The client's words come on the server's thread, the session's on
 /// the host's.
@@ -113,16 +90,16 @@ class SessionLink final : public SessionPeer, public std::enable_shared_from_thi
   void on_message(bool is_text, std::string data) {
     if (!is_text) return on_input(std::move(data));
     ClientMessage message;
-    if (const auto problem = parse(data, message)) return fail(problem->message);
+    if (const auto problem = read_client_message(data, message)) return fail(problem->message);
     const std::string& type = message.type.value_or("");
     if (session_ == nullptr) {
       if (type != "open") return fail("the first message must be of type \"open\"");
       return open(std::move(message));
     }
     if (type == "resize") {
-      session_->resize(bounded(message.rows, kTerminalSizeMax), bounded(message.columns, kTerminalSizeMax));
+      session_->resize(number(message.rows), number(message.columns));
     } else if (type == "signal") {
-      session_->signal(bounded(message.signal, kSignalMax));
+      session_->signal(number(message.signal));
     } else if (type == "end_of_input") {
       session_->end_input();
     } else if (type == "detach") {
@@ -135,18 +112,17 @@ class SessionLink final : public SessionPeer, public std::enable_shared_from_thi
 
   void open(ClientMessage message) {
     server_.cancel(open_timer_);
-    SessionRequest request{
-        .job = job_,
-        .tenant = tenant_,
-        .attempt = bounded(message.attempt, kAttemptMax),
-        .member = bounded(message.member, kAttemptMax),
-        .command = message.command.value_or(StringList()),
-        .terminal = message.terminal.value_or(false),
-        .rows = bounded(message.rows, kTerminalSizeMax),
-        .columns = bounded(message.columns, kTerminalSizeMax),
-        .term = message.term.value_or(""),
-        .environment = message.environment.value_or(StringMap()),
-        .session = static_cast<uint64_t>(std::max<int64_t>(message.session.value_or(0), 0))};
+    SessionRequest request{.job = job_,
+                           .tenant = tenant_,
+                           .attempt = number(message.attempt),
+                           .member = number(message.member),
+                           .command = message.command.value_or(StringList()),
+                           .terminal = message.terminal.value_or(false),
+                           .rows = number(message.rows),
+                           .columns = number(message.columns),
+                           .term = message.term.value_or(""),
+                           .environment = message.environment.value_or(StringMap()),
+                           .session = static_cast<uint64_t>(message.session.value_or(0))};
     const bool again = request.session != 0 && request.rows > 0;
     taken_up_ = request.session != 0;
     const uint32_t rows = request.rows, columns = request.columns;
