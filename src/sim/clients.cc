@@ -161,6 +161,7 @@ JobRequest Clients::some_job(const std::string& tag) {
     part.gpu_milli = static_cast<int32_t>(prng.between(1, 9) * 100);
     if (prng.chance(300)) part.gpu_share_mb = prng.between(1, 40) * 1'000;
   }
+  if (demand_.keeps_limits) part.gpu_count %= 3;
   const bool slice = part.gpu_count == 1 && prng.chance(demand_.slice_chance);
   if (slice) make_slice(part, prng);
   if (prng.chance(300)) part.work = prng.chance(500) ? WorkClass::kOnline : WorkClass::kBatch;
@@ -247,6 +248,7 @@ void Clients::submit_something() {
     submission->command = std::get<SubmitJobs>(maybe_wild(submission->command));
   }
   make_interactive(submission->command, submission->number);
+  name_reservation(submission->command);
   ++open_;
   send(submission);
 }
@@ -465,8 +467,10 @@ void Clients::look_at_something() {
 Limits Clients::some_limits() {
   Prng& prng = context_.prng;
   Limits limits;
-  if (prng.chance(demand_.keeps_limits ? 900 : 500))
-    limits.set(Resource::kGpus, prng.between(0, 2 * demand_.gpus_max));
+  if (prng.chance(demand_.keeps_limits ? 900 : 500)) {
+    const int64_t gpus = prng.between(0, 2 * demand_.gpus_max);
+    limits.set(Resource::kGpus, demand_.keeps_limits ? 1 + gpus % 3 : gpus);
+  }
   if (prng.chance(300)) limits.set(Resource::kJobs, prng.between(0, 6));
   if (prng.chance(200)) limits.set(Resource::kCpu, prng.between(0, 16'000));
   if (prng.chance(200)) limits.set(Resource::kMemory, prng.between(0, 64'000));
@@ -515,6 +519,7 @@ void Clients::reserve_something() {
                         .nodes = {view.state.nodes[prng.below(view.state.nodes.size())].id},
                         .begin_after = milliseconds(prng.between(0, 30'000)),
                         .length = milliseconds(prng.between(500, 60'000))};
+    keep_for_somebody(command);
     call(
         maybe_wild(command), [] {},
         [this](const Result<Decided>& result) {
@@ -528,7 +533,7 @@ void Clients::create_tenant() {
   const std::string name = "tenant-" + std::to_string(next_tenant_++);
   CreateTenant command{.name = name, .limits = some_limits(), .request_key = "tenant-key-" + name};
   command.priority_tier = static_cast<int32_t>(context_.prng.between(1, 5) * 100);
-  command.allow_preemption = context_.prng.chance(600);
+  command.allow_preemption = context_.prng.chance(600) || demand_.moves_jobs;
   command.can_preempt_others = context_.prng.chance(500);
   command.guarantee = some_guarantee();
   if (context_.prng.chance(150)) {
@@ -551,7 +556,7 @@ void Clients::update_tenant() {
   change_rules();
   UpdateTenant command{.tenant = some_tenant(), .limits = some_limits()};
   command.given = static_cast<uint32_t>(context_.prng.below(32)) << 3;  // Some of the five limits.
-  command.allow_preemption = context_.prng.chance(600);
+  command.allow_preemption = context_.prng.chance(600) || demand_.moves_jobs;
   command.can_preempt_others = context_.prng.chance(500);
   command.priority_tier = static_cast<int32_t>(context_.prng.between(1, 5) * 100);
   if (context_.prng.chance(100)) command.given |= kTenantPriorityTier;
@@ -569,14 +574,6 @@ void Clients::update_tenant() {
         if (result.ok()) context_.auditor.on_answer(result->sequence);
       },
       [](bool) {});
-}
-
-void Clients::let_all_go() {
-  for (const JobId job : context_.auditor.unfinished()) {
-    const Job* waiting = context_.auditor.replica().jobs.find(job);
-    if (waiting == nullptr || !waiting->held) continue;
-    call(HoldJob{.job = job, .held = false}, [] {}, [](const Result<Decided>&) {}, [](bool) {});
-  }
 }
 
 void Clients::lift_quotas() {

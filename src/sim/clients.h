@@ -23,6 +23,7 @@ struct Demand {
   int32_t gang_chance = 0;   ///< Of 1,000 jobs so many have several members.
   int32_t wild_chance = 0;   ///< Of 1,000 calls so many have fields drawn from all that their types can hold.
   bool changes_rules = false;  ///< Pools and aging change while jobs wait, and some jobs are interactive.
+  bool moves_jobs = false;     ///< Tenants let their jobs be ended for others.
   bool keeps_limits = false;   ///< Tenants have limits and no guarantees, pools are strict.
   int64_t runtime_max_ms = 20'000;
   std::vector<std::string> models;
@@ -74,6 +75,8 @@ class Clients {
   void update_tenant();
   void change_rules();
   void make_interactive(SubmitJobs& command, uint64_t number) const;
+  void name_reservation(SubmitJobs& command) const;
+  void keep_for_somebody(MakeBooking& command) const;
   void delete_tenant();
   void cancel_something();
   void control_something();

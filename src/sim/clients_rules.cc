@@ -33,6 +33,38 @@ void Clients::make_interactive(SubmitJobs& command, uint64_t number) const {
   if (job.max_runtime.ns <= 0) job.max_runtime = seconds(5);
 }
 
+/// Some reservations are a tenant's, or one user's of it, on several nodes or again and again.
+void Clients::keep_for_somebody(MakeBooking& command) const {
+  if (!demand_.changes_rules) return;
+  const State& state = context_.auditor.replica();
+  Prng prng(state.last.sequence * 0x9E3779B97F4A7C15ULL + 1);
+  if (prng.chance(700)) command.tenant = tenants_[prng.below(tenants_.size())];
+  if (command.tenant.valid() && prng.chance(300)) command.users = {"user-1"};
+  const NodeId other = state.nodes[prng.below(state.nodes.size())].id;
+  if (prng.chance(300) && other != command.nodes.front()) command.nodes.push_back(other);
+  if (prng.chance(300)) command.every = command.length * prng.between(2, 4);
+}
+
+/// Some jobs name a reservation that their tenant may use.
+void Clients::name_reservation(SubmitJobs& command) const {
+  if (!demand_.changes_rules) return;
+  const State& state = context_.auditor.replica();
+  for (const auto& [id, booking] : state.bookings) {
+    if (booking.tenant != command.tenant) continue;
+    for (JobRequest& job : command.jobs)
+      if (!job.interactive) job.booking = booking.name;
+    return;
+  }
+}
+
+void Clients::let_all_go() {
+  for (const JobId job : context_.auditor.unfinished()) {
+    const Job* waiting = context_.auditor.replica().jobs.find(job);
+    if (waiting == nullptr || !waiting->held) continue;
+    call(HoldJob{.job = job, .held = false}, [] {}, [](const Result<Decided>&) {}, [](bool) {});
+  }
+}
+
 void Clients::delete_tenant() {
   const TenantId tenant = some_tenant();
   call(

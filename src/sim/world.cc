@@ -18,7 +18,7 @@ constexpr uint64_t kRestStepsMax = 400'000;
 constexpr Duration kRestMax = hours(2);
 constexpr Duration kQuiet = seconds(60);
 constexpr uint64_t kQuietAdvancesMax = 100;
-constexpr uint64_t kMoveWorkMax = 20'000;  // Of one search for moves; what it finds by then is enough.
+constexpr uint64_t kMoveWorkMax = 60'000;  // Of one search for moves; what it finds by then is enough.
 
 }  // namespace
 
@@ -235,7 +235,6 @@ void World::operate() {
     const bool paused = view.state.config.pause.on();
     if (paused ? healed_ || prng_.chance(500) : !healed_ && prng_.chance(20))
       commands.emplace_back(PauseStarts{.paused = !paused, .by = "operator", .why = "a switch is replaced"});
-    rearrange(view.state, commands);
     for (const Node& known : view.state.nodes) {
       if (known.removed) continue;
       const SimNode* node = copies_->machine_of(known.name);
@@ -281,28 +280,41 @@ void World::operate() {
       }
     }
   });
+  propose_all(std::move(commands));
+}
+
+void World::propose_all(std::vector<Command> commands) {
   for (Command& command : commands) {
     trace_.note("operator", {command.index()}, name_of(command));
     host_->propose(std::move(command), [](const Result<Decided>&) {});
   }
 }
 
+void World::rearrange_later() {
+  schedule_.in(milliseconds(rearranging_prng_.between(200, 2'000)), [this] {
+    if (healed_) return;
+    std::vector<Command> commands;
+    host_->with_observer([&](const Observer::View& view) { rearrange(view.state, commands); });
+    propose_all(std::move(commands));
+    rearrange_later();
+  });
+}
+
 // What an operator does about the shares of pools, and about free GPUs that are scattered.
 void World::rearrange(const State& state, std::vector<Command>& commands) {
-  if (!changes_rules() || healed_) return;
   Prng& prng = rearranging_prng_;
-  if (state.config.pools.on() && prng.chance(100)) {
+  if (state.config.pools.on() && prng.chance(20)) {
     const int64_t online = prng.between(0, 10) * 100;
     commands.emplace_back(SetPools{.online_milli = online, .batch_milli = 1'000 - online, .by = "operator"});
   }
-  if (state.waiting_count() == 0 || state.attempts.empty() || !prng.chance(400)) return;
+  if (state.waiting_count() == 0 || state.attempts.empty()) return;
   policy::PolicySet policies = policy::default_policies();
   policies.victims = nullptr;
   forecast::World world(state.clone_unfinished(), policies,
                         std::max(MachineClock::true_wall(schedule_), state.last.at));
   forecast::Work work{.left = kMoveWorkMax};
   if (!world.settle(work)) return;
-  const forecast::MoveOptions options{.proposals = 1, .protection = seconds(1), .recent = seconds(2)};
+  const forecast::MoveOptions options{.proposals = 1, .protection = {}, .recent = {}, .budget = 100};
   forecast::MovePlan plan = forecast::plan_moves(world, options, work);
   if (plan.proposals.empty()) return;
   MoveJobs moves = std::move(plan.proposals.front().command);
@@ -341,6 +353,7 @@ RunResult World::run() {
   break_disk_later();
   break_folder_later();
   operate_later();
+  if (changes_rules()) rearrange_later();
   const FaultSet used = context_.faults;
   while (schedule_.steps() < options_.steps && goes_on()) step();
   if (goes_on()) come_to_rest();
@@ -392,11 +405,13 @@ void World::heal() {
         std::any_of(nodes_.begin(), nodes_.end(), [](const auto& node) { return node->switched(); });
     for (const JobId job : auditor_.unfinished()) {
       const Job* waiting = auditor_.replica().jobs.find(job);
-      if (waiting != nullptr && (waiting->attempt_count == 0 || switched)) clients_->cancel(job);
+      if (waiting == nullptr) continue;
+      const bool reserved = auditor_.replica().class_of(*waiting).parts.front().booking != 0;
+      if (waiting->attempt_count == 0 || switched || reserved) clients_->cancel(job);
     }
   });
+  if (wild_ || changes_rules()) schedule_.in(seconds(20), [this] { clients_->cancel_reservations(); });
   if (!wild_) return;
-  schedule_.in(seconds(20), [this] { clients_->cancel_reservations(); });
   // What was changed into something that cannot run, or not for years, is given up too.
   schedule_.in(seconds(2'000), [this] {
     for (const JobId job : auditor_.unfinished()) clients_->cancel(job);

@@ -69,6 +69,8 @@ class World {
   void show_fault(SimNode& node, uint32_t gpu);
   void operate_later();
   void operate();
+  void propose_all(std::vector<Command> commands);
+  void rearrange_later();
   void rearrange(const State& state, std::vector<Command>& commands);
   void step();
   /// No promise was broken, and none became void because a device lied.

@@ -182,6 +182,8 @@ void World::add_clients(int32_t gpus_max) {
   if (prng_.chance(500)) demand.wild_chance = static_cast<int32_t>(prng_.between(20, 300));
   demand.changes_rules = changes_rules();
   demand.keeps_limits = keeps_limits();
+  demand.moves_jobs = changes_rules() && !keeps_limits();
+  if (changes_rules()) demand.share_chance = demand.slice_chance = demand.gang_chance = 0;
   wild_ = demand.wild_chance > 0;
   clients_ = std::make_unique<Clients>(context_, *host_, std::move(demand));
 }

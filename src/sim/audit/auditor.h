@@ -427,7 +427,7 @@ class Auditor {
   std::map<JobAttempt, BookAttempt> attempts_;
   std::set<JobAttempt> live_;
   std::map<BookingId, std::vector<NodeId>> bookings_;
-  std::set<NodeId> booked_;  ///< Nodes on which a booking is.
+  std::map<NodeId, BookingId> booked_;  ///< Nodes on which a booking is.
   std::map<NodeId, BookNode> nodes_;
   std::set<NodeId> heard_;            ///< Registered since the scheduler that runs began.
   std::map<JobAttempt, Hold> holds_;  ///< Attempt 0: what is promised.

@@ -142,8 +142,10 @@ void Auditor::check_member_placement(JobId job, const BookJob& entry, const Memb
     fail(name_of(job) + " is placed on node " + node.name + ", which is not ready");
   if (node.availability != Availability::kInService)
     fail(name_of(job) + " is placed on node " + node.name + ", which is out of service");
-  if (booked_.contains(member.node))
-    fail(name_of(job) + " is placed on node " + node.name + ", which is in maintenance");
+  const auto booked = booked_.find(member.node);
+  if (part.booking != (booked == booked_.end() ? 0 : booked->second.value))
+    fail(name_of(job) + " is placed on node " + node.name +
+         ", which is reserved, or not, otherwise than it asks");
   if (!heard_.contains(member.node))
     fail(name_of(job) + " is placed on node " + node.name + ", which this scheduler has not heard");
   if (std::popcount(member.device_mask) != part.gpu_count)

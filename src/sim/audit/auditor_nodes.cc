@@ -119,12 +119,17 @@ void Auditor::on(const NodeSuspected& event) {
 void Auditor::on(const BookingMade& event) { bookings_[event.booking->id] = event.booking->nodes; }
 
 void Auditor::on(const BookingBegan& event) {
-  const std::vector<NodeId>& nodes = bookings_.at(event.booking);
-  booked_.insert(nodes.begin(), nodes.end());
+  for (const NodeId node : bookings_.at(event.booking)) {
+    if (!booked_.emplace(node, event.booking).second)
+      fail("node " + nodes_.at(node).name + " is reserved twice at one time");
+  }
 }
 
 void Auditor::on(const BookingEnded& event) {
-  for (const NodeId node : bookings_.at(event.booking)) booked_.erase(node);
+  for (const NodeId node : bookings_.at(event.booking)) {
+    const auto found = booked_.find(node);
+    if (found != booked_.end() && found->second == event.booking) booked_.erase(found);
+  }
 }
 
 void Auditor::on(const DeviceConditionChanged& event) {
