@@ -108,4 +108,20 @@ void Auditor::check_gang(const AttemptPlaced& event, BookJob& job) {
   if (job.last_most > job.last_least) job.parts.back().member_count = counts.back();
 }
 
+void Auditor::drop_share(const AttemptKey& key, BookDevice& shared) {
+  const auto share = shared.shares.find(key);
+  if (share == shared.shares.end() || !share->second.draining)
+    return fail(name_of(key) + " gives a share of " + shared.uuid + " back that it has or never had");
+  const auto users = users_.find(shared.uuid);
+  if (users != users_.end() && users->second.contains(key))
+    fail(name_of(key) + " gives its share of " + shared.uuid + " back and still runs on it");
+  const std::pair place{shared.uuid, share->second.start};
+  if (!share->second.profile.empty() && busy_slices_.contains(place))
+    fail(name_of(key) + " gives its slice of " + shared.uuid + " back, and something is left in it");
+  if (!share->second.profile.empty() && slices_.contains(place))
+    fail(name_of(key) + " gives its slice of " + shared.uuid + " back, and it is still there");
+  shared.shares.erase(share);
+  if (shared.shares.empty() && shared.state == DeviceState::kShared) free_device(shared);
+}
+
 }  // namespace gpusched::sim
