@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/service_type.h>
+#include <grpcpp/server_posix.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include "api/doors/jobs/jobs_grpc.h"
 #include "api/doors/native/native_grpc.h"
 #include "api/doors/node/node_grpc.h"
+#include "api/grpc/agent_socket.h"
 #include "api/grpc/grpc_call.h"
 #include "api/grpc/grpc_log.h"
 #include "api/grpc/tls_credentials.h"
@@ -90,6 +92,7 @@ struct GrpcServer::Impl {
   NodeService nodes;
   std::shared_ptr<grpc::ServerCredentials> credentials;  // Before the server, which asks them.
   std::unique_ptr<grpc::Server> server;
+  std::unique_ptr<AgentSocket> agents;  // Behind the server, which it gives connections to.
   int port = 0, tasks_port = 0;
   bool down = false;
 };
@@ -149,7 +152,11 @@ Result<Unit> GrpcServer::start() {
         is_beside ? "tasks.grpc_port" : "api.grpc_port"};
   }
   impl->thread.start();
-  return Unit{};
+  if (impl->options.agent_socket == nullptr) return Unit{};
+  impl->agents = std::make_unique<AgentSocket>(impl->options.agent_socket, [impl](int connection) {
+    grpc::AddInsecureChannelFromFd(impl->server.get(), connection);
+  });
+  return impl->agents->start();
 }
 
 uint16_t GrpcServer::port() const { return static_cast<uint16_t>(impl_->port); }
@@ -158,6 +165,7 @@ void GrpcServer::flush() { impl_->thread.flush(); }
 void GrpcServer::shutdown() {
   if (impl_->down || impl_->server == nullptr) return;
   impl_->down = true;
+  if (impl_->agents != nullptr) impl_->agents->stop();
   impl_->thread.close();
   impl_->nodes.close_all();
   impl_->server->Shutdown(std::chrono::system_clock::now() +

@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "host/host.h"
+#include "ops/socket_file.h"
 #include "sign/tls_context.h"
 
 namespace gpusched::api {
@@ -32,7 +33,9 @@ struct GrpcServerOptions {
   RequestMeter* writes = nullptr;
   audit::AuditLog* audit = nullptr;                      ///< Null: there is none. It must outlive the server.
   std::shared_ptr<const sign::TlsServer> tls = nullptr;  ///< None: plain.
-  std::string version = {};                              ///< Told to agents.
+  /// Agents of this machine come there without a token; none: nowhere.
+  std::shared_ptr<ops::SocketFile> agent_socket = nullptr;
+  std::string version = {};  ///< Told to agents.
   NodeDesk* desk = nullptr;  ///< Of nodes' identities; null: there are none. It must outlive the server.
   AgentTasksOptions tasks = {};
   TaskBook* task_book = nullptr;  ///< It must outlive the server.

@@ -69,10 +69,15 @@ struct ServerOptions {
   std::shared_ptr<const sign::Authority> node_authority = nullptr;
   std::shared_ptr<const sign::OrderKey> node_order_key =
       nullptr;  ///< Signs what such nodes are ordered to do.
+  /// Public keys that such nodes are told of when they connect, as those that orders may be signed with;
+  /// empty: what they know is right.
+  std::string node_order_keys = {};
   Duration node_certificate_valid = hours(24 * 90);
   bool node_certificates_required = false;
   /// HTTP is served there, too, without TLS; none: nowhere else.
   std::shared_ptr<ops::SocketFile> unix_socket = nullptr;
+  /// Agents of this machine come there without a token, over gRPC without TLS; none: nowhere.
+  std::shared_ptr<ops::SocketFile> agent_socket = nullptr;
   std::string admin_group;  ///< Whose members are administrators over that socket; empty: nobody's.
   std::shared_ptr<JwtDesk> tokens = nullptr;  ///< Of a provider of identities; none: none are taken.
   std::string version;

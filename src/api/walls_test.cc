@@ -9,8 +9,10 @@
 #include "api/doors/jobs/jobs_rest.h"
 #include "api/doors/native/native_rest.h"
 #include "api/doors/tasks/tasks_rest.h"
+#include "api/metrics/metrics_text.h"
 #include "api/testing/every_call.h"
 #include "api/testing/tenants_test.h"
+#include "api/views/place_in_line.h"
 #include "engine/testing/test_engine.h"
 
 namespace gpusched::api {
@@ -200,6 +202,78 @@ TEST_P(Walls, ListsCountWhatTheyShow) {
   EXPECT_EQ(all.total_jobs, 5);
 }
 
+TEST_P(Walls, PlacesInLineCountOwnJobsAlone) {
+  const auto place_in = [](const std::string& body) {
+    std::smatch found;
+    EXPECT_TRUE(std::regex_search(body, found, std::regex(R"re("queue_position":"?([0-9]+))re"))) << body;
+    return found.empty() ? std::string() : found[1].str();
+  };
+  const std::string own = job_name(own_);  // Behind a hidden one of a higher priority.
+  for (const std::string& path : {"/v1/jobs/" + own, "/api/v1/jobs/" + own, "/v1/jobs/" + own + "/explain",
+                                  std::string("/v1/jobs"), std::string("/api/v1/jobs")})
+    EXPECT_EQ(place_in(http("GET", path).body), "1") << path;
+  const auto by_admin =
+      answer<JobView>([&](auto done) { backend_.get_job(admin(), own_, "", std::move(done)); });
+  EXPECT_EQ(by_admin.queue_position, 2);
+  const Answer<Submitted> next = try_submit(eve_, R"({"tenant_id":"lab","script":"true","gpu_count":8})");
+  ASSERT_TRUE(next.ok());
+  EXPECT_EQ(next->queue_position, 2);
+  const auto explained = answer<ExplainView>(
+      [&](auto done) { backend_.explain_job(eve_, next->first_job, "", std::move(done)); });
+  EXPECT_EQ(explained.queue_position, 2);
+  if (explained.estimate) {
+    EXPECT_EQ(explained.estimate->place, 0);
+  }
+  if (GetParam() == Role::kViewer) return;
+  const Reply made = http("POST", "/api/v1/jobs", R"({"tenant_id":"lab","script":"true","gpu_count":8})");
+  EXPECT_EQ(made.status, 201) << made.body;
+  EXPECT_EQ(place_in(made.body), "3");
+}
+
+TEST_P(Walls, HowManyWaitIsNotSaidToWhoIsThrottled) {
+  EngineConfig config;
+  config.feature_level = kFeatureLevel;
+  config.admission = {.soft_queue = 1, .throttled_milli = 1};
+  propose(Configure{.config = config});
+  const std::string job = R"({"tenant_id":"lab","script":"true","gpu_count":8})";
+  ASSERT_TRUE(try_submit(eve_, job).ok());
+  const Answer<Submitted> refused = try_submit(eve_, job);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_TRUE(refused.error().message.starts_with("too many jobs are waiting; try again in "))
+      << refused.error().message;
+  ASSERT_TRUE(try_submit(admin(), job).ok());
+  const Answer<Submitted> of_admin = try_submit(admin(), job);
+  ASSERT_FALSE(of_admin.ok());
+  EXPECT_NE(of_admin.error().message.find("; above 1,"), std::string::npos) << of_admin.error().message;
+}
+
+TEST_P(Walls, ANameThatOnlyHiddenTenantsHaveIsFree) {
+  if (GetParam() != Role::kTenantAdmin) return;  // Others make no tenant.
+  const auto make = [&](const std::string& name) {
+    return http("POST", "/v1/tenants", R"({"name":")" + name + R"(","parent_id":"lab"})",
+                "Content-Type: application/json\r\n");
+  };
+  for (const char* const name : {"ZQXV-Other", "fresh"}) {
+    const Reply made = make(name);
+    EXPECT_EQ(made.status, 201) << made.body;
+    // That one is seen.
+    const Reply again = make(name);
+    EXPECT_EQ(again.status, 409) << again.body;
+    EXPECT_EQ(field(again.body, "code"), "tenant_exists");
+  }
+}
+
+TEST_P(Walls, MetricsNameNoTenantToWhoHasNoCredential) {
+  const auto text_for = [&](const CallerPtr& caller) {
+    return metrics_text(
+        answer<MetricsView>([&](auto done) { backend_.get_metrics(caller, std::move(done)); }), "gpu");
+  };
+  const std::string anonymous = text_for(anonymous_caller());
+  EXPECT_NE(anonymous.find("gpu_jobs"), std::string::npos);
+  expect_nothing(anonymous, "metrics");
+  EXPECT_NE(text_for(admin()).find("zqxv-other"), std::string::npos);
+}
+
 TEST_P(Walls, NodesSayThatTheyAreHeldAndNotByWhom) {
   const std::string nodes = http("GET", "/v1/nodes/n1").body;
   EXPECT_NE(nodes.find(R"("state":"held")"), std::string::npos) << nodes;
@@ -322,6 +396,18 @@ TEST_F(WallOfViews, KeepsOthersJobsAndProcessesOutOfDevices) {
   Wall(engine_.state(), *shared_token_caller()).conceal(for_admin);
   EXPECT_EQ(for_admin.devices[0].held_by, others_);
   EXPECT_EQ(for_admin.devices[0].fault_detail, "pid=7, name=train");
+}
+
+TEST_F(WallOfViews, PlacesAreAmongEqualJobsWhereTooManyWantDifferentThings) {
+  constexpr int32_t kRequests = 4'200;
+  for (int32_t i = 0; i < kRequests; ++i) engine_.submit({.cpu_milli = 1'000 + i});
+  engine_.submit({.cpu_milli = 900, .tenant = lab_});
+  const JobId last = engine_.submit({.tenant = lab_});
+  const auto place_for = [&](const Viewer& viewer) {
+    return place_in_line(engine_.state(), engine_.job(last), viewer);
+  };
+  EXPECT_EQ(place_for(Viewer::all()), kRequests + 4);
+  EXPECT_EQ(place_for(Viewer::of(std::make_shared<access::Caller>(ana_))), 2);
 }
 
 TEST_F(WallOfViews, ATenantBelowMayKnowWhatItsJobsMayUse) {

@@ -173,6 +173,7 @@ struct Config {
     bool dcgm_enabled = false;
     std::string dcgm_host_port = "localhost:5555";
     std::string container_runtime = "none";
+    std::string unix_socket = "auto";
   } agent;
 
   struct Database {

@@ -117,6 +117,7 @@ class Loader {
   LoadedConfig take() { return std::move(out_); }
 
  private:
+  void check_socket(const std::string& key, const std::string& path);
   void check_api(const Config::Api& api);
   void check_jwt(const Config::Api& api);
   void load_section(const std::string& path, const std::string& section, const YAML::Node& keys);
@@ -314,14 +315,17 @@ void Loader::load_override(const ConfigOverride& override) {
   set(*key, {.items = {override.value}}, override.from, override.from);
 }
 
+/// Of a Unix socket.
+void Loader::check_socket(const std::string& key, const std::string& path) {
+  if (path.empty() || path == "auto" || path.starts_with('/')) return;
+  problem(key, key + " is \"" + path + "\"; expected auto, a path that starts with /, or nothing");
+}
+
 void Loader::check_api(const Config::Api& api) {
   if (api.address.empty()) {
     problem("api.address", "api.address is empty; expected an address such as 127.0.0.1 or 0.0.0.0");
   }
-  if (const std::string& path = api.unix_socket; !path.empty() && path != "auto" && !path.starts_with('/')) {
-    problem("api.unix_socket",
-            "api.unix_socket is \"" + path + "\"; expected auto, a path that starts with /, or nothing");
-  }
+  check_socket("api.unix_socket", api.unix_socket);
   // Without either the scheduler makes its own.
   if (!api.enable_tls || api.tls_cert_path.empty() == api.tls_key_path.empty()) return;
   const std::string missing = api.tls_cert_path.empty() ? "api.tls_cert_path" : "api.tls_key_path";
@@ -366,6 +370,7 @@ void Loader::check_whole() {
                 " GPU-seconds, each a positive integer greater than the one before");
   }
   check_api(config.api);
+  check_socket("agent.unix_socket", config.agent.unix_socket);
   check_jwt(config.api);
   if (!config.metrics.path.starts_with('/')) {
     problem("metrics.path",

@@ -398,6 +398,13 @@ constexpr ConfigKey kKeys[] = {
          "Container runtime that runs a job's image. The scheduler does not need it; `gpu-agent` reads "
          "it from the environment.",
      .effect = ConfigEffect::kNone},
+    {.section = "agent",
+     .name = "unix_socket",
+     .slot = [](Config& c) -> ConfigSlot { return &c.agent.unix_socket; },
+     .meaning =
+         "Path of the Unix socket on which agents of root and of the scheduler's own user are taken "
+         "[without a token](../operate/nodes.md#the-agent-of-the-schedulers-own-machine). `auto`: where "
+         "`gpu-agent` looks for it, `agent.sock` beside the socket of `api.unix_socket: auto`. Empty: none."},
 
     {.section = "database",
      .name = "host",

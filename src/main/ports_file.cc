@@ -57,6 +57,10 @@ Result<Unit> write_ports_file(const std::string& data_dir, const BoundPorts& por
     text += ",\"unix_socket\":";
     append_whole_json_string(text, ports.unix_socket);
   }
+  if (!ports.agent_socket.empty()) {
+    text += ",\"agent_socket\":";
+    append_whole_json_string(text, ports.agent_socket);
+  }
   text += "}\n";
   const std::string path = path_in(data_dir);
   const std::string fresh = path + ".new";

@@ -65,6 +65,7 @@ int run_scheduler(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "admin") return run_admin_command(argc - 1, argv + 1);
   if (argc > 1 && std::string_view(argv[1]) == "node-token")
     return run_node_token_command(argc - 1, argv + 1);
+  if (argc > 1 && std::string_view(argv[1]) == "order-key") return run_order_key_command(argc - 1, argv + 1);
   if (argc > 1 && std::string_view(argv[1]) == "accept-clock")
     return run_accept_clock_command(argc - 1, argv + 1);
   if (argc > 1 && std::string_view(argv[1]) == "doctor") return run_doctor_command(argc - 1, argv + 1);
@@ -84,7 +85,8 @@ int run_scheduler(int argc, char** argv) {
       "  gpu-scheduler admin apply -f FILE             apply a file of tenants, quotas and node labels\n"
       "  gpu-scheduler admin get                       print the current state as such a file\n"
       "  gpu-scheduler node-token create NODE          make a token with which a machine becomes that node, "
-      "once",
+      "once\n"
+      "  gpu-scheduler order-key rotate|finish         change the key that orders to nodes are signed with",
       "gpu-scheduler");
   app.add_option("--config", config_path, "YAML configuration file (docs/reference/configuration.md)");
   app.add_option("--data-dir", data_dir, "folder of the journal, snapshots, token and ports.json");

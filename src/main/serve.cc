@@ -12,6 +12,7 @@
 #include "config/keys.h"
 #include "log/log.h"
 #include "main/fencing.h"
+#include "main/keys/order_key_files.h"
 #include "main/own_certificate.h"
 #include "main/ports_file.h"
 #include "main/preempt_webhooks.h"
@@ -303,9 +304,22 @@ Result<Unit> add_node_authority(const Config& config, const std::string& data_di
   if (!authority.ok()) return authority.error();
   options.node_authority = std::make_shared<const sign::Authority>(std::move(*authority));
   // In the same folder: who keeps the one keeps the other.
-  Result<sign::OrderKey> order_key = sign::OrderKey::open(authority_folder(data_dir) + "/orders.key");
+  Result<sign::OrderKey> order_key = sign::OrderKey::open(order_key_files(authority_folder(data_dir)).key);
   if (!order_key.ok()) return order_key.error();
   options.node_order_key = std::make_shared<const sign::OrderKey>(std::move(*order_key));
+  Result<std::string> told = told_order_keys(authority_folder(data_dir), *options.node_order_key);
+  if (!told.ok()) return told.error();
+  options.node_order_keys = std::move(*told);
+  return Unit{};
+}
+
+Result<Unit> bind_sockets(const Config& config, api::ServerOptions& options) {
+  Result<std::shared_ptr<ops::SocketFile>> of_api = bind_api_socket(config.api);
+  if (!of_api.ok()) return of_api.error();
+  options.unix_socket = std::move(*of_api);
+  Result<std::shared_ptr<ops::SocketFile>> of_agents = bind_agent_socket(config);
+  if (!of_agents.ok()) return of_agents.error();
+  options.agent_socket = std::move(*of_agents);
   return Unit{};
 }
 
@@ -341,6 +355,7 @@ BoundPorts beside_ports(const api::ServerOptions& options) {
   BoundPorts ports{.https = options.tls != nullptr};
   if (options.grpc_tls != nullptr) ports.grpc_certificate = options.grpc_tls->identity()->fingerprint();
   if (options.unix_socket != nullptr) ports.unix_socket = options.unix_socket->path();
+  if (options.agent_socket != nullptr) ports.agent_socket = options.agent_socket->path();
   return ports;
 }
 
@@ -397,9 +412,7 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   options.version = GPUSCHED_VERSION;
   options.tls = tls_;
   options.admin_group = config.api.admin_group;
-  Result<std::shared_ptr<ops::SocketFile>> unix_socket = bind_api_socket(config.api);
-  if (!unix_socket.ok()) return unix_socket.error();
-  options.unix_socket = std::move(*unix_socket);
+  if (const Result<Unit> bound = bind_sockets(config, options); !bound.ok()) return bound;
   options.grpc_tls = config.api.grpc_tls ? tls_ : nullptr;
   if (const Result<Unit> opened = add_node_authority(config, data_dir_, options); !opened.ok()) return opened;
   options.tokens = tokens_.desk();
@@ -536,6 +549,7 @@ Result<std::unique_ptr<Service>> Service::start(const Config& config, const std:
              {"tasks_grpc_port", service->ports().tasks_grpc},
              {"tasks_http_port", service->ports().tasks_http},
              {"unix_socket", service->ports().unix_socket},
+             {"agent_socket", service->ports().agent_socket},
              {"sequence", recovery.last_sequence},
              {"snapshot_sequence", recovery.snapshot_sequence},
              {"replayed_commands", recovery.replayed_commands},

@@ -25,6 +25,7 @@ struct BoundPorts {
   bool https = false;                 ///< HTTP and metrics speak TLS.
   std::string grpc_certificate = {};  ///< Its fingerprint; empty: gRPC is plain.
   std::string unix_socket = {};       ///< Path of the Unix socket; empty: there is none.
+  std::string agent_socket = {};      ///< The same of the one for agents.
 };
 
 /// A scheduler with all its doors, serving in threads of its own.

@@ -14,7 +14,6 @@
 namespace gpusched::ops {
 namespace {
 
-constexpr mode_t kEverybody = 0666;
 static_assert(sizeof(sockaddr_un{}.sun_path) == kSocketPathMax + 1);
 
 Error failed(const std::string& path, const char* what, int error) {
@@ -79,7 +78,7 @@ Result<Unit> check_path(const std::string& path) {
 
 }  // namespace
 
-Result<std::unique_ptr<SocketFile>> SocketFile::bind(const std::string& path) {
+Result<std::unique_ptr<SocketFile>> SocketFile::bind(const std::string& path, mode_t mode) {
   if (const Result<Unit> good = check_path(path); !good) return good.error();
   const std::string lock_path = path + ".lock";
   const int lock = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -99,8 +98,8 @@ Result<std::unique_ptr<SocketFile>> SocketFile::bind(const std::string& path) {
   if (::lstat(path.c_str(), &facts) != 0) return failed(path, "stat", errno);
   file->device_ = facts.st_dev;
   file->inode_ = facts.st_ino;
-  // Who may do what is decided by who connects, whatever the umask is.
-  if (::chmod(path.c_str(), kEverybody) != 0) return failed(path, "chmod", errno);
+  // Whatever the umask is. Nobody connects before it listens.
+  if (::chmod(path.c_str(), mode) != 0) return failed(path, "chmod", errno);
   return file;
 }
 

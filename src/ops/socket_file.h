@@ -1,5 +1,6 @@
 #pragma once
 
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include <memory>
@@ -12,14 +13,17 @@ namespace gpusched::ops {
 
 /// Length of a path that the kernel takes, without its end.
 inline constexpr std::size_t kSocketPathMax = 107;
+/// Who decides by who connects lets everybody connect.
+inline constexpr mode_t kSocketForAll = 0666;
+inline constexpr mode_t kSocketForOwner = 0600;
 
-/// A bound Unix socket, which everybody who comes to its folder may connect to. A lock beside it,
-/// `PATH.lock`, is held for as long: whoever has it is the living server of that path.
+/// A bound Unix socket, which those who come to its folder and its mode allows may connect to. A lock beside
+/// it, `PATH.lock`, is held for as long: whoever has it is the living server of that path.
 class SocketFile {
  public:
   /// Replaces what a dead server left. kInvalidArgument: the path is relative or too long, or something else
   /// is there; kLocked: a living server has it; kIo: anything else. The messages name the path.
-  static Result<std::unique_ptr<SocketFile>> bind(const std::string& path);
+  static Result<std::unique_ptr<SocketFile>> bind(const std::string& path, mode_t mode = kSocketForAll);
   ~SocketFile() { remove(); }
   SocketFile(const SocketFile&) = delete;
   SocketFile& operator=(const SocketFile&) = delete;

@@ -20,6 +20,9 @@
 namespace gpusched::sign {
 namespace {
 
+constexpr std::size_t kOrderKeysMax = 4;
+constexpr const char* kPublicKeyBegins = "-----BEGIN PUBLIC KEY-----";
+
 constexpr std::string_view kUriMark = "urn:gpusched:node:";
 constexpr std::string_view kDigits = "0123456789abcdef";
 
@@ -110,19 +113,30 @@ bool belong_together(const std::string& key_pem, const std::string& certificate_
   return same;
 }
 
-/// The public key that stands behind the certificates, of 32 bytes; empty: there is none of that kind.
-std::string read_order_key(const std::string& pem) {
+/// The public keys that stand behind the certificates, of 32 bytes each; empty: one is of another kind, or
+/// there is none.
+std::string read_order_keys(const std::string& pem) {
   const std::unique_ptr<BIO, FreePair> text(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
   CHECK(text != nullptr);
-  const std::unique_ptr<EVP_PKEY, FreePair> key(PEM_read_bio_PUBKEY(text.get(), nullptr, nullptr, nullptr));
-  std::string bytes(kOrderKeyBytes, '\0');
-  std::size_t size = bytes.size();
-  const bool right =
-      key != nullptr && EVP_PKEY_is_a(key.get(), "ED25519") == 1 &&
-      EVP_PKEY_get_raw_public_key(key.get(), reinterpret_cast<unsigned char*>(bytes.data()), &size) == 1 &&
-      size == bytes.size();
-  ERR_clear_error();
-  return right ? bytes : std::string();
+  std::string keys;
+  while (true) {
+    const std::unique_ptr<EVP_PKEY, FreePair> key(PEM_read_bio_PUBKEY(text.get(), nullptr, nullptr, nullptr));
+    ERR_clear_error();
+    if (key == nullptr) return keys;
+    std::string bytes(kOrderKeyBytes, '\0');
+    std::size_t size = bytes.size();
+    const bool right =
+        EVP_PKEY_is_a(key.get(), "ED25519") == 1 &&
+        EVP_PKEY_get_raw_public_key(key.get(), reinterpret_cast<unsigned char*>(bytes.data()), &size) == 1 &&
+        size == bytes.size();
+    ERR_clear_error();
+    if (!right) return {};
+    keys += bytes;
+  }
+}
+
+bool are_order_keys(const std::string& keys) {
+  return !keys.empty() && keys.size() % kOrderKeyBytes == 0 && keys.size() <= kOrderKeysMax * kOrderKeyBytes;
 }
 
 std::string order_key_pem(const std::string& bytes) {
@@ -133,6 +147,13 @@ std::string order_key_pem(const std::string& bytes) {
   char* data = nullptr;
   const long size = BIO_get_mem_data(text.get(), &data);
   return {data, static_cast<std::size_t>(size)};
+}
+
+std::string order_keys_pem(const std::string& keys) {
+  std::string pem;
+  for (std::size_t at = 0; at < keys.size(); at += kOrderKeyBytes)
+    pem += order_key_pem(keys.substr(at, kOrderKeyBytes));
+  return pem;
 }
 
 int64_t second_of(const ASN1_TIME* time) {
@@ -239,26 +260,32 @@ Result<NodeFile> read_node_file(const std::string& path) {
   if (certificate == nullptr || !belong_together(text, text))
     return Error{ErrorCode::kInvalidArgument,
                  path + " does not hold a node's key and its certificate; join anew with a node token"};
-  std::string order_key = read_order_key(text);
-  if (order_key.empty())
+  std::string order_keys = read_order_keys(text);
+  if (order_keys.empty())
     return Error{ErrorCode::kInvalidArgument,
                  path +
                      " does not hold the key that the scheduler signs its orders with; join anew with a node "
                      "token"};
   return NodeFile{.begins_at = second_of(X509_get0_notBefore(certificate.get())),
                   .expires_at = second_of(X509_get0_notAfter(certificate.get())),
-                  .order_key = std::move(order_key)};
+                  .order_keys = std::move(order_keys)};
 }
 
 Result<std::string> node_file_text(const std::string& key_pem, const std::string& certificates_pem,
-                                   const std::string& order_key) {
+                                   const std::string& order_keys) {
   if (!belong_together(key_pem, certificates_pem))
     return Error{ErrorCode::kInvalidArgument,
                  "the scheduler sent a certificate that is not for this node's key"};
-  if (order_key.size() != kOrderKeyBytes)
+  if (!are_order_keys(order_keys))
     return Error{ErrorCode::kInvalidArgument,
                  "the scheduler does not sign its orders, which nodes with certificates demand; upgrade it"};
-  return key_pem + certificates_pem + order_key_pem(order_key);
+  return key_pem + certificates_pem + order_keys_pem(order_keys);
+}
+
+Result<std::string> with_order_keys(const std::string& node_file, const std::string& order_keys) {
+  if (!are_order_keys(order_keys))
+    return Error{ErrorCode::kInvalidArgument, "the scheduler sent keys for its orders that are none"};
+  return node_file.substr(0, node_file.find(kPublicKeyBegins)) + order_keys_pem(order_keys);
 }
 
 }  // namespace gpusched::sign

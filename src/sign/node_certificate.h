@@ -53,10 +53,10 @@ std::string make_node_key();
 Result<std::string> make_node_request(const std::string& key_pem);
 
 /// A node's certificate with its key, in one file: the key, the certificate, those behind it, and the public
-/// key that the scheduler signs its orders with.
+/// key that the scheduler signs its orders with, or, while that changes, both.
 struct NodeFile {
   int64_t begins_at = 0, expires_at = 0;  ///< Seconds since 1970.
-  std::string order_key;                  ///< 32 bytes, see sign/keys/order_key.h.
+  std::string order_keys;                 ///< 32 bytes each, see sign/keys/order_key.h.
 
   /// When it is to be renewed: two thirds of its time are over.
   int64_t renew_at() const { return begins_at + (expires_at - begins_at) / 3 * 2; }
@@ -67,6 +67,8 @@ Result<NodeFile> read_node_file(const std::string& path);
 /// The text of such a file. kInvalidArgument: the certificate is not one for the key, or the scheduler signs
 /// no orders.
 Result<std::string> node_file_text(const std::string& key_pem, const std::string& certificates_pem,
-                                   const std::string& order_key);
+                                   const std::string& order_keys);
+/// The text of such a file with other keys for orders. kInvalidArgument: these are none.
+Result<std::string> with_order_keys(const std::string& node_file, const std::string& order_keys);
 
 }  // namespace gpusched::sign

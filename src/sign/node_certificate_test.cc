@@ -137,7 +137,21 @@ TEST_F(NodeCertificates, AFileHoldsAKeyAndItsCertificate) {
   ASSERT_TRUE(file.ok()) << file.error().message;
   const int64_t left = file->expires_at - file->renew_at();
   EXPECT_NEAR(static_cast<double>(left), 1'100, 10);  // A third of it, with the tenth before its beginning.
-  EXPECT_EQ(file->order_key, order_key);
+  EXPECT_EQ(file->order_keys, order_key);
+  // While the key changes there are two, and then the next one alone.
+  const std::string next = OrderKey::of_seed(std::string(32, 't')).public_key();
+  for (const std::string& keys : {order_key + next, next}) {
+    const Result<std::string> changed = with_order_keys(*text, keys);
+    ASSERT_TRUE(changed.ok());
+    write(path, *changed);
+    const Result<NodeFile> read = read_node_file(path);
+    ASSERT_TRUE(read.ok());
+    EXPECT_EQ(read->order_keys, keys);
+    EXPECT_EQ(read->expires_at, file->expires_at);
+  }
+  for (const std::string& keys :
+       {std::string(), std::string(31, 'k'), std::string(33, 'k'), std::string(160, 'k')})
+    EXPECT_FALSE(with_order_keys(*text, keys).ok()) << keys.size();
   // Without the last of its parts its owner would obey whoever is believed to be the scheduler.
   write(path, text->substr(0, text->find("-----BEGIN PUBLIC KEY")));
   EXPECT_EQ(read_node_file(path).error().code, ErrorCode::kInvalidArgument);

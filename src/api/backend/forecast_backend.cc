@@ -120,7 +120,7 @@ PlanView plan_view(ForecastDesk::Table& table, forecast::World& world, const for
     if (subject.is_queued()) out.evidence = evidence_of(shown_to(viewer, state, view.reason_of(subject)));
   }
   const forecast::Forecast made = table.forecast_of(world, trial.job);
-  out.estimate = view_of(made, made.find(trial.job));
+  out.estimate = view_of(made, made.find(trial.job), viewer);
   if (!trial.start.has_value()) out.changes = changes_of(world, trial.job, viewer.sees_all());
   return out;
 }
@@ -141,14 +141,14 @@ void HostBackend::explain_job(const CallerPtr& caller, JobId job, const std::str
     const JobId array = (*found)->array;
     host_.forecasts().ask(
         view.state.last.sequence, {},
-        [out, array, sees_all = viewer.sees_all(), done](ForecastDesk::Table& table) mutable {
+        [out, array, viewer, done](ForecastDesk::Table& table) mutable {
           const forecast::Forecast& made = table.forecast(array.valid() ? array : out.id);
           const forecast::Estimate* estimate = made.find(out.id);
           if (estimate == nullptr && array.valid()) estimate = made.find(array);
-          out.estimate = view_of(made, estimate);
+          out.estimate = view_of(made, estimate, viewer);
           if (forecast::subject_of(table.world().state(), out.id).valid()) {
             forecast::World scratch = table.world().copy();
-            out.changes = changes_of(scratch, out.id, sees_all);
+            out.changes = changes_of(scratch, out.id, viewer.sees_all());
           }
           return [out = std::move(out), done] { done(out); };
         },

@@ -43,7 +43,11 @@ class HostBackend final : public Backend {
   /// Before the host begins to serve. The host must outlive it; no call may come after the host's stop.
   HostBackend(Host& host, HostBackendOptions options);
 
-  void on_group_done(std::function<void()> hook) override { host_.on_group_done(std::move(hook)); }
+  /// Once, before anybody asks.
+  void on_group_done(std::function<void()> hook) override {
+    flush_ = hook;
+    host_.on_group_done(std::move(hook));
+  }
   void submit(const CallerPtr& caller, SubmitRequest request, Done<Submitted> done) override;
   void cancel(const CallerPtr& caller, JobId job, const std::string& tenant, const std::string& by,
               Done<Unit> done) override;
@@ -145,6 +149,7 @@ class HostBackend final : public Backend {
   void with_node(const std::string& name, std::function<void(NodeId)> use,
                  std::function<void(ApiError)> refuse);
   void propose_for_tenant(const CallerPtr& caller, Command command, TenantId tenant, Done<TenantView> done);
+  void propose_new_tenant(const CallerPtr& caller, CreateTenant command, Done<TenantView> done);
   /// Answers with the job as it then is.
   void propose_for_job(const CallerPtr& caller, Command command, JobId job, Viewer viewer,
                        Done<JobView> done);
@@ -201,6 +206,7 @@ class HostBackend final : public Backend {
     return place;
   }
 
+  std::function<void()> flush_;  ///< Sends answers of the kind that waits for a group's end.
   Host& host_;
   HostBackendOptions options_;
   std::atomic<uint64_t> answered_{0};  ///< The newest command whose answer a client may have.

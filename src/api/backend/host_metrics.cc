@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <set>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "api/contract/names.h"
 #include "api/metrics/health_metrics.h"
 #include "api/views/forecast_views.h"
+#include "api/views/rights.h"
 
 namespace gpusched::api {
 namespace {
@@ -37,6 +40,23 @@ std::shared_ptr<void> place_among(const std::shared_ptr<std::atomic<std::size_t>
   return nullptr;
 }
 
+/// Takes the names and numbers of tenants out that callers without a credential may not know of.
+void keep_open_tenants(const State& state, MetricsView& metrics) {
+  std::set<std::string> shown{"", "other"};
+  for (const auto& [id, tenant] : state.tenants) {
+    if (!is_open(tenant)) continue;
+    shown.insert(tenant.name);
+    shown.insert(tenant_name(id));
+  }
+  std::erase_if(metrics.counters, [&](const MetricsView::Counter& counter) {
+    return std::ranges::any_of(counter.labels, [&](const auto& label) {
+      return label.first == "tenant" && !shown.contains(label.second);
+    });
+  });
+  for (auto* const scores : {&metrics.quality.run_times, &metrics.quality.starts})
+    std::erase_if(*scores, [&](const QualityView::Score& score) { return !shown.contains(score.tenant); });
+}
+
 }  // namespace
 
 void HostBackend::get_metrics(const CallerPtr& caller, Done<MetricsView> done) {
@@ -47,7 +67,7 @@ void HostBackend::get_metrics(const CallerPtr& caller, Done<MetricsView> done) {
     return done(ApiError{.kind = ErrorKind::kUnavailable,
                          .message = "too many requests for metrics are waiting; try again soon",
                          .retry_after = seconds(1)});
-  scan_once([this, place = std::move(place), counts = counts_,
+  scan_once([this, caller, place = std::move(place), counts = counts_,
              done = std::move(done)](const Observer::View& view) {
     MetricsView metrics;
     counts->fill(metrics);
@@ -102,6 +122,7 @@ void HostBackend::get_metrics(const CallerPtr& caller, Done<MetricsView> done) {
          .type = "gauge",
          .help = "GPUs that are guaranteed to tenants but that no node in service has.",
          .value = guaranteed_gpus_missing(view.state)});
+    if (caller->kind == access::CallerKind::kAnonymous) keep_open_tenants(view.state, metrics);
     done(std::move(metrics));
   });
 }

@@ -92,7 +92,8 @@ QualityView view_of(const ForecastDesk::Quality& quality) {
   return out;
 }
 
-std::optional<StartEstimateView> view_of(const forecast::Forecast& made, const forecast::Estimate* estimate) {
+std::optional<StartEstimateView> view_of(const forecast::Forecast& made, const forecast::Estimate* estimate,
+                                         const Viewer& viewer) {
   if (estimate == nullptr) return std::nullopt;
   return StartEstimateView{.made_at = made.at,
                            .p50 = estimate->p50 == kNever ? Time{} : estimate->p50,
@@ -100,7 +101,7 @@ std::optional<StartEstimateView> view_of(const forecast::Forecast& made, const f
                            .at_latest = estimate->at_latest == kNever ? Time{} : estimate->at_latest,
                            .later_than = estimate->later_than,
                            .stuck = estimate->stuck,
-                           .place = estimate->place,
+                           .place = viewer.counts_all() ? estimate->place : 0,
                            .runs = made.runs};
 }
 

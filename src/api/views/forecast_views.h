@@ -5,6 +5,7 @@
 
 #include "api/contract/forecasts.h"
 #include "api/contract/moves.h"
+#include "api/views/viewer.h"
 #include "engine/planner/planner.h"
 #include "forecast/changes.h"
 #include "forecast/forecast.h"
@@ -14,7 +15,8 @@
 namespace gpusched::api {
 
 /// Nothing when `estimate` is null.
-std::optional<StartEstimateView> view_of(const forecast::Forecast& made, const forecast::Estimate* estimate);
+std::optional<StartEstimateView> view_of(const forecast::Forecast& made, const forecast::Estimate* estimate,
+                                         const Viewer& viewer);
 ChangeView view_of(const State& state, const forecast::Change& change, bool sees_all);
 QualityView view_of(const ForecastDesk::Quality& quality);
 /// The numbers behind the reason.

@@ -13,8 +13,6 @@
 namespace gpusched::api {
 namespace {
 
-constexpr int64_t kLookedIntoMax =
-    200'000;                        // Jobs of one page that the filter looks inside: some 50 ms in all.
 constexpr int64_t kShownWork = 16;  // Showing a job costs as much as looking at so many.
 
 }  // namespace
@@ -22,7 +20,7 @@ constexpr int64_t kShownWork = 16;  // Showing a job costs as much as looking at
 void PageScan::begin(const Observer::View& view) {
   begun_ = true;
   skip_ = filter_.offset;
-  last_ = filter_.before;
+  last_ = told_ = filter_.before;
   const State& state = view.state;
   const Tenant* tenant = tenant_.valid() ? state.find_tenant(tenant_) : nullptr;
   const int64_t* counts = tenant != nullptr ? tenant->state_counts : state.state_counts;
@@ -50,13 +48,13 @@ bool PageScan::may_see(const State& state, TenantId tenant) {
 
 bool PageScan::full() const {
   return static_cast<int64_t>(page_.jobs.size()) >= filter_.limit ||
-         (filter_.looks_inside() && looked_ >= kLookedIntoMax);
+         (filter_.looks_inside() && looked_ >= looked_max_);
 }
 
 /// False once nothing more is to be looked at: in this step, or at all.
 bool PageScan::look_at(const Observer::View& view, const Job& job) {
   if (full()) {
-    page_.next = last_;
+    page_.next = told_;
     complete_ = true;
     return false;
   }
@@ -67,10 +65,13 @@ bool PageScan::look_at(const Observer::View& view, const Job& job) {
   }
   if (work_left_ <= 0) return false;
   last_ = job.id;
-  looked_ += 1;
   work_left_ -= 1;
-  if (tenant_.valid() && job.tenant != tenant_) return true;
-  if (!may_see(view.state, job.tenant)) return true;
+  // Where a page ends says nothing of jobs that are hidden: neither their numbers nor how many there are.
+  const bool is_other = tenant_.valid() && job.tenant != tenant_;
+  if (!sees_all_ && (is_other || !may_see(view.state, job.tenant))) return true;
+  told_ = job.id;
+  looked_ += 1;
+  if (is_other) return true;
   if (filter_.state && job.state != *filter_.state) return true;
   if (filter_.looks_inside() && !matches(view.state, job, filter_)) return true;
   if (!sees_all_ && filter_.asks_for_description() && !may_describe(view.state, *caller_, job)) return true;

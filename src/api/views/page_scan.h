@@ -13,11 +13,15 @@ namespace gpusched::api {
 /// found it.
 class PageScan {
  public:
+  /// Jobs of one page that the filter looks inside: some 50 ms in all.
+  static constexpr int64_t kLookedIntoMax = 200'000;
+
   /// `tenant` none: jobs of all that the caller may see.
-  PageScan(CallerPtr caller, JobFilter filter, TenantId tenant)
+  PageScan(CallerPtr caller, JobFilter filter, TenantId tenant, int64_t looked_max = kLookedIntoMax)
       : caller_(std::move(caller)),
         filter_(std::move(filter)),
         tenant_(tenant),
+        looked_max_(looked_max),
         viewer_(Viewer::of(caller_, tenant)),
         sees_all_(Viewer::of(caller_).sees_all()) {}
 
@@ -35,6 +39,7 @@ class PageScan {
   const CallerPtr caller_;
   const JobFilter filter_;
   const TenantId tenant_;
+  const int64_t looked_max_;
   const Viewer viewer_;
   const bool sees_all_;
   bool begun_ = false;
@@ -45,7 +50,8 @@ class PageScan {
   int64_t work_left_ = 0;  ///< Of this step, in jobs that are looked at.
   TenantId asked_;         ///< In this step, of which tenant it was looked up last,
   bool seen_ = false;      ///< and whether the caller may see its jobs.
-  JobId last_;
+  JobId last_;             ///< That was looked at.
+  JobId told_;             ///< The same, which the caller may know of: what a page's token names.
   JobPage page_;
 };
 

@@ -94,6 +94,25 @@ TEST_F(PageScanTest, ShowsCallersWithoutACredentialOnlyOpenTenantsJobs) {
   }
 }
 
+TEST_F(PageScanTest, EndsAPageByWhatTheCallerMayKnowOfAlone) {
+  engine_.apply(UpdateTenant{.tenant = tenants_[1], .given = kTenantAnonymous, .anonymous = true});
+  constexpr int64_t kLookedMax = 5;  // Between two of its jobs are 99 of others.
+  std::vector<JobId> open;
+  engine_.state().jobs.for_each_newest_first({}, [&](const Job& job) {
+    if (job.tenant == tenants_[1]) open.push_back(job.id);
+    return true;
+  });
+  JobId before;
+  for (std::size_t page = 0; page < 3; ++page) {
+    PageScan scan(anonymous_caller(), {.limit = 10, .before = before, .name = "nobody"}, TenantId{},
+                  kLookedMax);
+    while (scan.step(view())) {
+    }
+    before = std::move(scan).take().next;
+    EXPECT_EQ(before, open.at((page + 1) * kLookedMax - 1));
+  }
+}
+
 TEST_F(PageScanTest, LooksAtABoundedNumberOfJobsInOneStep) {
   int steps = 0;
   PageScan rare(shared_token_caller(), {.state = JobState::kFailed, .limit = 10}, TenantId{});

@@ -10,6 +10,7 @@
 #include "api/contract/spec_peek.h"
 #include "api/fields/place_words.h"
 #include "api/views/job_sentences.h"
+#include "api/views/place_in_line.h"
 #include "api/views/rights.h"
 #include "api/views/usage_view.h"
 #include "base/digest.h"
@@ -238,7 +239,7 @@ JobView view_of(const Observer::View& view, const Job& job, const Viewer& viewer
   add_flow(state, job, out);
   if (job.is_queued() && job.reason != JobReason::kArray) {
     out.wait_code = state.config.pause.on() ? kPausedCode : to_string(view.reason_of(job).code);
-    if (details.place) out.queue_position = static_cast<int64_t>(state.line.rank(job.order())) + 1;
+    if (details.place) out.queue_position = place_in_line(state, job, viewer);
   }
   return out;
 }

@@ -22,6 +22,10 @@ bool Viewer::sees_tenant(const State& state, TenantId tenant) const {
          decide(state, *caller_, access::Action::kSeeTenant, *found) == access::Verdict::kAllowed;
 }
 
+bool Viewer::counts(const State& state, TenantId tenant) const {
+  return counts_all() || sees_jobs_of(state, *caller_, tenant);
+}
+
 bool Viewer::sees(const State& state, JobId job) const {
   if (sees_ == Sees::kAll) return true;
   const Job* found = state.jobs.find(job);

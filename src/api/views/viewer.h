@@ -28,6 +28,10 @@ class Viewer {
   }
 
   bool sees_all() const { return sees_ == Sees::kAll; }
+  /// Whether numbers of jobs may count those of every tenant.
+  bool counts_all() const { return caller_ == nullptr; }
+  /// Whether they may count the tenant's.
+  bool counts(const State& state, TenantId tenant) const;
   /// A job that is no longer kept is nobody's.
   bool sees(const State& state, JobId job) const;
   /// Whether the tenant's name, limits and use may be told: of one above the own, say.

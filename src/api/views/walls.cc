@@ -25,6 +25,13 @@ void drop_message(DeviceView& device) {
   device.fault_detail.clear();
 }
 
+/// How many jobs of everybody wait, which stands in brackets.
+void drop_counts(std::string& message) {
+  const std::size_t open = message.find(" (");
+  const std::size_t close = message.find(')', open);
+  if (open != std::string::npos && close != std::string::npos) message.erase(open, close + 1 - open);
+}
+
 }  // namespace
 
 bool Wall::sees_jobs_of(TenantId tenant) {
@@ -121,6 +128,7 @@ ApiError to_api_error(const Caller& caller, const TenantPositions& positions, co
       rejection.code == RejectionCode::kBookingDenied || rejection.code == RejectionCode::kBookingNotFound;
   if (is_of_booking) shown.code = RejectionCode::kBookingNotFound;
   ApiError error = to_api_error(shown, batch_size);
+  if (rejection.code == RejectionCode::kThrottled) drop_counts(error.message);
   if (is_of_booking) {
     error.message =
         "no such reservation, or none that the job may use; `gpu-cli reservation list` shows the existing "

@@ -12,4 +12,8 @@ int run_admin_command(int argc, char** argv);
 /// become that node, once. The same of `argv` and of what is returned.
 int run_node_token_command(int argc, char** argv);
 
+/// `gpu-scheduler order-key rotate|finish [--data-dir DIR]`: another key for orders to nodes. Works on files;
+/// the scheduler takes them when it starts. The same of `argv`; returns 1 when it could not be done.
+int run_order_key_command(int argc, char** argv);
+
 }  // namespace gpusched

@@ -25,6 +25,7 @@
 #include "main/own_certificate.h"
 #include "main/serve.h"
 #include "main/tokens/jwt_service.h"
+#include "ops/api_socket.h"
 #include "ops/checks.h"
 #include "ops/machine.h"
 
@@ -66,13 +67,17 @@ struct Running {
   int64_t pid = 0;
   int64_t http_port = 0;
   bool https = false;
+  std::string agent_socket;
 };
 Running running_scheduler(const std::string& data_dir) {
   const Result<Json> ports = Json::parse(ops::read_text(data_dir + "/ports.json").value_or(""));
   if (!ports.ok()) return {};
   const int64_t pid = (*ports)["pid"].integer();
   if (pid <= 0 || (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH)) return {};
-  return {.pid = pid, .http_port = (*ports)["http"].integer(), .https = (*ports)["https"].boolean()};
+  return {.pid = pid,
+          .http_port = (*ports)["http"].integer(),
+          .https = (*ports)["https"].boolean(),
+          .agent_socket = (*ports)["agent_socket"].text()};
 }
 
 Finding check_owner(const std::string& data_dir, const Running& running) {
@@ -90,6 +95,27 @@ Finding check_owner(const std::string& data_dir, const Running& running) {
       .verdict = Verdict::kWarn,
       .detail = who + " has " + data_dir + " open but does not serve it: it is recovering, stopping or hung",
       .mend = holder == 0 ? "fuser -v " + ops::shell_quoted(lock) : "ps -fp " + std::to_string(holder)};
+}
+
+/// By which agents of this machine come without a token.
+Finding check_agent_socket(const Running& running) {
+  Finding finding{.check = "agent_socket"};
+  if (running.agent_socket.empty()) {
+    finding.detail = "no Unix socket for agents: those of this machine prove the token, as all others do";
+  } else if (::access(running.agent_socket.c_str(), W_OK) != 0 && errno == EACCES) {
+    finding.detail = "agents of this machine come without a token at " + running.agent_socket +
+                     ", which this user cannot try";
+  } else if (ops::find_api_socket({running.agent_socket}).empty()) {
+    finding.verdict = Verdict::kWarn;
+    finding.detail = "nobody whom this user may believe answers at " + running.agent_socket +
+                     ", where agents of this machine come without a token";
+    finding.mend =
+        "ls -ld " + ops::shell_quoted(running.agent_socket) + " && systemctl restart gpu-scheduler";
+  } else {
+    finding.detail = "agents of this machine that run as root or as the scheduler's user need no token: " +
+                     running.agent_socket;
+  }
+  return finding;
 }
 
 /// How the scheduler is reached.
@@ -318,6 +344,7 @@ Diagnosis examine_scheduler(const Config& config, const std::string& data_dir) {
   if (running.pid != 0) {
     const Finding health = check_health(config, running, data_dir);
     diagnosis.add(health);
+    diagnosis.add(check_agent_socket(running));
     if (health.verdict != Verdict::kFail) {
       diagnosis.add_all(check_keys_of(config, running, data_dir));
       diagnosis.add_all(check_nodes_of(config, running, data_dir));

@@ -74,9 +74,7 @@ Agent::~Agent() {
 }
 
 Result<Unit> Agent::prepare() {
-  const Result<Address> address = parse_address(options_.scheduler);
-  if (!address) return address.error();
-  scheduler_ = *address;
+  if (const Result<Unit> named = read_address(); !named) return named;
   if (!options_.token_file.empty()) {
     const Result<std::string> token = read_token(options_.token_file);
     if (!token) return token.error();
@@ -155,6 +153,7 @@ Result<Unit> Agent::open_metrics() {
 }
 
 Result<Unit> Agent::check_scheduler() const {
+  if (is_unix_address(options_.scheduler)) return Unit{};
   const bool on_this_machine = ops::is_loopback(scheduler_.host);
   // A scheduler that TLS has verified is the one that this node joined.
   return check_trust(
@@ -162,9 +161,29 @@ Result<Unit> Agent::check_scheduler() const {
       on_this_machine ? ops::listening_users(scheduler_.host, scheduler_.port) : std::vector<uid_t>{});
 }
 
+/// HOST:PORT, or the path of a socket, whose listener is looked at by each connection.
+Result<Unit> Agent::read_address() {
+  if (!is_unix_address(options_.scheduler)) {
+    const Result<Address> address = parse_address(options_.scheduler);
+    if (!address) return address.error();
+    scheduler_ = *address;
+    return Unit{};
+  }
+  const std::string path = options_.scheduler.substr(kUnixAddress.size());
+  std::string trouble;
+  if (!path.starts_with('/'))
+    trouble = "names no path; write unix:/PATH, such as unix:/run/gpu-scheduler/agent.sock";
+  if (options_.tls.on)
+    trouble = "is a Unix socket, over which TLS is not spoken; remove --tls, --ca and --ca-file";
+  if (trouble.empty()) return Unit{};
+  return Error{.code = ErrorCode::kInvalidArgument,
+               .message = "'" + options_.scheduler + "' " + trouble,
+               .field = "scheduler"};
+}
+
 /// Of a scheduler on this machine that this user may read the token of.
 std::function<std::string(const std::string&)> Agent::local_token_finder() const {
-  if (!ops::is_loopback(scheduler_.host) || renewal_) return nullptr;
+  if (is_unix_address(options_.scheduler) || !ops::is_loopback(scheduler_.host) || renewal_) return nullptr;
   return [scheduler = scheduler_](const std::string& path) {
     Result<std::string> token = ops::read_local_token(path, scheduler.host, scheduler.port, "grpc");
     if (token) return std::move(*token);

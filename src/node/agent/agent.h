@@ -30,7 +30,7 @@
 namespace gpusched {
 
 struct AgentOptions {
-  std::string scheduler;  ///< HOST:PORT.
+  std::string scheduler;  ///< HOST:PORT or unix:PATH.
   std::string node_name;
   std::string data_folder;
   std::string version;
@@ -99,6 +99,7 @@ class Agent final : private ShimListener {
   Result<Unit> open_metrics();
   void end_hooks_of_earlier_agents() const;
   Result<Unit> find_certificate();
+  Result<Unit> read_address();
   Result<Unit> check_scheduler() const;
   std::map<AttemptKey, ShimProcess> recorded_shims() const;
   std::function<std::string(const std::string&)> local_token_finder() const;
@@ -119,6 +120,7 @@ class Agent final : private ShimListener {
   /// True: it was about the certificate, and is nobody else's.
   void note_registered();
   bool take_certificate(const v1::SchedulerMessage& message);
+  void take_order_keys(const std::string& keys);
   void renew_certificate();
   void on_hook_finished(const ScriptHooks::Finished& finished);
   void on_device_finished(DeviceMonitor::Finished finished);

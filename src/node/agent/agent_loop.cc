@@ -10,6 +10,7 @@
 #include "log/log.h"
 #include "node/agent/agent.h"
 #include "ops/local_peer.h"
+#include "sign/keys/order_key.h"
 
 namespace gpusched {
 namespace {
@@ -180,6 +181,10 @@ bool Agent::take_certificate(const v1::SchedulerMessage& message) {
   if (!message.has_renewed() && !message.has_not_renewed()) return false;
   if (!renewal_) return true;
   Result<Unit> taken = Unit{};
+  if (message.has_renewed() && message.renewed().certificates().empty()) {
+    take_order_keys(message.renewed().order_key());
+    return true;
+  }
   if (message.has_renewed()) {
     taken = renewal_->take(message.renewed());
   } else {
@@ -192,6 +197,17 @@ bool Agent::take_certificate(const v1::SchedulerMessage& message) {
     log_event(LogLevel::kWarning, "agent", "certificate_not_renewed", {}, {{"why", taken.error().message}});
   }
   return true;
+}
+
+/// Unasked: the scheduler changes the key that it signs with. They count from the next connection on.
+void Agent::take_order_keys(const std::string& keys) {
+  const Result<bool> taken = renewal_->take_order_keys(keys);
+  if (!taken) {
+    log_event(LogLevel::kError, "agent", "order_keys_not_kept", {}, {{"why", taken.error().message}});
+  } else if (*taken) {
+    log_event(LogLevel::kInfo, "agent", "order_keys_changed", {},
+              {{"file", options_.tls.identity}, {"keys", keys.size() / sign::kOrderKeyBytes}});
+  }
 }
 
 /// By whoever has a connection: the next one shows the new certificate.

@@ -24,6 +24,7 @@
 #include "node/agent/agent_file.h"
 #include "node/agent/doctor.h"
 #include "node/agent/join.h"
+#include "node/link/trust.h"
 #include "node/process/box_flags.h"
 #include "ops/machine.h"
 #include "ops/notify.h"
@@ -61,7 +62,10 @@ struct CommandLine {
 
 void declare_node(CLI::App& app, CommandLine& line) {
   AgentOptions& agent = line.agent;
-  app.add_option("--scheduler", agent.scheduler, "gRPC address of the scheduler, HOST:PORT");
+  app.add_option(
+      "--scheduler", agent.scheduler,
+      "gRPC address of the scheduler, HOST:PORT, or unix:PATH of its socket for agents (default: that of "
+      "this machine's scheduler, which needs no token)");
   app.add_option("--node", agent.node_name, "Name of this node, the same at every start");
   app.add_option("--data-dir", agent.data_folder,
                  "Folder for records and output of attempts; created if missing");
@@ -220,6 +224,7 @@ Result<Unit> complete(CommandLine& line) {
   const Result<LinkTls> tls = link_tls_of(line.tls, line.ca_file, line.ca);
   if (!tls) return tls.error();
   line.agent.tls = *tls;
+  if (line.agent.scheduler.empty() && !line.agent.tls.on) line.agent.scheduler = usual_agent_socket();
   const std::pair<const char*, const std::string*> required[] = {{"--scheduler", &line.agent.scheduler},
                                                                  {"--node", &line.agent.node_name},
                                                                  {"--data-dir", &line.agent.data_folder}};

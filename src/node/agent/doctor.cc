@@ -11,6 +11,7 @@
 #include "model/mig.h"
 #include "node/link/enroll.h"
 #include "node/link/probe.h"
+#include "node/link/trust.h"
 #include "node/process/hooks.h"
 #include "ops/checks.h"
 #include "ops/local_peer.h"
@@ -241,16 +242,25 @@ std::vector<Finding> check_scheduler(const AgentOptions& options, const std::str
                                                        options.node_name, options.version, kProbePatience);
   if (!facts) {
     const Result<Address> address = parse_address(options.scheduler);
+    const bool on_this_machine = is_unix_address(options.scheduler);
     return {{.check = "scheduler",
              .verdict = Verdict::kFail,
              .detail = facts.error().message,
-             .mend = address ? "nc -vz " + address->host + " " + std::to_string(address->port) : ""}};
+             .mend = on_this_machine
+                         ? "gpu-scheduler doctor    # or name another scheduler with --scheduler HOST:9090"
+                     : address ? "nc -vz " + address->host + " " + std::to_string(address->port)
+                               : ""}};
   }
   std::vector<Finding> found;
   found.push_back({.check = "scheduler",
                    .detail = "the scheduler answers at " + options.scheduler +
                              (options.tls.on ? " over TLS, with a certificate that is trusted here" : "")});
-  if (!options.tls.identity.empty()) {
+  if (is_unix_address(options.scheduler) && facts->knows_token) {
+    found.push_back({.check = "proof",
+                     .detail =
+                         "the scheduler takes this agent without a token, for it runs as root or as the "
+                         "scheduler's user"});
+  } else if (!options.tls.identity.empty()) {
     found.push_back(
         facts->knows_token
             ? Finding{.check = "proof", .detail = "the scheduler takes this node's certificate"}

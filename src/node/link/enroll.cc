@@ -140,13 +140,25 @@ Result<Unit> NodeRenewal::take(const v1::Enrolled& answer) {
   if (order_key.empty()) {
     const Result<sign::NodeFile> before = sign::read_node_file(node_file_);
     if (!before) return before.error();
-    order_key = before->order_key;
+    order_key = before->order_keys;
   }
   const Result<std::string> text =
       sign::node_file_text(std::exchange(key_, {}), answer.certificates(), order_key);
   if (!text) return text.error();
   look_at_ = 0;
   return write_private(node_file_, *text);
+}
+
+Result<bool> NodeRenewal::take_order_keys(const std::string& keys) {
+  const Result<sign::NodeFile> before = sign::read_node_file(node_file_);
+  if (!before) return before.error();
+  if (before->order_keys == keys) return false;
+  std::ifstream in(node_file_, std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  const Result<std::string> changed = sign::with_order_keys(text, keys);
+  if (!changed) return changed.error();
+  if (const Result<Unit> written = write_private(node_file_, *changed); !written) return written.error();
+  return true;
 }
 
 }  // namespace gpusched

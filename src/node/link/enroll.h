@@ -36,6 +36,8 @@ class NodeRenewal {
   /// Writes the new certificate in place of the old one. The answer is signed as an order is, so that what it
   /// says is the key of later orders is said by the key that signs them now.
   Result<Unit> take(const v1::Enrolled& answer);
+  /// Writes other keys for orders in place of those before. True: they were others.
+  Result<bool> take_order_keys(const std::string& keys);
   /// The scheduler does not renew it; it is asked again later.
   void refused() { key_.clear(); }
 

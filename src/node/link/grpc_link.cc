@@ -45,7 +45,7 @@ SchedulerChannel make_channel(const GrpcLinkOptions& options) {
 OrderGate make_gate(const GrpcLinkOptions& options, const std::string& nonce) {
   if (options.tls.identity.empty()) return {};
   const Result<sign::NodeFile> file = sign::read_node_file(options.tls.identity);
-  return {file ? file->order_key : std::string(), options.node_name, nonce};
+  return {file ? file->order_keys : std::string(), options.node_name, nonce};
 }
 
 }  // namespace

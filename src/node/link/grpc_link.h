@@ -13,7 +13,7 @@
 namespace gpusched {
 
 struct GrpcLinkOptions {
-  std::string scheduler;  ///< HOST:PORT.
+  std::string scheduler;  ///< See open_scheduler_channel.
   std::string token;
   /// Without a token: the one at the path where the scheduler says that its own is; empty: it may not be
   /// read. Called on a thread of gRPC's.

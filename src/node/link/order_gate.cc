@@ -43,6 +43,14 @@ bool needs_no_signature(const v1::SchedulerMessage& message) {
   return false;
 }
 
+bool OrderGate::is_signed(const std::string& text, const std::string& signature) const {
+  for (std::size_t at = 0; at < keys_.size(); at += sign::kOrderKeyBytes) {
+    if (sign::is_signed_by(std::string_view(keys_).substr(at, sign::kOrderKeyBytes), text, signature))
+      return true;
+  }
+  return false;
+}
+
 Result<Unit> OrderGate::pass(v1::SchedulerMessage& message) {
   if (!message.has_signed_order()) {
     if (!demands_signatures_ || needs_no_signature(message)) return Unit{};
@@ -54,7 +62,7 @@ Result<Unit> OrderGate::pass(v1::SchedulerMessage& message) {
     return not_obeyed("it is signed, and this node has no certificate and no key to look at that with");
   const std::string text =
       sign::order_text({.node = node_, .nonce = nonce_, .sequence = order.sequence()}, {order.order()});
-  if (!sign::is_signed_by(key_, text, order.signature())) {
+  if (!is_signed(text, order.signature())) {
     return not_obeyed(
         "it is not signed, for this node and this connection, by the key that the scheduler had when the "
         "node "

@@ -15,9 +15,10 @@ class OrderGate {
  public:
   /// Takes everything.
   OrderGate() = default;
-  /// `key`: 32 bytes; anything else signs nothing. `nonce`: what the agent drew for this connection.
-  OrderGate(std::string key, std::string node, std::string nonce)
-      : demands_signatures_(true), key_(std::move(key)), node_(std::move(node)), nonce_(std::move(nonce)) {}
+  /// `keys`: 32 bytes each, any of which may sign; anything else signs nothing. `nonce`: what the agent drew
+  /// for this connection.
+  OrderGate(std::string keys, std::string node, std::string nonce)
+      : demands_signatures_(true), keys_(std::move(keys)), node_(std::move(node)), nonce_(std::move(nonce)) {}
 
   /// Puts the order that was signed in the place of what carried it. kUnauthenticated: it is not to be
   /// obeyed, and why; the message is then what somebody wanted it to be.
@@ -26,7 +27,9 @@ class OrderGate {
 
  private:
   bool demands_signatures_ = false;
-  std::string key_, node_, nonce_;
+  bool is_signed(const std::string& text, const std::string& signature) const;
+
+  std::string keys_, node_, nonce_;
   uint64_t sequence_ = 0;  ///< Of the last order.
 };
 

@@ -51,6 +51,20 @@ std::string why_not(v1::SchedulerMessage message) {
   return passed ? std::string() : passed.error().message;
 }
 
+TEST(OrderGate, PassesWhatEitherOfTwoKeysSignedWhileTheyChange) {
+  OrderGate gate(key_of('s').public_key() + key_of('t').public_key(), "n1", kNonce);
+  uint64_t sequence = 0;
+  for (const char seed : {'s', 't', 's'}) {
+    v1::SchedulerMessage message = sealed(start_order(), ++sequence, "n1", seed);
+    EXPECT_TRUE(gate.pass(message).ok()) << seed;
+  }
+  v1::SchedulerMessage strange = sealed(start_order(), ++sequence, "n1", 'u');
+  EXPECT_FALSE(gate.pass(strange).ok());
+  OrderGate torn(key_of('s').public_key() + key_of('t').public_key().substr(1), "n1", kNonce);
+  v1::SchedulerMessage message = sealed(start_order(), 1, "n1", 't');
+  EXPECT_FALSE(torn.pass(message).ok());
+}
+
 TEST(OrderGate, PassesWhatTheSchedulerSigned) {
   OrderGate gate = gate_of_n1();
   for (const uint64_t sequence : {1, 2, 7}) {

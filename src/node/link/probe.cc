@@ -19,6 +19,11 @@ int64_t wall_ns() { return nanoseconds_of(std::chrono::system_clock::now().time_
 constexpr Duration kTlsPatience = seconds(3);
 
 Error failure_of(const grpc::Status& status, const std::string& address, const SchedulerChannel& way) {
+  if (is_unix_address(address)) {
+    return {.code = ErrorCode::kUnavailable,
+            .message = "no scheduler can be reached at " + address + ": " + way.why(status) +
+                       "; check that it is running and that its agent.unix_socket is this path"};
+  }
   if (way.relay == nullptr) {
     const Result<Address> scheduler = parse_address(address);
     if (scheduler && speaks_tls(*scheduler, kTlsPatience)) {
@@ -62,7 +67,7 @@ Result<SchedulerFacts> probe_scheduler(const std::string& address, const LinkTls
   const auto until = std::chrono::system_clock::now() + std::chrono::nanoseconds(patience.ns);
   if (way.relay != nullptr) {
     way.relay->await(patience);
-  } else {
+  } else if (!is_unix_address(address)) {  // Which is connected.
     way.channel->WaitForConnected(until);
   }
   v1::AgentMessage hello;
@@ -79,7 +84,8 @@ Result<SchedulerFacts> probe_scheduler(const std::string& address, const LinkTls
   const v1::Challenge challenge = answer.challenge();
   bool knows_token = false;
   std::string refusal;
-  if (answer.has_challenge() && (!token.empty() || !tls.identity.empty())) {
+  const bool can_prove = !token.empty() || !tls.identity.empty() || is_unix_address(address);
+  if (answer.has_challenge() && can_prove) {
     if (challenge.handshake() < sign::kHandshake) {
       knows_token = sign::proves(challenge.proof(), token, sign::kOldSchedulerLabel, nonce);
     } else {

@@ -13,12 +13,14 @@ namespace gpusched {
 struct SchedulerChannel {
   std::shared_ptr<grpc::Channel> channel;
   std::shared_ptr<TlsRelay> relay = nullptr;  ///< None: plain.
+  std::string trouble = {};  ///< Why there was no connection to begin with; empty: there was.
 
   /// Why a call on it ended with `status`, as a sentence without an end.
   std::string why(const grpc::Status& status) const;
 };
 
-/// `scheduler`: HOST:PORT. A channel with TLS is one connection, which does not come back.
+/// `scheduler`: HOST:PORT, or unix:PATH of a socket where only one listens whom this process may believe. A
+/// channel with TLS or to a socket is one connection, which does not come back.
 SchedulerChannel open_scheduler_channel(const std::string& scheduler, const LinkTls& tls,
                                         grpc::ChannelArguments arguments);
 

@@ -1,14 +1,17 @@
 #include "node/link/trust.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 
+#include "ops/api_socket.h"
 #include "ops/local_peer.h"
 
 namespace gpusched {
@@ -42,6 +45,15 @@ Result<std::string> read_token(const std::string& path) {
             path + " holds no token: it must have at least 16 bytes, as the scheduler's DATA_DIR/token has"};
   }
   return token;
+}
+
+std::string usual_agent_socket() {
+  const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
+  const std::string own =
+      ::geteuid() == 0 ? "" : ops::personal_socket(runtime == nullptr ? "" : runtime, ops::kAgentSocketName);
+  std::string path = ops::find_api_socket({ops::kSystemAgentSocket, own});
+  if (path.empty()) path = ::geteuid() == 0 ? ops::kSystemAgentSocket : own;  // It may come later.
+  return path.empty() ? path : std::string(kUnixAddress) + path;
 }
 
 Result<Address> parse_address(const std::string& text) {

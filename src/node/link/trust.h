@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -18,6 +19,12 @@ struct Address {
   std::string host;  ///< Without brackets.
   uint16_t port = 0;
 };
+/// What stands before the path of a Unix socket where the scheduler of this machine takes agents.
+inline constexpr std::string_view kUnixAddress = "unix:";
+inline bool is_unix_address(std::string_view scheduler) { return scheduler.starts_with(kUnixAddress); }
+/// The address of such a socket for who names no scheduler: the first at which one listens whom this process
+/// may believe, else root's. Empty: there is none for this user.
+std::string usual_agent_socket();
 /// "HOST:PORT" or "[IPV6]:PORT".
 Result<Address> parse_address(const std::string& text);
 /// Whether an agent may obey that scheduler without a token. An agent runs what it is told, as the user that

@@ -20,8 +20,9 @@ namespace gpusched::api {
 struct NodeDeskOptions {
   std::shared_ptr<const sign::Authority> authority = nullptr;  ///< None: nobody gets a certificate.
   std::shared_ptr<const sign::OrderKey> order_key = nullptr;   ///< Signs orders; there whenever that is.
-  Duration valid = hours(24 * 90);                             ///< Of a certificate.
-  bool required = false;                                       ///< Nobody is a node without a certificate.
+  std::string order_keys = {};      ///< Told to nodes as those that may sign; empty: they know.
+  Duration valid = hours(24 * 90);  ///< Of a certificate.
+  bool required = false;            ///< Nobody is a node without a certificate.
 };
 
 /// Which nodes have certificates, and which of their streams are open. Told by the observer; asked on any
@@ -81,6 +82,9 @@ class NodeDesk {
 
   /// What signs the orders to nodes with certificates.
   const std::shared_ptr<const sign::OrderKey>& order_key() const { return options_.order_key; }
+
+  /// While it changes: itself and the next one. After that it alone. Empty: it has not changed.
+  const std::string& told_order_keys() const { return options_.order_keys; }
 
   using Issued = Answer<std::string>;  ///< PEM: the node's certificate, and its authority's.
   /// Uses a node token up for the key of the request. `done`, from any thread, no earlier than that is

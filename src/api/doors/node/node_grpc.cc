@@ -10,6 +10,7 @@
 
 #include "api/backend/nodes/node_desk.h"
 #include "api/doors/node/order_seal.h"
+#include "api/grpc/agent_socket.h"
 #include "api/grpc/grpc_call.h"
 #include "api/limits/admission.h"
 #include "base/limits.h"
@@ -143,7 +144,8 @@ class Stream final : public StreamBase, public GrpcWaiter {
         host_(host),
         streams_(streams),
         options_(options),
-        peer_(context().peer()),
+        by_socket_(is_of_agent_socket(context().peer())),
+        peer_(by_socket_ ? "unix" : context().peer()),
         note_(thread().note_of(grpc_method(v1::NodeProtocol::service_full_name(), "Connect"))),
         session_(std::make_shared<Session>(thread(), this)) {
     note_.line.peer = address_of(peer_);
@@ -242,10 +244,19 @@ class Stream final : public StreamBase, public GrpcWaiter {
     note_.line.caller = std::make_shared<const access::Caller>(
         access::Caller{.kind = access::CallerKind::kNode, .name = name_, .node = name_});
     note_.tell(nullptr);
-    if (claim_ && takes_signed_orders_ && options_.desk->order_key() != nullptr)
+    if (claim_ && takes_signed_orders_ && options_.desk->order_key() != nullptr) {
       session_->sign_orders({options_.desk->order_key(), claim_->node, agent_nonce_});
+      tell_order_keys();
+    }
     id_ = host_.node_opened(session_);
     return true;
+  }
+  /// Signed by a key that the node knows: so it learns the next one in time.
+  void tell_order_keys() {
+    if (options_.desk->told_order_keys().empty()) return;
+    v1::SchedulerMessage message;
+    message.mutable_renewed()->set_order_key(options_.desk->told_order_keys());
+    session_->send(message);
   }
   /// Whether it may speak as the node, from now on. Who shows a certificate has proved with it who it is; the
   /// name of Hello is the only one that was looked at.
@@ -348,7 +359,8 @@ class Stream final : public StreamBase, public GrpcWaiter {
     session_->send(message);
     return true;
   }
-  /// By the certificate that it shows, or by the shared token.
+  bool is_trusted(bool knows_token) const { return knows_token || by_socket_ || options_.everybody_trusted; }
+  /// By the certificate that it shows, by the shared token, or by whose process it is.
   bool check_proof() {
     const std::string both = agent_nonce_ + nonce_;
     const bool knows_token = sign::proves(incoming_.prove().proof(), options_.token, sign::kAgentLabel, both);
@@ -357,13 +369,13 @@ class Stream final : public StreamBase, public GrpcWaiter {
       if (!claim) return refuse(claim.error().kind, claim.error().message);
       claim_ = std::move(*claim);
       // A stranger is not told which nodes have certificates.
-      const bool known = claim_.has_value() || knows_token || options_.everybody_trusted;
+      const bool known = claim_.has_value() || is_trusted(knows_token);
       if (known) {
         if (const auto why = options_.desk->refusal(name_, claim_)) return refuse(why->kind, why->message);
       }
     }
-    proven_ = knows_token || claim_.has_value();
-    if (!proven_ && !options_.everybody_trusted) return refuse_token();
+    proven_ = is_trusted(knows_token) || claim_.has_value();
+    if (!proven_) return refuse_token();
     v1::SchedulerMessage message;
     message.mutable_proven()->set_proof(knows_token ? sign::prove(options_.token, sign::kSchedulerLabel, both)
                                                     : std::string());
@@ -391,6 +403,7 @@ class Stream final : public StreamBase, public GrpcWaiter {
   Host& host_;
   Streams& streams_;
   const NodeServiceOptions& options_;
+  const bool by_socket_;  ///< From a process of root's or of this one's user, by the kernel's word.
   const std::string peer_;
   CallNote note_;
   std::shared_ptr<Session> session_;

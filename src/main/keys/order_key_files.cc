@@ -1,0 +1,94 @@
+#include "main/keys/order_key_files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "sign/keys/private_file.h"
+
+namespace gpusched {
+namespace {
+
+bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
+
+/// Gives the file to whose the folder is: root changes the key of a scheduler that is not root's.
+Result<Unit> give_to_owner_of(const std::string& folder, const std::string& path) {
+  struct stat facts{};
+  if (::stat(folder.c_str(), &facts) != 0) return sign::file_error("look at", folder);
+  if (facts.st_uid == ::geteuid()) return Unit{};
+  if (::chown(path.c_str(), facts.st_uid, facts.st_gid) != 0) return sign::file_error("give away", path);
+  return Unit{};
+}
+
+/// When the file was written, as the kernel tells it; before everything if it is not there.
+timespec written_at(const std::string& path) {
+  struct stat facts{};
+  return ::stat(path.c_str(), &facts) == 0 ? facts.st_mtim : timespec{};
+}
+
+bool is_before(const timespec& a, const timespec& b) {
+  return a.tv_sec != b.tv_sec ? a.tv_sec < b.tv_sec : a.tv_nsec < b.tv_nsec;
+}
+
+}  // namespace
+
+OrderKeyFiles order_key_files(const std::string& authority_folder) {
+  const std::string key = authority_folder + "/orders";
+  return {.key = key + ".key", .next = key + ".next.key", .changed = key + ".changed"};
+}
+
+Result<std::string> told_order_keys(const std::string& authority_folder, const sign::OrderKey& key) {
+  const OrderKeyFiles files = order_key_files(authority_folder);
+  if (!exists(files.next)) return exists(files.changed) ? key.public_key() : std::string();
+  const Result<sign::OrderKey> next = sign::OrderKey::open(files.next);
+  if (!next.ok()) return next.error();
+  return key.public_key() + next->public_key();
+}
+
+Result<Unit> begin_order_key_change(const std::string& authority_folder) {
+  const OrderKeyFiles files = order_key_files(authority_folder);
+  if (!exists(files.key)) {
+    return Error{.code = ErrorCode::kNotFound,
+                 .message = "there is no " + files.key +
+                            " that could change: a scheduler whose gRPC speaks TLS makes it when it starts"};
+  }
+  if (exists(files.next)) {
+    return Error{.code = ErrorCode::kAlreadyExists,
+                 .message = "a change is under way since " + files.next +
+                            " was made; restart the scheduler, and when all nodes are back run "
+                            "gpu-scheduler order-key finish"};
+  }
+  // Under another name first: a scheduler that starts in between would not find it its own.
+  const std::string draft = files.next + ".new";
+  ::unlink(draft.c_str());
+  const Result<sign::OrderKey> made = sign::OrderKey::open(draft);
+  if (!made.ok()) return made.error();
+  if (const Result<Unit> given = give_to_owner_of(authority_folder, draft); !given.ok()) return given;
+  if (::rename(draft.c_str(), files.next.c_str()) != 0) return sign::file_error("rename", draft);
+  return Unit{};
+}
+
+Result<Unit> finish_order_key_change(const std::string& data_dir, const std::string& authority_folder) {
+  const OrderKeyFiles files = order_key_files(authority_folder);
+  if (!exists(files.next)) {
+    return Error{.code = ErrorCode::kNotFound,
+                 .message = "no change is under way; gpu-scheduler order-key rotate begins one"};
+  }
+  // Written when a scheduler begins to serve, which then tells nodes of the next key.
+  if (is_before(written_at(data_dir + "/ports.json"), written_at(files.next))) {
+    return Error{.code = ErrorCode::kUnavailable,
+                 .message =
+                     "no scheduler was started since the next key was made, so that no node knows it; "
+                     "restart it, and run this when all nodes are back"};
+  }
+  if (const Result<Unit> noted = sign::write_whole(files.changed, "", 0600); !noted.ok()) return noted;
+  if (const Result<Unit> given = give_to_owner_of(authority_folder, files.changed); !given.ok()) return given;
+  if (::rename(files.next.c_str(), files.key.c_str()) != 0) return sign::file_error("rename", files.next);
+  return Unit{};
+}
+
+}  // namespace gpusched
