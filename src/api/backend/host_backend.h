@@ -149,7 +149,6 @@ class HostBackend final : public Backend {
   void with_node(const std::string& name, std::function<void(NodeId)> use,
                  std::function<void(ApiError)> refuse);
   void propose_for_tenant(const CallerPtr& caller, Command command, TenantId tenant, Done<TenantView> done);
-  void propose_new_tenant(const CallerPtr& caller, CreateTenant command, Done<TenantView> done);
   /// Answers with the job as it then is.
   void propose_for_job(const CallerPtr& caller, Command command, JobId job, Viewer viewer,
                        Done<JobView> done);

@@ -1,5 +1,4 @@
 // HostBackend: tenants.
-#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -8,7 +7,6 @@
 #include "api/contract/names.h"
 #include "api/views/state_views.h"
 #include "api/views/walls.h"
-#include "model/identity/tenant_names.h"
 
 namespace gpusched::api {
 
@@ -28,38 +26,13 @@ void HostBackend::propose_for_tenant(const CallerPtr& caller, Command command, T
   });
 }
 
-/// A name that only hidden tenants have is free to who makes a tenant: so it is as if these were not there.
-/// Those without a credential, who could take anybody's names by this, are refused.
-void HostBackend::propose_new_tenant(const CallerPtr& caller, CreateTenant command, Done<TenantView> done) {
-  const bool may_hide =
-      !command.name_may_repeat && !command.anonymous && !may_always(*caller, Action::kSeeTenant);
-  if (!may_hide) return propose_for_tenant(caller, std::move(command), TenantId{}, std::move(done));
-  const auto again = [this, caller, command, done](const ApiError& error) {
-    if (error.kind != ErrorKind::kTenantExists) return done(error);
-    read([this, caller, command, done, error](const Observer::View& view) mutable {
-      const bool is_seen = std::ranges::any_of(view.state.tenants, [&](const auto& entry) {
-        const Tenant& tenant = entry.second;
-        return !tenant.deleted && is_same_name(tenant.name, command.name) &&
-               decide(view.state, *caller, Action::kSeeTenant, tenant) == access::Verdict::kAllowed;
-      });
-      if (is_seen) return done(error);
-      command.name_may_repeat = true;
-      propose_for_tenant(caller, std::move(command), TenantId{}, done);
-    });
-  };
-  propose_for_tenant(caller, std::move(command), TenantId{}, [again, done](Answer<TenantView> made) {
-    if (!made) return again(made.error());
-    done(std::move(made));
-  });
-}
-
 void HostBackend::create_tenant(const CallerPtr& caller, TenantRequest request, Done<TenantView> done) {
   if (auto refused = limit_tenant(*caller, options_.anonymous, request)) return done(std::move(*refused));
   const bool is_anonymous = caller->kind == access::CallerKind::kAnonymous;
   if (is_anonymous) request.anonymous = true;
   const std::string above = request.parent.value_or("");
   const auto propose = [this, caller, request = std::move(request), done](TenantId parent) {
-    propose_new_tenant(caller, create_command(request, parent), done);
+    propose_for_tenant(caller, create_command(request, parent), TenantId{}, done);
   };
   if (above.empty()) {
     // At the top: what such callers make there is open to all of them.

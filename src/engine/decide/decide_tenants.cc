@@ -4,7 +4,6 @@
 #include "base/limits.h"
 #include "engine/decide/decide.h"
 #include "engine/decide/guarantees.h"
-#include "model/identity/tenant_names.h"
 
 namespace gpusched::rules {
 namespace {
@@ -30,6 +29,12 @@ int64_t guaranteed_below(const State& state, TenantId parent, TenantId except, R
     if (other.parent == parent && id != except && !other.deleted) sum += amount_of(other.guarantee, resource);
   }
   return sum;
+}
+
+/// Latin letters alike, whatever their case: what people take for one name.
+bool is_same_name(std::string_view a, std::string_view b) {
+  const auto folded = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
+  return std::ranges::equal(a, b, {}, folded, folded);
 }
 
 /// Tenants that have the name, in whatever case. Older states may have several that differ by it alone.

@@ -247,7 +247,7 @@ std::vector<Finding> check_scheduler(const AgentOptions& options, const std::str
              .verdict = Verdict::kFail,
              .detail = facts.error().message,
              .mend = on_this_machine
-                         ? "gpu-scheduler doctor    # or name another scheduler with --scheduler HOST:9090"
+                         ? "gpu-scheduler doctor    # or: gpu-agent join HOST:9090 --token-file TOKEN"
                      : address ? "nc -vz " + address->host + " " + std::to_string(address->port)
                                : ""}};
   }
