@@ -130,7 +130,8 @@ TEST_P(Matrix, OverRest) {
       const bool watches = path.ends_with("watch");
       const bool may_follow = watches && expected(action, target) == Verdict::kAllowed;
       std::string where = target_of(path, target.about);
-      if (action == Action::kSeeQuality) where += "?tenant_id=" + target.about.tenant;
+      if (action == Action::kSeeQuality || path.ends_with("/rollout"))
+        where += "?tenant_id=" + target.about.tenant;
       const Reply reply =
           http(may_follow ? "HEAD" : std::string(to_string(method)), where,
                body_of(action, is_native, path, target.about), "Content-Type: application/json\r\n");

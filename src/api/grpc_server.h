@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
+#include "api/calls/call_note.h"
 #include "api/contract/backend.h"
-#include "api/contract/call_note.h"
 #include "api/contract/caller.h"
 #include "api/doors/agent_tasks/agent_tasks_grpc.h"
 #include "api/http/request_meter.h"

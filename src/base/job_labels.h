@@ -11,4 +11,21 @@ inline constexpr std::string_view kLeaseLabel = "gpusched.lease";
 /// Leads from an Idempotency-Key to its lease; see `api::request_label`.
 inline constexpr std::string_view kLeaseRequestLabel = "gpusched.lease-request";
 
+/// Names the service that a job is about: its record, a held job that says what the service is and never
+/// starts, or one of its replicas.
+inline constexpr std::string_view kServiceLabel = "gpusched.service";
+/// Counts what the replicas of a service were told to run, from 1 on.
+inline constexpr std::string_view kServiceGenerationLabel = "gpusched.service-generation";
+/// Asks for one more than the newest.
+inline constexpr std::string_view kNextGeneration = "next";
+// Of a record.
+inline constexpr std::string_view kServiceReplicasLabel = "gpusched.service-replicas";
+inline constexpr std::string_view kServiceRestartLabel = "gpusched.service-restart";
+inline constexpr std::string_view kServiceReadyLabel = "gpusched.service-ready-after-ms";
+// Of a replica, which the scheduler submits: its index, its starts after an end, and those in quick
+// succession.
+inline constexpr std::string_view kReplicaLabel = "gpusched.replica";
+inline constexpr std::string_view kReplicaRestartsLabel = "gpusched.replica-restarts";
+inline constexpr std::string_view kReplicaFailuresLabel = "gpusched.replica-failures";
+
 }  // namespace gpusched

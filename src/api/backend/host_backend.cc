@@ -35,7 +35,8 @@ HostBackend::HostBackend(Host& host, HostBackendOptions options)
     : host_(host),
       options_(options),
       counts_(std::make_shared<JobCounts>()),
-      feed_(std::make_shared<ChangeFeed>()) {
+      feed_(std::make_shared<ChangeFeed>()),
+      keeper_(std::make_shared<ServiceKeeper>(host, services_)) {
   host_.observer().add_listener([counts = counts_, containers = containers_](const Observer::View& view,
                                                                              const Changes& changes) {
     counts->observe(view, changes);
@@ -63,20 +64,29 @@ HostBackend::HostBackend(Host& host, HostBackendOptions options)
   host_.observer().add_listener([tasks = tasks_](const Observer::View& view, const Changes& changes) {
     tasks->observe(view, changes);
   });
+  host_.observer().add_listener(
+      [services = services_, keeper = keeper_](const Observer::View& view, const Changes& changes) {
+        if (services->observe(view.state, changes)) keeper->step(view);
+      });
   // A key must work from the first call on. Where the observer has ended, the promise ends with the query.
   auto filled = std::make_shared<std::promise<void>>();
   const std::future<void> known = filled->get_future();
-  host_.observer().read(0, [positions = positions_, nameless = nameless_, keys = keys_, tasks = tasks_,
-                            filled = std::move(filled)](const Observer::View& view) {
-    positions->fill(view.state);
-    nameless->fill(view.state);
-    keys->fill(view.state);
-    tasks->fill(view.state);
-    filled->set_value();
-  });
+  host_.observer().read(
+      0, [positions = positions_, nameless = nameless_, keys = keys_, tasks = tasks_, services = services_,
+          keeper = keeper_, filled = std::move(filled)](const Observer::View& view) {
+        positions->fill(view.state);
+        nameless->fill(view.state);
+        keys->fill(view.state);
+        tasks->fill(view.state);
+        services->fill(view.state);
+        keeper->step(view);
+        filled->set_value();
+      });
   known.wait();
   keys_->restore(options_.key_uses);
 }
+
+HostBackend::~HostBackend() { keeper_->stop(); }
 
 void HostBackend::propose(Command command, Decision decision, WaitingShares::Charge charge) {
   host_.propose(std::move(command), [this, charge, decision = std::move(decision)](Result<Decided> decided) {

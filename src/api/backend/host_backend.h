@@ -9,6 +9,7 @@
 #include "api/backend/anonymous_limits.h"
 #include "api/backend/key_ring.h"
 #include "api/backend/nameless_jobs.h"
+#include "api/backend/services/service_keeper.h"
 #include "api/backend/tasks/task_book.h"
 #include "api/backend/watch/change_feed.h"
 #include "api/contract/backend.h"
@@ -42,6 +43,7 @@ class HostBackend final : public Backend {
  public:
   /// Before the host begins to serve. The host must outlive it; no call may come after the host's stop.
   HostBackend(Host& host, HostBackendOptions options);
+  ~HostBackend() override;
 
   /// Once, before anybody asks.
   void on_group_done(std::function<void()> hook) override {
@@ -80,6 +82,14 @@ class HostBackend final : public Backend {
                         Done<ReservationView> done) override;
   void list_reservations(const CallerPtr& caller, Done<std::vector<ReservationView>> done) override;
   void cancel_reservation(const CallerPtr& caller, const std::string& reservation, Done<Unit> done) override;
+  void list_services(const CallerPtr& caller, const std::string& tenant,
+                     Done<std::vector<ServiceView>> done) override;
+  void get_service(const CallerPtr& caller, const std::string& service, const std::string& tenant,
+                   Done<ServiceView> done) override;
+  void scale_service(const CallerPtr& caller, const std::string& service, const std::string& tenant,
+                     int64_t replicas, const std::string& by, Done<ServiceView> done) override;
+  void delete_service(const CallerPtr& caller, const std::string& service, const std::string& tenant,
+                      const std::string& by, Done<ServiceView> done) override;
   void label_node(const CallerPtr& caller, const std::string& node, std::vector<Label> set,
                   std::vector<std::string> remove, Done<NodeView> done) override;
   void get_job(const CallerPtr& caller, JobId job, const std::string& tenant, Done<JobView> done) override;
@@ -163,6 +173,16 @@ class HostBackend final : public Backend {
   /// The same for what every caller may ask, and may ask for very often: refused when the caller has too many
   /// waiting.
   void propose_as(const access::Caller& caller, Command command, Decision decision);
+  void submit_jobs(const CallerPtr& caller, SubmitRequest request, Done<Submitted> done);
+  static bool is_about_service(const SubmitRequest& request);
+  /// A submission that creates a service, or rolls it out.
+  void submit_record(const CallerPtr& caller, SubmitRequest request, Done<Submitted> done);
+  /// The same `done`, which ends the change of the service first.
+  Done<Submitted> settling(const ServiceKey& key, Done<Submitted> done);
+  /// Proposes what `make` makes of its record, when the caller may do that to it.
+  void change_service(const CallerPtr& caller, access::Action action, const std::string& service,
+                      const std::string& tenant, std::function<Command(const Job&)> make,
+                      Done<ServiceView> done);
   SubmitJobs command_of(const access::Caller& caller, SubmitRequest& request) const;
   /// What a job of several nodes is told where there are none; else its GPUs stay on one.
   std::optional<ApiError> check_gangs(SubmitRequest& request) const;
@@ -219,6 +239,8 @@ class HostBackend final : public Backend {
   std::shared_ptr<KeyRing> keys_ = std::make_shared<KeyRing>();
   std::shared_ptr<WaitingShares> shares_ = std::make_shared<WaitingShares>();
   std::shared_ptr<TaskBook> tasks_ = std::make_shared<TaskBook>();
+  std::shared_ptr<ServiceBook> services_ = std::make_shared<ServiceBook>();
+  std::shared_ptr<ServiceKeeper> keeper_;
   std::shared_ptr<ProposedMoves> moves_ = std::make_shared<ProposedMoves>();
 };
 

@@ -174,6 +174,11 @@ void HostBackend::update_job(const CallerPtr& caller, JobId job, const std::stri
 
 void HostBackend::hold_job(const CallerPtr& caller, JobId job, const std::string& tenant, bool held,
                            const std::string& by, Done<JobView> done) {
+  if (const auto service = held ? std::nullopt : services_->recorded_by(job)) {
+    done(ApiError{ErrorKind::kUnprocessable,
+                  job_name(job) + " is the record of a service and never starts; its replicas do"});
+    return;
+  }
   change_job(
       caller, Action::kHoldJob, job, tenant,
       [held, by = shown_by(*caller, by)](JobId id, TenantId its) {

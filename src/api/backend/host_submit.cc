@@ -163,6 +163,11 @@ std::optional<ApiError> HostBackend::check_users(const access::Caller& caller,
 }
 
 void HostBackend::submit(const CallerPtr& caller, SubmitRequest request, Done<Submitted> done) {
+  if (is_about_service(request)) return submit_record(caller, std::move(request), std::move(done));
+  submit_jobs(caller, std::move(request), std::move(done));
+}
+
+void HostBackend::submit_jobs(const CallerPtr& caller, SubmitRequest request, Done<Submitted> done) {
   if (auto refused = limit_jobs(*caller, options_.anonymous, request)) return done(std::move(*refused));
   if (auto refused = assign_users(*caller, request)) return done(std::move(*refused));
   if (auto refused = check_handshake(request)) return done(std::move(*refused));

@@ -9,6 +9,7 @@
 #include "api/contract/moves.h"
 #include "api/contract/nodes.h"
 #include "api/contract/reservations.h"
+#include "api/contract/services.h"
 #include "api/contract/sessions.h"
 #include "api/contract/tenants.h"
 
@@ -21,6 +22,7 @@ class Backend : public JobBackend,
                 public TenantBackend,
                 public NodeBackend,
                 public ReservationBackend,
+                public ServiceBackend,
                 public ForecastBackend,
                 public MoveBackend,
                 public SessionBackend,

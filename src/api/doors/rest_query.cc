@@ -40,7 +40,8 @@ bool path_matches(std::string_view pattern, const std::vector<std::string>& segm
 std::string resource_of(const std::vector<std::string>& segments) {
   for (std::size_t i = 0; i + 1 < segments.size(); ++i) {
     const std::string& kind = segments[i];
-    if (kind != "jobs" && kind != "tenants" && kind != "nodes" && kind != "reservations" && kind != "keys")
+    if (kind != "jobs" && kind != "tenants" && kind != "nodes" && kind != "reservations" && kind != "keys" &&
+        kind != "services")
       continue;
     const bool of_device =
         i + 3 < segments.size() && (segments[i + 2] == "gpus" || segments[i + 2] == "devices");

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "api/contract/call_note.h"
+#include "api/calls/call_note.h"
 #include "api/contract/errors.h"
 #include "api/grpc/grpc_methods.h"
 #include "api/http/request_meter.h"

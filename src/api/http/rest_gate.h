@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "api/contract/call_note.h"
+#include "api/calls/call_note.h"
 #include "api/contract/caller.h"
 #include "api/contract/errors.h"
 #include "api/http/http_server.h"

@@ -32,7 +32,7 @@ inline std::string target_of(std::string_view pattern, const Subjects& about) {
     const std::size_t end = std::min(pattern.find('/', at), pattern.size());
     std::string segment(pattern.substr(at, end - at));
     const bool any = segment == "*" || segment.starts_with('{');
-    if (any && (above == "jobs" || above == "tasks")) segment = about.job;
+    if (any && (above == "jobs" || above == "tasks" || above == "services")) segment = about.job;
     if (any && above == "tenants") segment = about.tenant;
     if (any && (above == "gpu" || above == "api-keys")) segment = "none";  // Ids of the allocation door.
     if (any && above == "keys") segment = about.key;
@@ -56,6 +56,9 @@ inline std::string body_of(access::Action action, bool is_native, std::string_vi
     case Action::kSubmitJob:
     case Action::kPlanJob:
       if (path.ends_with("/allocate")) return "{}";
+      if (path.ends_with("/services"))
+        return "{" + tenant + R"("name":"mine","replicas":0,"job":{"spec":{"command":["true"]}}})";
+      if (path.ends_with("/rollout")) return R"({"job":{"spec":{"command":["true"]}}})";
       if (path.ends_with("/tasks"))
         return "{" + tenant + R"("priority":"low","gpu_count":1,"command":"true"})";
       return is_native ? "{" + tenant + R"("jobs":[{"spec":{"command":["true"]}}]})"
@@ -63,7 +66,7 @@ inline std::string body_of(access::Action action, bool is_native, std::string_vi
     case Action::kCancelJob:
       return path.ends_with(":cancel") ? R"({"job_ids":[")" + about.job + R"("]})" : "";
     case Action::kUpdateJob:
-      return R"({"priority":1})";
+      return path.ends_with("/scale") ? R"({"replicas":1})" : R"({"priority":1})";
     case Action::kCreateTenant:
       return R"({"name":"mine"})";
     case Action::kUpdateTenant:

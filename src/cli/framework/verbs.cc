@@ -7,6 +7,7 @@ namespace gpusched::cli {
 namespace {
 
 constexpr std::string_view kJobs = "Jobs";
+constexpr std::string_view kServices = "Services";
 constexpr std::string_view kCluster = "Nodes and GPUs";
 constexpr std::string_view kTenants = "Tenants";
 constexpr std::string_view kOther = "Other";
@@ -31,6 +32,15 @@ constexpr std::array kVerbs = {
     VerbDefinition{"exec", kJobs, "Run a command inside a running job", define_exec},
     VerbDefinition{"shell", kJobs, "Open a shell inside a running job", define_shell},
     VerbDefinition{"cp", kJobs, "Copy a file out of a job, or into one", define_copy},
+
+    VerbDefinition{"service create", kServices, "Create a service: jobs that are kept running",
+                   define_service_create},
+    VerbDefinition{"service list", kServices, "List services", define_service_list},
+    VerbDefinition{"service get", kServices, "Show a service and its replicas", define_service_get},
+    VerbDefinition{"service scale", kServices, "Change the number of replicas", define_service_scale},
+    VerbDefinition{"service rollout", kServices, "Replace the replicas one by one", define_service_rollout},
+    VerbDefinition{"service delete", kServices, "Delete a service, and end its replicas",
+                   define_service_delete},
 
     VerbDefinition{"top", kCluster, "Monitor GPUs and jobs live", define_top},
     VerbDefinition{"status", kCluster, "Count nodes, GPUs and jobs, and list what is wrong", define_status},

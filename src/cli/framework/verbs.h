@@ -49,6 +49,13 @@ Action define_node_revoke(Grammar& grammar);
 Action define_node_identities(Grammar& grammar);
 Action define_node_condition(Grammar& grammar);
 
+Action define_service_create(Grammar& grammar);
+Action define_service_list(Grammar& grammar);
+Action define_service_get(Grammar& grammar);
+Action define_service_scale(Grammar& grammar);
+Action define_service_rollout(Grammar& grammar);
+Action define_service_delete(Grammar& grammar);
+
 Action define_reservation_create(Grammar& grammar);
 Action define_reservation_list(Grammar& grammar);
 Action define_reservation_cancel(Grammar& grammar);

@@ -140,6 +140,12 @@ class NativeRest {
   void create_reservation(NativeCall& call);
   void list_reservations(NativeCall& call);
   void cancel_reservation(NativeCall& call);
+  void create_service(NativeCall& call);
+  void list_services(NativeCall& call);
+  void get_service(NativeCall& call);
+  void scale_service(NativeCall& call);
+  void roll_out_service(NativeCall& call);
+  void delete_service(NativeCall& call);
   void label_node(NativeCall& call);
   void confirm_dead(NativeCall& call);
   void remove_node(NativeCall& call);

@@ -25,17 +25,6 @@ bool has(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// The checks of a job name a field as it stands in its own message; here it stands in the request's.
-void place_field(ApiError& error) {
-  const std::string name = error.field.substr(0, error.field.find_first_of(".["));
-  std::string_view before;
-  if (v1::JobSpec::descriptor()->FindFieldByName(name) != nullptr) before = "spec.";
-  if (v1::Resources::descriptor()->FindFieldByName(name) != nullptr) before = "resources.";
-  if (before.empty()) return;
-  if (error.message.starts_with(name)) error.message.insert(0, before);
-  error.field.insert(0, before);
-}
-
 /// The key to use; an error when header and body name different ones.
 Answer<std::string> one_key(const std::string& header_key, const std::string& body_key) {
   if (auto problem = check_request_key(header_key, "Idempotency-Key")) return std::move(*problem);
@@ -47,6 +36,16 @@ Answer<std::string> one_key(const std::string& header_key, const std::string& bo
 }
 
 }  // namespace
+
+void place_job_field(ApiError& error) {
+  const std::string name = error.field.substr(0, error.field.find_first_of(".["));
+  std::string_view before;
+  if (v1::JobSpec::descriptor()->FindFieldByName(name) != nullptr) before = "spec.";
+  if (v1::Resources::descriptor()->FindFieldByName(name) != nullptr) before = "resources.";
+  if (before.empty()) return;
+  if (error.message.starts_with(name)) error.message.insert(0, before);
+  error.field.insert(0, before);
+}
 
 Answer<SubmitRequest> read_native_submit(std::string_view body, const std::string& header_key,
                                          bool containers_possible) {
@@ -75,7 +74,7 @@ Answer<SubmitRequest> read_native_submit(std::string_view body, const std::strin
     if (error.field.starts_with("jobs[") && dot != std::string::npos) {
       const std::string place = error.field.substr(0, dot + 1);
       ApiError inner{error.kind, error.message.substr(place.size() + 2), error.field.substr(dot + 2)};
-      place_field(inner);
+      place_job_field(inner);
       error.message = place + ": " + inner.message;
       error.field = place + "." + inner.field;
     }
@@ -90,7 +89,7 @@ Answer<SubmitRequest> read_native_submit(std::string_view body, const std::strin
   Answer<JobRequest> job = read_job(*single, containers_possible);
   if (!job) {
     ApiError error = job.error();
-    place_field(error);
+    place_job_field(error);
     return error;
   }
   SubmitRequest request{.tenant = batch->tenant_id(), .request_key = std::move(*key)};

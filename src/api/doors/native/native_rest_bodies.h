@@ -19,6 +19,9 @@ namespace gpusched::api {
 Answer<SubmitRequest> read_native_submit(std::string_view body, const std::string& header_key,
                                          bool containers_possible);
 
+/// The checks of a job name a field as it stands in its own message; from here on as in the request's.
+void place_job_field(ApiError& error);
+
 /// {"job_ids":[...]}
 std::string native_submitted_json(const Submitted& submitted);
 

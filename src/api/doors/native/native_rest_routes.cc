@@ -6,6 +6,7 @@
 #include "gpusched/v1/edits.pb.h"
 #include "gpusched/v1/login.pb.h"
 #include "gpusched/v1/scheduler.pb.h"
+#include "gpusched/v1/services.pb.h"
 
 namespace gpusched::api {
 namespace {
@@ -25,6 +26,8 @@ constexpr std::string_view kInstantOrSpan =
     "[0-5][0-9](\\.[0-9]{1,9})?Z)?$";
 constexpr std::string_view kStates = "^(pending|scheduled|running|completed|failed|cancelled|preempted)?$";
 
+constexpr NativeParameter kServiceTenant{Type::kText, "tenant_id",
+                                         "Only a service of this tenant: an id or a name."};
 constexpr NativeParameter kFields{
     Type::kText, "fields",
     "The fields to return, comma-separated, such as job_id,state,spec.name; all if omitted."};
@@ -169,6 +172,7 @@ struct NativeRest::Routes {
   static void node_identities(Table& table);
   static void nodes(Table& table);
   static void reservations(Table& table);
+  static void services(Table& table);
   static void cluster(Table& table);
 };
 
@@ -409,6 +413,48 @@ void NativeRest::Routes::reservations(Table& table) {
       .answers(v1::CancelReservationResponse::descriptor());
 }
 
+void NativeRest::Routes::services(Table& table) {
+  const Descriptor* const service = v1::Service::descriptor();
+  table
+      .add(kPost, "v1/services", kSubmitJob, "create_service", &NativeRest::create_service,
+           "Creates a service: jobs that are kept running, several of a kind at a time.")
+      .body(v1::CreateServiceRequest::descriptor())
+      .needs({"name", "job"})
+      .answers(service, 201);
+  table
+      .add(kGet, "v1/services", kSeeJob, "list_services", &NativeRest::list_services,
+           "Lists services by tenant and name.")
+      .query({{Type::kText, "tenant_id", "Only services of this tenant: an id or a name."}})
+      .answers(v1::ListServicesResponse::descriptor());
+  table
+      .add(kGet, "v1/services/{service}", kSeeJob, "get_service", &NativeRest::get_service,
+           "Returns a service, by its name or that of its record, with its replicas.")
+      .query({kServiceTenant})
+      .answers(service);
+  table
+      .add(kPost, "v1/services/{service}/scale", kUpdateJob, "scale_service", &NativeRest::scale_service,
+           "Changes how many replicas a service has.")
+      .query({kServiceTenant})
+      .body(v1::ScaleServiceRequest::descriptor())
+      .needs({"replicas"})
+      .answers(service);
+  table
+      .add(kPost, "v1/services/{service}/rollout", kSubmitJob, "roll_out_service",
+           &NativeRest::roll_out_service,
+           "Replaces the replicas of a service, named by its name, one by one; each old one runs until its "
+           "new "
+           "one is ready.")
+      .query({{Type::kText, "tenant_id", "The service's tenant: an id or a name; the caller's if omitted."}})
+      .body(v1::RollOutServiceRequest::descriptor())
+      .needs({"job"})
+      .answers(service);
+  table
+      .add(kDelete, "v1/services/{service}", kCancelJob, "delete_service", &NativeRest::delete_service,
+           "Deletes a service, and ends its replicas.")
+      .query({kServiceTenant})
+      .answers(service);
+}
+
 void NativeRest::Routes::cluster(Table& table) {
   table
       .add(kGet, "v1/cluster", kSeeCluster, "get_cluster", &NativeRest::get_cluster,
@@ -480,6 +526,7 @@ std::span<const NativeRoute> NativeRest::routes() {
     Routes::node_identities(table);
     Routes::nodes(table);
     Routes::reservations(table);
+    Routes::services(table);
     Routes::cluster(table);
     return std::move(table).take();
   }();

@@ -1,4 +1,4 @@
-#include "api/contract/call_note.h"
+#include "api/calls/call_note.h"
 
 #include <algorithm>
 

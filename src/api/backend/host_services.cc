@@ -1,0 +1,338 @@
+// HostBackend: services.
+#include <algorithm>
+
+#include "api/backend/anonymous_limits.h"
+#include "api/backend/host_backend.h"
+#include "api/contract/names.h"
+#include "api/contract/parse.h"
+#include "api/contract/spec_peek.h"
+#include "api/views/state_views.h"
+#include "base/job_labels.h"
+
+namespace gpusched::api {
+
+using access::Action;
+using Entry = ServiceBook::Entry;
+
+namespace {
+
+ApiError no_such_service(const std::string& service) {
+  return {ErrorKind::kNotFound,
+          "no such service: " + service.substr(0, 64) + "; gpu-cli service list shows the existing ones"};
+}
+
+ApiError being_changed(const std::string& service) {
+  return {.kind = ErrorKind::kConflict,
+          .message = "another change of service " + service + " is under way; try again",
+          .retry_after = seconds(1)};
+}
+
+/// Whether the caller may know of the service: its name is part of how its record is described.
+bool may_know(const State& state, const access::Caller& caller, const Entry& entry) {
+  const Job* const record = state.jobs.find(entry.row.record);
+  return record != nullptr && decide(state, caller, Action::kSeeJob, *record) == access::Verdict::kAllowed &&
+         decide(state, caller, Action::kDescribeJob, *record) == access::Verdict::kAllowed;
+}
+
+/// The service of that name, or of that record, when the caller may do that to its record.
+Answer<Entry> find_service(const State& state, const ServiceBook& book, const access::Caller& caller,
+                           Action action, const std::string& service, const std::string& tenant) {
+  TenantId only;
+  if (!tenant.empty()) {
+    const Answer<const Tenant*> named = find_tenant(state, caller, tenant);
+    if (!named) return named.error();
+    only = (*named)->id;
+  }
+  std::optional<JobId> record = parse_job_id(service);
+  if (record) {
+    // Whoever may not know of the job learns no more of it here.
+    const auto found = find_job(state, caller, action, *record, tenant);
+    if (!found) return found.error();
+    record = (*found)->id;
+  }
+  std::optional<Entry> found;
+  bool hidden = false;
+  for (Entry& entry : book.all()) {
+    const bool fits = record ? entry.row.record == *record : entry.key.second == service;
+    if (!fits || (only.valid() && entry.key.first != only)) continue;
+    if (!may_know(state, caller, entry)) {
+      hidden = true;
+      continue;
+    }
+    if (found) {
+      return ApiError{ErrorKind::kConflict,
+                      "several tenants have a service " + service + "; name the tenant as well", "tenant_id"};
+    }
+    found = std::move(entry);
+  }
+  if (!found) {
+    ApiError error = no_such_service(service);
+    error.hidden = hidden;
+    return error;
+  }
+  const auto allowed = find_job(state, caller, action, found->row.record, "");
+  if (!allowed) return allowed.error();
+  return std::move(*found);
+}
+
+/// For how long something has been so, by the clock that the state's times come from.
+Time now_of(const Observer::View& view) { return std::max(view.state.last.at, wall_now()); }
+
+std::string_view state_of(const Entry& entry, Time now) {
+  const ServiceRow& row = entry.row;
+  if (row.deleted) return "deleting";
+  int64_t ready = 0, done = 0;
+  for (const auto& [job, replica] : row.replicas) {
+    const bool is_old = replica.mark.generation != row.settings.generation;
+    if (is_old && replica.is_live()) return "rolling_out";
+    if (is_old) continue;
+    if (is_ready(replica, row.settings, now)) ready += 1;
+    if (is_done(replica, row.settings.restart) && replica.mark.index < row.settings.replicas) done += 1;
+  }
+  if (done == row.settings.replicas && done > 0) return "finished";
+  return ready + done >= row.settings.replicas ? "ready" : "starting";
+}
+
+ReplicaView replica_view(const Observer::View& view, const ReplicaRow& replica,
+                         const ServiceSettings& settings, Time now, const Viewer& viewer) {
+  ReplicaView shown{.job = replica.job,
+                    .index = replica.mark.index,
+                    .generation = replica.mark.generation,
+                    .state = to_string(replica.state),
+                    .is_ready = is_ready(replica, settings, now),
+                    .restarts = replica.mark.restarts};
+  if (replica.state == JobState::kRunning) shown.started_at = replica.started_at;
+  const Job* const job = view.state.jobs.find(replica.job);
+  if (job == nullptr) return shown;
+  JobView detail = view_of(view, *job, viewer, {.name = false, .place = false, .gpus = false});
+  shown.message = std::move(detail.message);
+  if (!is_final(job->state)) shown.node_name = std::move(detail.node_name);
+  shown.starts_at = detail.begin_at;
+  return shown;
+}
+
+ServiceView service_view(const Observer::View& view, const Entry& entry, const Viewer& viewer, Time now) {
+  ServiceView shown{.name = entry.key.second,
+                    .tenant = entry.key.first,
+                    .record = entry.row.record,
+                    .state = state_of(entry, now),
+                    .settings = entry.row.settings,
+                    .message = entry.problem};
+  if (const Job* const record = view.state.jobs.find(entry.row.record)) {
+    shown.owner = owner_text(view.state, *record);
+    shown.created_at = record->submitted_at;
+  }
+  for (const auto& [job, replica] : entry.row.replicas) {
+    if (!replica.is_live() && replica.mark.index >= entry.row.settings.replicas) continue;
+    const ReplicaView& one =
+        shown.jobs.emplace_back(replica_view(view, replica, entry.row.settings, now, viewer));
+    shown.running += replica.state == JobState::kRunning ? 1 : 0;
+    shown.ready += one.is_ready ? 1 : 0;
+  }
+  std::ranges::sort(shown.jobs, [](const ReplicaView& a, const ReplicaView& b) {
+    return std::tuple(a.index, -a.generation, a.job) < std::tuple(b.index, -b.generation, b.job);
+  });
+  return shown;
+}
+
+ApiError bad_record(std::string why, std::string field) {
+  return {ErrorKind::kUnprocessable, "the record of a service " + std::move(why), std::move(field)};
+}
+
+/// What is wrong with the form of a submission that is about a service.
+std::optional<ApiError> check_record(const SubmitRequest& request) {
+  if (request.jobs.size() != 1)
+    return bad_record("is submitted alone; send it in a request of its own", "jobs");
+  const JobRequest& job = request.jobs.front();
+  if (spec_label(job.spec, kReplicaLabel)) {
+    return ApiError{ErrorKind::kUnprocessable,
+                    "the label " + std::string(kReplicaLabel) + " is set by the scheduler alone; remove it",
+                    "labels"};
+  }
+  if (!is_service_name(spec_label(job.spec, kServiceLabel).value_or("")))
+    return bad_record("needs a name of 1 to 64 letters, digits, '.', '_' or '-'", "name");
+  if (!job.held)
+    return bad_record("is a held job; submit it held, or remove the label " + std::string(kServiceLabel),
+                      "held");
+  if (!job.flow.empty())
+    return bad_record("has no array, begin, deadline or dependencies; remove them", "array");
+  if (job.interactive) return bad_record("is not interactive; remove that", "interactive");
+  if (!job.reservation.empty()) return bad_record("names no reservation; remove it", "reservation");
+  return std::nullopt;
+}
+
+/// What the record is to say, when it may come: the first one of a name, or one that follows the newest.
+Answer<ServiceSettings> next_settings(const State& state, const access::Caller& caller,
+                                      const std::optional<Entry>& now, const std::string& service,
+                                      std::string_view spec) {
+  const bool there = now && !now->row.deleted;
+  Answer<ServiceSettings> settings = read_settings(spec, there ? now->row.settings : ServiceSettings{});
+  if (!settings) return settings;
+  if (settings->generation == 1) {
+    if (!now) return settings;
+    if (there) {
+      return ApiError{ErrorKind::kAlreadyExists,
+                      "service " + service + " exists; roll it out or scale it, or give another name",
+                      "name"};
+    }
+    return ApiError{.kind = ErrorKind::kConflict,
+                    .message = "service " + service + " is still being deleted; try again",
+                    .retry_after = seconds(1)};
+  }
+  if (!there) return no_such_service(service);
+  const Job* const record = state.jobs.find(now->row.record);
+  if (record == nullptr) return no_such_service(service);
+  // What its owner may open a session in runs as its owner may have it run.
+  if (record->owner != state.owners.find(caller.kind, caller.name)) {
+    return ApiError{ErrorKind::kPermissionDenied,
+                    "service " + service +
+                        " is somebody else's: only its owner rolls it out; delete it, and create another"};
+  }
+  if (settings->generation != now->row.settings.generation + 1) {
+    return ApiError{ErrorKind::kConflict,
+                    "service " + service + " is at generation " +
+                        std::to_string(now->row.settings.generation) +
+                        ": somebody rolled it out meanwhile; look at it, and roll out again",
+                    "generation"};
+  }
+  return settings;
+}
+
+/// Whether the request was accepted before, by its key.
+bool is_repeated(const State& state, const access::Caller& caller, TenantId tenant, const std::string& key) {
+  return !key.empty() &&
+         state.find_request(tenant, state.owners.find(caller.kind, caller.name), key) != nullptr;
+}
+
+}  // namespace
+
+bool HostBackend::is_about_service(const SubmitRequest& request) {
+  return std::ranges::any_of(request.jobs, [](const JobRequest& job) { return mentions_service(job.spec); });
+}
+
+Done<Submitted> HostBackend::settling(const ServiceKey& key, Done<Submitted> done) {
+  return [this, key, done = std::move(done)](Answer<Submitted> answer) {
+    // Until its record is seen, another change would not know of it.
+    read([services = services_, key](const Observer::View&) { services->end(key); });
+    done(std::move(answer));
+  };
+}
+
+void HostBackend::submit_record(const CallerPtr& caller, SubmitRequest request, Done<Submitted> done) {
+  if (auto refused = check_record(request)) return done(std::move(*refused));
+  if (sheds_read(done)) return;
+  const auto kept = std::make_shared<SubmitRequest>(std::move(request));
+  with_tenant(
+      caller, Action::kSubmitJob, kept->tenant,
+      [this, caller, kept, done](TenantId tenant) {
+        read([this, caller, kept, tenant, done](const Observer::View& view) {
+          JobRequest& job = kept->jobs.front();
+          const ServiceKey key{tenant, std::string(*spec_label(job.spec, kServiceLabel))};
+          if (!services_->begin(key)) return done(being_changed(key.second));
+          const Done<Submitted> settled = settling(key, done);
+          const std::optional<Entry> now = services_->find(key);
+          if (is_repeated(view.state, *caller, tenant, kept->request_key)) {
+            const Answer<ServiceSettings> same =
+                read_settings(job.spec, now ? now->row.settings : ServiceSettings{});
+            if (!same) return settled(same.error());
+            job.spec = record_spec(job.spec, *same);
+          } else {
+            const Answer<ServiceSettings> settings =
+                next_settings(view.state, *caller, now, key.second, job.spec);
+            if (!settings) return settled(settings.error());
+            job.spec = record_spec(job.spec, *settings);
+          }
+          kept->tenant = tenant_name(tenant);
+          submit_jobs(caller, std::move(*kept), settled);
+        });
+      },
+      done);
+}
+
+void HostBackend::list_services(const CallerPtr& caller, const std::string& tenant,
+                                Done<std::vector<ServiceView>> done) {
+  if (sheds_read(done)) return;
+  read([this, caller, tenant, done = std::move(done)](const Observer::View& view) {
+    TenantId only;
+    if (!tenant.empty()) {
+      const Answer<const Tenant*> named = find_tenant(view.state, *caller, tenant);
+      if (!named) return done(named.error());
+      only = (*named)->id;
+    }
+    std::vector<ServiceView> shown;
+    for (const Entry& entry : services_->all()) {
+      if ((only.valid() && entry.key.first != only) || !may_know(view.state, *caller, entry)) continue;
+      shown.push_back(service_view(view, entry, Viewer::of(caller, tenant, entry.key.first), now_of(view)));
+    }
+    done(std::move(shown));
+  });
+}
+
+void HostBackend::get_service(const CallerPtr& caller, const std::string& service, const std::string& tenant,
+                              Done<ServiceView> done) {
+  if (sheds_read(done)) return;
+  read([this, caller, service, tenant, done = std::move(done)](const Observer::View& view) {
+    const Answer<Entry> found =
+        find_service(view.state, *services_, *caller, Action::kSeeJob, service, tenant);
+    if (!found) return done(found.error());
+    done(service_view(view, *found, Viewer::of(caller, tenant, found->key.first), now_of(view)));
+  });
+}
+
+void HostBackend::change_service(const CallerPtr& caller, Action action, const std::string& service,
+                                 const std::string& tenant, std::function<Command(const Job&)> make,
+                                 Done<ServiceView> done) {
+  if (sheds_read(done)) return;
+  read([this, caller, action, service, tenant, make = std::move(make),
+        done = std::move(done)](const Observer::View& view) {
+    const Answer<Entry> found = find_service(view.state, *services_, *caller, action, service, tenant);
+    if (!found) return done(found.error());
+    const ServiceKey key = found->key;
+    if (found->row.deleted) return get_service(caller, service, tenant, done);  // Nothing is left to change.
+    const Job& record = view.state.job_at(found->row.record);
+    if (!services_->begin(key)) return done(being_changed(key.second));
+    propose_as(*caller, make(record), [this, caller, key, done](const Result<Decided>& decided) {
+      const std::optional<ApiError> refused = refusal_to(*caller, decided);
+      host_.observer().read(decided.ok() ? decided->sequence : 0, [this, caller, key, refused,
+                                                                   done](const Observer::View& then) {
+        services_->end(key);
+        if (refused) return done(*refused);
+        const std::optional<Entry> entry = services_->find(key);
+        if (!entry) return done(ServiceView{.name = key.second, .tenant = key.first, .state = "deleting"});
+        done(service_view(then, *entry, Viewer::of(caller, "", key.first), now_of(then)));
+      });
+    });
+  });
+}
+
+void HostBackend::scale_service(const CallerPtr& caller, const std::string& service,
+                                const std::string& tenant, int64_t replicas, const std::string& by,
+                                Done<ServiceView> done) {
+  if (replicas < 0 || replicas > kReplicasMax) {
+    return done(ApiError{ErrorKind::kInvalidArgument,
+                         "replicas must be from 0 to " + std::to_string(kReplicasMax), "replicas"});
+  }
+  change_service(
+      caller, Action::kUpdateJob, service, tenant,
+      [replicas, by = shown_by(*caller, by)](const Job& record) {
+        return Command(UpdateJob{
+            .job = record.id,
+            .given = kJobSpec,
+            .spec = Blob(with_labels(record.spec.view(),
+                                     {{std::string(kServiceReplicasLabel), std::to_string(replicas)}})),
+            .by = by});
+      },
+      std::move(done));
+}
+
+void HostBackend::delete_service(const CallerPtr& caller, const std::string& service,
+                                 const std::string& tenant, const std::string& by, Done<ServiceView> done) {
+  change_service(
+      caller, Action::kCancelJob, service, tenant,
+      [by = shown_by(*caller, by)](const Job& record) {
+        return Command(CancelJob{.job = record.id, .by = by});
+      },
+      std::move(done));
+}
+
+}  // namespace gpusched::api

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api/backend/services/service_plan.h"
+#include "host/core/interfaces.h"
+#include "model/state.h"
+
+namespace gpusched::api {
+
+/// A name within a tenant.
+using ServiceKey = std::pair<TenantId, std::string>;
+
+/// Which services there are, found in the labels of jobs: as durable as the jobs, and filled again at every
+/// start. Thread-safe.
+class ServiceBook {
+ public:
+  struct Entry {
+    ServiceKey key;
+    ServiceRow row;
+    std::string problem;  ///< Why a replica could not be made; empty: nothing is wrong.
+  };
+
+  /// All of a state.
+  void fill(const State& state);
+  /// What a batch of changes did. Returns whether it did anything to a service. On the observer's thread.
+  bool observe(const State& state, const Changes& changes);
+
+  std::vector<Entry> all() const;
+  std::optional<Entry> find(const ServiceKey& key) const;
+  /// The service that the job is the record of.
+  std::optional<ServiceKey> recorded_by(JobId job) const;
+  /// Whether the job is or was a replica of the service.
+  bool knows_replica(const ServiceKey& key, JobId job) const;
+
+  /// Only one change of a service is under way at a time: false while another one is.
+  bool begin(const ServiceKey& key);
+  void end(const ServiceKey& key);
+  void note_problem(const ServiceKey& key, std::string problem);
+
+ private:
+  struct Service {
+    std::map<JobId, ServiceSettings> records;  ///< That have not ended.
+    JobId last_record;
+    ServiceSettings last_settings;
+    std::map<JobId, ReplicaRow> replicas;
+    std::string problem;
+  };
+
+  // All with the mutex held.
+  /// Whether the job is about a service, and is known from now on.
+  bool add(const Job& job);
+  void update(const Job& job);
+  /// Forgets replicas that ended and say nothing any more, and services of which nothing is left.
+  void tidy(const ServiceKey& key);
+  static Entry entry_of(const ServiceKey& key, const Service& service);
+
+  mutable std::mutex mutex_;  // Guards all below.
+  std::map<ServiceKey, Service> services_;
+  std::map<JobId, ServiceKey> by_job_;
+  std::set<ServiceKey> changing_;
+};
+
+}  // namespace gpusched::api

@@ -1,0 +1,211 @@
+#include "api/backend/services/service_book.h"
+
+#include <gtest/gtest.h>
+
+#include "api/testing/tenants_test.h"
+#include "base/job_labels.h"
+
+namespace gpusched::api {
+namespace {
+
+/// Services of a backend over a real host without nodes: replicas wait.
+class Services : public TenantsTest {
+ protected:
+  Services() {
+    TenantRequest tenant;
+    tenant.name = "lab";
+    lab_ = make_tenant(tenant);
+    ana_->bindings = {{.tenant = lab_, .role = Role::kUser}};
+    bob_->bindings = {{.tenant = lab_, .role = Role::kUser}};
+  }
+
+  static std::string body(const std::string& labels, const std::string& more = R"("held":true,)") {
+    return R"({"tenant_id":"lab","script":"sleep 1",)" + more + R"("labels":{)" + labels + "}}";
+  }
+  static std::string named(const std::string& service, int generation = 1, const std::string& more = "") {
+    return R"("gpusched.service":")" + service + R"(","gpusched.service-generation":")" +
+           std::to_string(generation) + "\"" + more;
+  }
+  static std::string replicas(int count) {
+    return R"(,"gpusched.service-replicas":")" + std::to_string(count) + "\"";
+  }
+  ServiceView get(const std::string& service, const CallerPtr& who) {
+    return answer<ServiceView>([&](auto done) { backend_.get_service(who, service, "", std::move(done)); });
+  }
+  ServiceView get(const std::string& service) { return get(service, ana_); }
+  /// The service when that holds of it.
+  ServiceView wait_until(const std::string& service, const std::function<bool(const ServiceView&)>& holds) {
+    for (int i = 0; i < 3'000; ++i) {
+      ServiceView now = get(service);
+      if (holds(now)) return now;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    ADD_FAILURE() << "it never came to that";
+    return {};
+  }
+  ServiceView wait_for_jobs(const std::string& service, std::size_t count) {
+    return wait_until(service, [count](const ServiceView& now) { return now.jobs.size() == count; });
+  }
+  /// All jobs that are not final and have that label.
+  std::size_t live_with(const std::string& label) {
+    JobFilter filter{.limit = 1'000};
+    filter.labels = {{label, std::nullopt}};
+    const JobPage page =
+        answer<JobPage>([&](auto done) { backend_.list_jobs(admin(), filter, std::move(done)); });
+    return static_cast<std::size_t>(
+        std::ranges::count_if(page.jobs, [](const JobView& job) { return !is_final(job.state); }));
+  }
+  ErrorKind refused(const CallerPtr& who, const std::string& text) {
+    const Answer<Submitted> made = try_submit(who, text);
+    EXPECT_FALSE(made.ok()) << text;
+    return made.ok() ? ErrorKind::kInternal : made.error().kind;
+  }
+  ErrorKind refused(const std::string& text) { return refused(ana_, text); }
+
+  TenantId lab_;
+  std::shared_ptr<access::Caller> bob_ = person("bob");
+};
+
+TEST_F(Services, AreMadeOfAHeldJobAndKeepTheirReplicas) {
+  const JobId record = submit_as(ana_, body(named("web", 1, replicas(3))));
+  const ServiceView made = wait_for_jobs("web", 3);
+  EXPECT_EQ(made.record, record);
+  EXPECT_EQ(made.state, "starting");
+  EXPECT_EQ(made.owner, "person ana");
+  EXPECT_EQ(made.settings, (ServiceSettings{.replicas = 3}));
+  for (const ReplicaView& replica : made.jobs) {
+    const JobView job =
+        answer<JobView>([&](auto done) { backend_.get_job(ana_, replica.job, "", std::move(done)); });
+    EXPECT_EQ(job.name, "web-" + std::to_string(replica.index));
+    EXPECT_EQ(job.owner, "person ana");
+    EXPECT_EQ(job.submitted_by, "service web");
+    EXPECT_FALSE(job.held);
+  }
+  // One that somebody cancels is replaced, not before a second has passed.
+  answer<Unit>([&](auto done) { backend_.cancel(ana_, made.jobs[1].job, "", "ana", std::move(done)); });
+  const ServiceView again = wait_until("web", [&](const ServiceView& now) {
+    return now.jobs.size() == 3 && now.jobs[1].job != made.jobs[1].job;
+  });
+  EXPECT_EQ(again.jobs[1].restarts, 1);
+  EXPECT_TRUE(again.jobs[1].starts_at.valid());
+  EXPECT_EQ(live_with(std::string(kReplicaLabel)), 3U);
+}
+
+TEST_F(Services, ScaleAndEnd) {
+  submit_as(ana_, body(named("web", 1, replicas(2))));
+  wait_for_jobs("web", 2);
+  const auto scale = [&](int64_t count) {
+    return answer<ServiceView>(
+        [&](auto done) { backend_.scale_service(ana_, "web", "", count, "ana", std::move(done)); });
+  };
+  EXPECT_EQ(scale(5).settings.replicas, 5);
+  wait_until("web", [this](const ServiceView&) { return live_with(std::string(kReplicaLabel)) == 5; });
+  scale(1);
+  wait_until("web", [this](const ServiceView&) { return live_with(std::string(kReplicaLabel)) == 1; });
+  const auto beyond = outcome<ServiceView>(
+      [&](auto done) { backend_.scale_service(ana_, "web", "", 1'001, "ana", std::move(done)); });
+  ASSERT_FALSE(beyond.ok());
+  EXPECT_EQ(beyond.error().kind, ErrorKind::kInvalidArgument);
+  answer<ServiceView>([&](auto done) { backend_.delete_service(ana_, "web", "", "ana", std::move(done)); });
+  for (int i = 0; i < 3'000 && live_with(std::string(kServiceLabel)) > 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(live_with(std::string(kServiceLabel)), 0U);
+  submit_as(ana_, body(named("web")));  // The name is free again.
+  wait_for_jobs("web", 1);
+}
+
+TEST_F(Services, RollOutTheNextGenerationAlone) {
+  submit_as(ana_, body(named("web", 1, replicas(2))));
+  const ServiceView before = wait_for_jobs("web", 2);
+  EXPECT_EQ(refused(body(named("web", 1))), ErrorKind::kAlreadyExists);
+  EXPECT_EQ(refused(body(named("web", 3))), ErrorKind::kConflict);
+  EXPECT_EQ(refused(body(named("other", 2))), ErrorKind::kNotFound);
+  EXPECT_EQ(refused(bob_, body(named("web", 2))), ErrorKind::kPermissionDenied);
+  const JobId record = submit_as(ana_, body(named("web", 2)));
+  const ServiceView after = wait_until("web", [](const ServiceView& now) {
+    return now.jobs.size() == 2 && now.jobs[0].generation == 2 && now.jobs[1].generation == 2;
+  });
+  EXPECT_EQ(after.record, record);
+  EXPECT_EQ(after.settings, (ServiceSettings{.replicas = 2, .generation = 2}));  // As many as before.
+  wait_for(before.record, JobState::kCancelled);
+  EXPECT_EQ(live_with(std::string(kServiceLabel)), 3U);
+}
+
+TEST_F(Services, AreTheSameAfterAStart) {
+  submit_as(ana_, body(named("web", 1, replicas(2))));
+  const ServiceView before = wait_for_jobs("web", 2);
+  HostBackend later(*host_, {});
+  const ServiceView after =
+      answer<ServiceView>([&](auto done) { later.get_service(ana_, "web", "", std::move(done)); });
+  ASSERT_EQ(after.jobs.size(), 2U);
+  EXPECT_EQ(after.jobs[0].job, before.jobs[0].job);
+  EXPECT_EQ(after.jobs[1].job, before.jobs[1].job);
+  // Two that keep the same service at the same time make nothing twice.
+  answer<ServiceView>([&](auto done) { later.scale_service(ana_, "web", "", 9, "ana", std::move(done)); });
+  wait_for_jobs("web", 9);
+  answer<JobView>([&](auto done) { later.get_job(ana_, before.record, "", std::move(done)); });
+  EXPECT_EQ(live_with(std::string(kReplicaLabel)), 9U);
+}
+
+TEST_F(Services, ARepeatedSubmissionIsTheSameService) {
+  Answer<SubmitRequest> request = parse_submit(body(named("web")), false);
+  ASSERT_TRUE(request.ok());
+  request->request_key = "once";
+  const auto submit = [&] {
+    return answer<Submitted>([&](auto done) { backend_.submit(ana_, *request, std::move(done)); }).first_job;
+  };
+  const JobId first = submit();
+  EXPECT_EQ(submit(), first);
+  wait_for_jobs("web", 1);
+  EXPECT_EQ(live_with(std::string(kServiceLabel)), 2U);
+}
+
+TEST_F(Services, RefuseRecordsThatSayNothingOfUse) {
+  EXPECT_EQ(refused(body(named("web"), "")), ErrorKind::kUnprocessable);  // Not held.
+  EXPECT_EQ(refused(body(named("a b"))), ErrorKind::kUnprocessable);
+  EXPECT_EQ(refused(body(named("web", 0))), ErrorKind::kUnprocessable);
+  EXPECT_EQ(refused(body(named("web", 1, replicas(1'001)))), ErrorKind::kUnprocessable);
+  EXPECT_EQ(refused(body(named("web", 1, R"(,"gpusched.service-restart":"often")"))),
+            ErrorKind::kUnprocessable);
+  EXPECT_EQ(refused(body(named("web", 1, R"(,"gpusched.replica":"0")"))), ErrorKind::kUnprocessable);
+  EXPECT_EQ(refused(body(R"("gpusched.replica":"0")", "")), ErrorKind::kUnprocessable);
+  EXPECT_EQ(refused(body(named("web"), R"("held":true,"array":"0-3",)")), ErrorKind::kUnprocessable);
+}
+
+TEST_F(Services, KeepTheirRecordsFromStarting) {
+  const JobId record = submit_as(ana_, body(named("web")));
+  const auto released = outcome<JobView>(
+      [&](auto done) { backend_.hold_job(ana_, record, "", false, "ana", std::move(done)); });
+  ASSERT_FALSE(released.ok());
+  EXPECT_EQ(released.error().kind, ErrorKind::kUnprocessable);
+}
+
+TEST_F(Services, AreSeenByThoseAloneWhoMaySeeTheirRecords) {
+  submit_as(ana_, body(named("web")));
+  const auto eve = person("eve");
+  TenantRequest tenant;
+  tenant.name = "other";
+  eve->bindings = {{.tenant = make_tenant(tenant), .role = Role::kUser}};
+  const auto hidden =
+      outcome<ServiceView>([&](auto done) { backend_.get_service(eve, "web", "", std::move(done)); });
+  ASSERT_FALSE(hidden.ok());
+  EXPECT_EQ(hidden.error().kind, ErrorKind::kNotFound);
+  const auto listed = [&](const CallerPtr& who) {
+    return answer<std::vector<ServiceView>>(
+               [&](auto done) { backend_.list_services(who, "", std::move(done)); })
+        .size();
+  };
+  EXPECT_EQ(listed(eve), 0U);
+  EXPECT_EQ(listed(ana_), 1U);
+  EXPECT_EQ(listed(admin()), 1U);
+  const auto touched = outcome<ServiceView>(
+      [&](auto done) { backend_.delete_service(eve, "web", "", "eve", std::move(done)); });
+  ASSERT_FALSE(touched.ok());
+  EXPECT_EQ(touched.error().kind, ErrorKind::kNotFound);
+  const auto others = outcome<ServiceView>(
+      [&](auto done) { backend_.scale_service(bob_, "web", "", 2, "bob", std::move(done)); });
+  ASSERT_FALSE(others.ok());
+}
+
+}  // namespace
+}  // namespace gpusched::api

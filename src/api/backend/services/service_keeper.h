@@ -1,0 +1,59 @@
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "api/backend/services/service_book.h"
+#include "base/time.h"
+#include "host/core/system_clock.h"
+#include "host/host.h"
+
+namespace gpusched::api {
+
+/// Makes and ends the replicas of all services, by commands such as clients give. It keeps nothing that
+/// counts: what is to be done follows from the jobs alone, and each replica is submitted by a key that is
+/// made of what it follows, so that a scheduler that dies in between makes none twice. Thread-safe.
+class ServiceKeeper final : public std::enable_shared_from_this<ServiceKeeper> {
+ public:
+  /// The host must outlive it, or its `stop`.
+  ServiceKeeper(Host& host, std::shared_ptr<ServiceBook> book);
+  ~ServiceKeeper();
+
+  /// Looks at all services. On the observer's thread, after the book was told.
+  void step(const Observer::View& view);
+  /// Does nothing from now on.
+  void stop();
+
+ private:
+  void take(const Observer::View& view, const ServiceBook::Entry& entry, Time now);
+  void submit(const Observer::View& view, const ServiceBook::Entry& entry, const ReplicaStart& start);
+  void propose(const ServiceKey& service, const std::string& id, Command command);
+  void decided(const ServiceKey& service, const std::string& id, const Result<Decided>& decided);
+  /// Whether what has this name may be asked for: it is not under way, and not refused a moment ago.
+  bool may_begin(const std::string& id, Time now);
+  void retry(const std::string& id, Duration after);
+  void look_at(Time time);
+  void run();
+  Time now() const { return clock_.wall(); }
+
+  Host& host_;
+  const std::shared_ptr<ServiceBook> book_;
+  const SystemClock clock_;
+
+  std::mutex mutex_;  // Guards all below.
+  std::condition_variable wake_;
+  bool stopping_ = false;
+  Time next_look_ = kNever;
+  /// What was asked for and not yet seen to be done (kNever), or was refused: when it is asked for again.
+  std::map<std::string, Time> pending_;
+  /// What else its key has: its first one stood for a job that is not kept any more.
+  std::map<std::string, uint64_t> again_;
+  std::thread timer_;
+};
+
+}  // namespace gpusched::api

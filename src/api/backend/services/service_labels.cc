@@ -1,0 +1,167 @@
+#include "api/backend/services/service_labels.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "api/contract/spec_peek.h"
+#include "base/check.h"
+#include "base/job_labels.h"
+#include "gpusched/v1/types.pb.h"
+
+namespace gpusched::api {
+namespace {
+
+constexpr std::string_view kOurs = "gpusched.";
+constexpr std::size_t kServiceNameBytesMax = 64;
+constexpr int64_t kReadyAfterMaxMs = 3'600'000;
+
+std::optional<int64_t> parse_whole(std::string_view text) {
+  int64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, failure] = std::from_chars(text.data(), end, value);
+  return failure == std::errc{} && stop == end && value >= 0 ? std::optional(value) : std::nullopt;
+}
+
+/// A number that a label has, within bounds; `otherwise` without the label.
+Answer<int64_t> number_of(std::string_view spec, std::string_view label, int64_t least, int64_t most,
+                          int64_t otherwise) {
+  const std::optional<std::string_view> text = spec_label(spec, label);
+  if (!text) return otherwise;
+  const std::optional<int64_t> value = parse_whole(*text);
+  if (value && *value >= least && *value <= most) return *value;
+  return ApiError{ErrorKind::kUnprocessable,
+                  "the label " + std::string(label) + " must be a whole number from " +
+                      std::to_string(least) + " to " + std::to_string(most),
+                  "labels"};
+}
+
+int64_t whole_label(std::string_view spec, std::string_view label) {
+  const std::optional<std::string_view> text = spec_label(spec, label);
+  return text ? parse_whole(*text).value_or(0) : 0;
+}
+
+}  // namespace
+
+std::string_view to_string(RestartPolicy policy) {
+  switch (policy) {
+    case RestartPolicy::kAlways:
+      return "always";
+    case RestartPolicy::kOnFailure:
+      return "on_failure";
+    case RestartPolicy::kNever:
+      return "never";
+  }
+  UNREACHABLE();
+}
+
+std::optional<RestartPolicy> restart_policy_named(std::string_view name) {
+  for (const RestartPolicy policy :
+       {RestartPolicy::kAlways, RestartPolicy::kOnFailure, RestartPolicy::kNever}) {
+    if (name == to_string(policy)) return policy;
+  }
+  return std::nullopt;
+}
+
+bool mentions_service(std::string_view spec) {
+  if (spec.find(kOurs) == std::string_view::npos) return false;
+  return spec_label(spec, kServiceLabel).has_value() || spec_label(spec, kReplicaLabel).has_value();
+}
+
+Answer<ServiceSettings> read_settings(std::string_view spec, const ServiceSettings& before) {
+  ServiceSettings out = before;
+  const bool is_next = spec_label(spec, kServiceGenerationLabel) == kNextGeneration;
+  const Answer<int64_t> generation =
+      is_next ? before.generation + 1 : number_of(spec, kServiceGenerationLabel, 1, INT64_MAX, 1);
+  if (!generation) return generation.error();
+  const Answer<int64_t> replicas = number_of(spec, kServiceReplicasLabel, 0, kReplicasMax, before.replicas);
+  if (!replicas) return replicas.error();
+  const Answer<int64_t> ready =
+      number_of(spec, kServiceReadyLabel, 0, kReadyAfterMaxMs, before.ready_after.ms());
+  if (!ready) return ready.error();
+  if (const auto word = spec_label(spec, kServiceRestartLabel)) {
+    const std::optional<RestartPolicy> policy = restart_policy_named(*word);
+    if (!policy) {
+      return ApiError{
+          ErrorKind::kUnprocessable,
+          "the label " + std::string(kServiceRestartLabel) + " must be always, on_failure or never",
+          "labels"};
+    }
+    out.restart = *policy;
+  }
+  out.generation = *generation;
+  out.replicas = *replicas;
+  out.ready_after = milliseconds(*ready);
+  return out;
+}
+
+std::optional<ReplicaMark> replica_mark(std::string_view spec) {
+  if (spec.find(kOurs) == std::string_view::npos) return std::nullopt;
+  const std::optional<std::string_view> text = spec_label(spec, kReplicaLabel);
+  const std::optional<int64_t> index = text ? parse_whole(*text) : std::nullopt;
+  if (!index) return std::nullopt;
+  return ReplicaMark{.index = *index,
+                     .generation = whole_label(spec, kServiceGenerationLabel),
+                     .restarts = whole_label(spec, kReplicaRestartsLabel),
+                     .failures = whole_label(spec, kReplicaFailuresLabel)};
+}
+
+namespace {
+
+std::string changed(std::string_view spec, const std::map<std::string, std::string>& labels,
+                    const std::string& name) {
+  v1::JobSpec parsed;
+  CHECK(parsed.ParseFromArray(spec.data(), static_cast<int>(spec.size())));
+  if (!name.empty()) parsed.set_name(name);
+  for (const auto& [label, value] : labels) {
+    if (value.empty()) {
+      parsed.mutable_labels()->erase(label);
+    } else {
+      (*parsed.mutable_labels())[label] = value;
+    }
+  }
+  std::string out;
+  {
+    google::protobuf::io::StringOutputStream stream(&out);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);
+    CHECK(parsed.SerializeToCodedStream(&coded));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string with_labels(std::string_view spec, const std::map<std::string, std::string>& labels) {
+  return changed(spec, labels, "");
+}
+
+std::string record_spec(std::string_view spec, const ServiceSettings& settings) {
+  return with_labels(spec, {{std::string(kServiceGenerationLabel), std::to_string(settings.generation)},
+                            {std::string(kServiceReplicasLabel), std::to_string(settings.replicas)},
+                            {std::string(kServiceRestartLabel), std::string(to_string(settings.restart))},
+                            {std::string(kServiceReadyLabel), std::to_string(settings.ready_after.ms())}});
+}
+
+std::string replica_spec(std::string_view record, const std::string& name, const ReplicaMark& mark) {
+  const std::map<std::string, std::string> labels = {
+      {std::string(kServiceGenerationLabel), std::to_string(mark.generation)},
+      {std::string(kServiceReplicasLabel), ""},
+      {std::string(kServiceRestartLabel), ""},
+      {std::string(kServiceReadyLabel), ""},
+      {std::string(kReplicaLabel), std::to_string(mark.index)},
+      {std::string(kReplicaRestartsLabel), std::to_string(mark.restarts)},
+      {std::string(kReplicaFailuresLabel), std::to_string(mark.failures)}};
+  return changed(record, labels, name);
+}
+
+bool is_service_name(std::string_view name) {
+  return !name.empty() && name.size() <= kServiceNameBytesMax && std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
+  });
+}
+
+}  // namespace gpusched::api

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "api/contract/services.h"
+
+/// Services as labels of jobs: see base/job_labels.h. Pure functions.
+namespace gpusched::api {
+
+/// Replicas that one service may have.
+inline constexpr int64_t kReplicasMax = 1'000;
+
+/// Whether the packed JobSpec may have a label that is about services: what has none is told quickly.
+bool mentions_service(std::string_view spec);
+
+/// What the labels of a record say; `before`: what holds where they are silent. kUnprocessable with the
+/// label.
+Answer<ServiceSettings> read_settings(std::string_view spec, const ServiceSettings& before);
+
+/// Which replica a job is.
+struct ReplicaMark {
+  int64_t index = 0;
+  int64_t generation = 1;
+  int64_t restarts = 0;  ///< Starts after an end.
+  int64_t failures = 0;  ///< The newest of them, one behind the other, that came soon.
+};
+/// Nothing: it is none.
+std::optional<ReplicaMark> replica_mark(std::string_view spec);
+
+/// The packed JobSpec with these labels; an empty text takes a label away. Equal specifications have equal
+/// bytes.
+std::string with_labels(std::string_view spec, const std::map<std::string, std::string>& labels);
+/// The specification of a record, with all that is set in its labels.
+std::string record_spec(std::string_view spec, const ServiceSettings& settings);
+/// The specification of a replica of that name, made of that of its record.
+std::string replica_spec(std::string_view record, const std::string& name, const ReplicaMark& mark);
+
+/// Whether it may be a service's name: letters, digits, '.', '_' and '-', at most 64.
+bool is_service_name(std::string_view name);
+
+}  // namespace gpusched::api

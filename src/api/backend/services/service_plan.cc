@@ -1,0 +1,138 @@
+#include "api/backend/services/service_plan.h"
+
+#include <algorithm>
+
+namespace gpusched::api {
+namespace {
+
+constexpr Duration kFirstPause = seconds(1);
+constexpr Duration kPauseMax = minutes(5);
+constexpr Duration kLongRun = minutes(10);  // An end after so long has nothing to do with the one before.
+
+Duration pause_after(int64_t failures) {
+  Duration pause = kFirstPause;
+  for (int64_t i = 1; i < failures && pause < kPauseMax; ++i) pause = pause * 2;
+  return std::min(pause, kPauseMax);
+}
+
+/// The one that follows a replica that ended.
+ReplicaStart after_end(const ReplicaRow& ended) {
+  const bool ran_long = ended.started_at.valid() && ended.ended_at - ended.started_at >= kLongRun;
+  ReplicaStart next{.mark = ended.mark, .after = {}, .before = ended.job};
+  next.mark.restarts += 1;
+  next.mark.failures = ran_long ? 1 : next.mark.failures + 1;
+  next.after = pause_after(next.mark.failures);
+  return next;
+}
+
+/// One look at a service.
+class Look {
+ public:
+  Look(const ServiceRow& service, Time now) : service_(service), now_(now) {}
+
+  ServiceSteps take() {
+    steps_.stops = service_.older_records;
+    if (service_.deleted) {
+      for (const auto& [job, row] : service_.replicas) stop(row);
+      return std::move(steps_);
+    }
+    const int64_t wanted = service_.settings.replicas;
+    for (const auto& [job, row] : service_.replicas) {
+      if (row.mark.index >= wanted) stop(row);
+    }
+    for (int64_t index = 0; index < wanted; ++index) look_at(index);
+    // One at a time, and only while what is new works.
+    if (settled_ && next_ >= 0) start_first(next_);
+    return std::move(steps_);
+  }
+
+ private:
+  void look_at(int64_t index) {
+    const ReplicaRow* const newest = newest_of(service_, index, service_.settings.generation);
+    if (newest == nullptr) return look_at_older(index);
+    if (newest->is_live()) {
+      if (is_ready(*newest, service_.settings, now_)) return stop_others(index, newest->job);
+      settled_ = false;
+      if (newest->state == JobState::kRunning)
+        steps_.look_again = std::min(steps_.look_again, newest->started_at + service_.settings.ready_after);
+      return;
+    }
+    if (is_done(*newest, service_.settings.restart)) {
+      if (newest->state == JobState::kCompleted) return stop_others(index, newest->job);
+      settled_ = false;  // What is new has failed for good: what is old goes on.
+      return;
+    }
+    settled_ = false;
+    steps_.starts.push_back(after_end(*newest));
+  }
+
+  /// There is none of the newest generation.
+  void look_at_older(int64_t index) {
+    bool any_placed = false;
+    for (const auto& [job, row] : service_.replicas)
+      any_placed |= row.mark.index == index && row.is_live() && row.state != JobState::kPending;
+    if (any_placed) {
+      if (next_ < 0) next_ = index;
+      return;
+    }
+    stop_others(index, {});  // Those wait still: nothing is lost.
+    settled_ = false;
+    start_first(index);
+  }
+
+  void start_first(int64_t index) {
+    steps_.starts.push_back(
+        {.mark = {.index = index, .generation = service_.settings.generation}, .after = {}, .before = {}});
+  }
+
+  void stop_others(int64_t index, JobId but) {
+    for (const auto& [job, row] : service_.replicas) {
+      if (row.mark.index == index && job != but) stop(row);
+    }
+  }
+
+  void stop(const ReplicaRow& row) {
+    if (row.is_live() && !row.ending) steps_.stops.push_back(row.job);
+  }
+
+  const ServiceRow& service_;
+  const Time now_;
+  ServiceSteps steps_;
+  bool settled_ = true;  ///< All replicas of the newest generation are ready, or have done their work.
+  int64_t next_ = -1;    ///< The first index that an older one runs at; -1: none.
+};
+
+}  // namespace
+
+bool is_ready(const ReplicaRow& replica, const ServiceSettings& settings, Time now) {
+  return replica.state == JobState::kRunning && !replica.ending && replica.started_at.valid() &&
+         now - replica.started_at >= settings.ready_after;
+}
+
+bool is_done(const ReplicaRow& replica, RestartPolicy policy) {
+  switch (replica.state) {
+    case JobState::kCompleted:
+      return policy != RestartPolicy::kAlways;
+    case JobState::kFailed:
+      return policy == RestartPolicy::kNever;
+    case JobState::kPending:
+    case JobState::kScheduled:
+    case JobState::kRunning:
+    case JobState::kPreempted:
+    case JobState::kCancelled:
+      return false;
+  }
+  return false;
+}
+
+const ReplicaRow* newest_of(const ServiceRow& service, int64_t index, int64_t generation) {
+  const ReplicaRow* newest = nullptr;
+  for (const auto& [job, row] : service.replicas) {
+    if (row.mark.index == index && row.mark.generation == generation) newest = &row;
+  }
+  return newest;
+}
+
+ServiceSteps plan_service(const ServiceRow& service, Time now) { return Look(service, now).take(); }
+
+}  // namespace gpusched::api

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "api/backend/services/service_labels.h"
+#include "api/contract/services.h"
+
+/// What is to be done so that a service is as its record says. Pure: the same rows give the same steps, so
+/// that a scheduler that dies at any point goes on where it was.
+namespace gpusched::api {
+
+struct ReplicaRow {
+  JobId job;
+  ReplicaMark mark;
+  JobState state = JobState::kPending;
+  bool ending = false;  ///< Somebody asked for its end.
+  Time started_at, ended_at;
+
+  bool is_live() const { return !is_final(state); }
+};
+
+struct ServiceRow {
+  JobId record;  ///< The newest one.
+  ServiceSettings settings;
+  bool deleted = false;              ///< No record of it is left that has not ended.
+  std::vector<JobId> older_records;  ///< Those that have not ended beside the newest.
+  std::map<JobId, ReplicaRow> replicas;
+};
+
+/// A replica to be made.
+struct ReplicaStart {
+  ReplicaMark mark;
+  Duration after;  ///< So long from now on.
+  JobId before;    ///< The one whose end it follows; none: it is the first of its index and generation.
+};
+
+struct ServiceSteps {
+  std::vector<ReplicaStart> starts;
+  std::vector<JobId> stops;
+  Time look_again = kNever;
+};
+ServiceSteps plan_service(const ServiceRow& service, Time now);
+
+/// Whether it has run for as long as the service wants.
+bool is_ready(const ReplicaRow& replica, const ServiceSettings& settings, Time now);
+/// Whether its end is the last one of its index: the policy starts none after it.
+bool is_done(const ReplicaRow& replica, RestartPolicy policy);
+/// The newest job of that index and generation; null: there is none.
+const ReplicaRow* newest_of(const ServiceRow& service, int64_t index, int64_t generation);
+
+}  // namespace gpusched::api

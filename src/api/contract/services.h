@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/contract/caller.h"
+#include "api/contract/errors.h"
+#include "base/ids.h"
+#include "base/time.h"
+#include "model/types.h"
+
+/// Services: jobs that are kept running, several of a kind at a time.
+namespace gpusched::api {
+
+/// After which ends a replica is started again.
+enum class RestartPolicy : uint8_t { kAlways, kOnFailure, kNever };
+/// "always", "on_failure" or "never".
+std::string_view to_string(RestartPolicy policy);
+std::optional<RestartPolicy> restart_policy_named(std::string_view name);
+
+/// What the record of a service says beside what its replicas run.
+struct ServiceSettings {
+  int64_t replicas = 1;
+  int64_t generation = 1;  ///< Counts what its replicas were told to run: 1, and one more by each rollout.
+  RestartPolicy restart = RestartPolicy::kAlways;
+  Duration ready_after = seconds(5);  ///< A replica that has run for so long is ready.
+
+  friend bool operator==(const ServiceSettings&, const ServiceSettings&) = default;
+};
+
+struct ReplicaView {
+  JobId job;
+  int64_t index = 0;  ///< From 0.
+  int64_t generation = 1;
+  std::string_view state;  ///< Of its job.
+  bool is_ready = false;
+  int64_t restarts = 0;   ///< Starts after an end, in its generation.
+  std::string node_name;  ///< Empty: it has no place.
+  Time started_at;        ///< None: it does not run.
+  Time starts_at;         ///< While it backs off: not before.
+  std::string message;    ///< One sentence, of its job.
+};
+
+struct ServiceView {
+  std::string name;
+  TenantId tenant;
+  JobId record;            ///< The job that is never started, and says what the service is.
+  std::string_view state;  ///< "starting", "ready", "rolling_out", "finished" or "deleting".
+  ServiceSettings settings;
+  int64_t running = 0, ready = 0;  ///< Replicas; ready ones run.
+  std::string owner;
+  Time created_at;      ///< Of its generation.
+  std::string message;  ///< Why a replica could not be made; empty: nothing is wrong.
+  std::vector<ReplicaView>
+      jobs;  ///< Of replicas, by index, the newest generation first; the newest job of each.
+};
+
+/// A service is created, and rolled out, by the submission of its record: a held job with labels of
+/// base/job_labels.h. Here is what else is done to it. Everything is thread-safe and returns at once; answers
+/// come by `Done`. `tenant`, if it is given, is an id or a name; a service may also be named by its record.
+class ServiceBackend {
+ public:
+  virtual ~ServiceBackend() = default;
+
+  /// By tenant and name.
+  virtual void list_services(const CallerPtr& caller, const std::string& tenant,
+                             Done<std::vector<ServiceView>> done) = 0;
+  virtual void get_service(const CallerPtr& caller, const std::string& service, const std::string& tenant,
+                           Done<ServiceView> done) = 0;
+  virtual void scale_service(const CallerPtr& caller, const std::string& service, const std::string& tenant,
+                             int64_t replicas, const std::string& by, Done<ServiceView> done) = 0;
+  /// Its replicas are ended by and by; it is shown until they are.
+  virtual void delete_service(const CallerPtr& caller, const std::string& service, const std::string& tenant,
+                              const std::string& by, Done<ServiceView> done) = 0;
+};
+
+}  // namespace gpusched::api

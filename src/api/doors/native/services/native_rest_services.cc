@@ -1,0 +1,173 @@
+// NativeRest: services.
+#include <utility>
+#include <vector>
+
+#include "api/contract/services.h"
+#include "api/doors/native/native_rest.h"
+#include "api/doors/native/native_rest_bodies.h"
+#include "api/fields/checks.h"
+#include "api/fields/job_message.h"
+#include "base/job_labels.h"
+#include "base/limits.h"
+#include "gpusched/v1/services.pb.h"
+
+namespace gpusched::api {
+namespace {
+
+void write_instant(Time time, google::protobuf::Timestamp& out) {
+  out.set_seconds(time.ns / 1'000'000'000);
+  out.set_nanos(static_cast<int32_t>(time.ns % 1'000'000'000));
+}
+
+void write_replica(const ReplicaView& replica, v1::ServiceReplica& out) {
+  out.set_job_id(job_name(replica.job));
+  out.set_index(replica.index);
+  out.set_generation(replica.generation);
+  out.set_state(std::string(replica.state));
+  out.set_ready(replica.is_ready);
+  out.set_restarts(replica.restarts);
+  out.set_node_name(replica.node_name);
+  out.set_message(replica.message);
+  if (replica.started_at.valid()) write_instant(replica.started_at, *out.mutable_started_at());
+  if (replica.starts_at.valid()) write_instant(replica.starts_at, *out.mutable_starts_at());
+}
+
+void write_service(const ServiceView& service, v1::Service& out) {
+  out.set_name(service.name);
+  out.set_tenant_id(tenant_name(service.tenant));
+  out.set_record_id(job_name(service.record));
+  out.set_state(std::string(service.state));
+  out.set_generation(service.settings.generation);
+  out.set_replicas(service.settings.replicas);
+  out.set_running(service.running);
+  out.set_ready(service.ready);
+  out.set_restart(std::string(to_string(service.settings.restart)));
+  out.set_ready_after_ms(service.settings.ready_after.ms());
+  out.set_owner(service.owner);
+  out.set_message(service.message);
+  if (service.created_at.valid()) write_instant(service.created_at, *out.mutable_created_at());
+  for (const ReplicaView& replica : service.jobs) write_replica(replica, *out.add_jobs());
+}
+
+void write_services(const std::vector<ServiceView>& services, v1::ListServicesResponse& out) {
+  for (const ServiceView& service : services) write_service(service, *out.add_services());
+}
+
+void set_label(v1::JobRequest& job, std::string_view label, std::string value) {
+  (*job.mutable_spec()->mutable_labels())[std::string(label)] = std::move(value);
+}
+
+/// What a create and a rollout say alike, as labels of the record.
+template <typename Message>
+std::optional<ApiError> label_settings(const Message& message, v1::JobRequest& job) {
+  if (!message.has_job()) return invalid("job", "job is missing; say what each replica runs");
+  if (!message.restart().empty()) {
+    if (!restart_policy_named(message.restart()))
+      return invalid("restart", "restart must be always, on_failure or never");
+    set_label(job, kServiceRestartLabel, message.restart());
+  }
+  if (message.has_replicas()) {
+    if (message.replicas() < 0) return invalid("replicas", "replicas must not be negative");
+    set_label(job, kServiceReplicasLabel, std::to_string(message.replicas()));
+  }
+  if (message.has_ready_after_ms()) {
+    if (message.ready_after_ms() < 0) return invalid("ready_after_ms", "ready_after_ms must not be negative");
+    set_label(job, kServiceReadyLabel, std::to_string(message.ready_after_ms()));
+  }
+  return std::nullopt;
+}
+
+/// The submission of the service's record.
+Answer<SubmitRequest> record_of(v1::JobRequest& job, const std::string& service, const std::string& tenant,
+                                std::string generation, bool containers_possible) {
+  if (service.empty() || service.size() > limits::kNameBytesMax)
+    return invalid("name", "name must have 1 to 64 letters, digits, '.', '_' or '-'");
+  if (auto problem = check_length("tenant_id", tenant, limits::kNameBytesMax)) return std::move(*problem);
+  set_label(job, kServiceLabel, service);
+  set_label(job, kServiceGenerationLabel, std::move(generation));
+  if (job.spec().name().empty()) job.mutable_spec()->set_name(service);
+  job.set_held(true);
+  Answer<JobRequest> read = read_job(job, containers_possible);
+  if (!read) {
+    ApiError error = read.error();
+    place_job_field(error);
+    if (!error.field.empty()) error.field.insert(0, "job.");
+    return error;
+  }
+  SubmitRequest request{.tenant = tenant};
+  request.jobs.push_back(std::move(*read));
+  return request;
+}
+
+/// Submits the record and shows the service as it then is.
+void submit_record(Backend& backend, const CallerPtr& caller, SubmitRequest request,
+                   Done<ServiceView> shown) {
+  backend.submit(caller, std::move(request),
+                 [&backend, caller, shown = std::move(shown)](const Answer<Submitted>& answer) {
+                   if (!answer) return shown(answer.error());
+                   backend.get_service(caller, job_name(answer->first_job), "", shown);
+                 });
+}
+
+}  // namespace
+
+void NativeRest::create_service(NativeCall& call) {
+  v1::CreateServiceRequest message;
+  google::protobuf::Message* const roots[] = {&message};
+  NativeBody body;
+  if (!read_body(call, roots, body)) return;
+  call.call->note().line.resource = message.name();
+  v1::JobRequest job = message.job();
+  if (auto problem = label_settings(message, job)) return call.call->fail(*problem);
+  Answer<SubmitRequest> request =
+      record_of(job, message.name(), message.tenant_id(), "1", backend_.containers_possible());
+  if (!request) return call.call->fail(request.error());
+  request->by = requester_of(call);
+  call.call->note().name_user(*request);
+  submit_record(backend_, call.call->caller(), std::move(*request),
+                answer_with<ServiceView>(call, write_service));
+}
+
+void NativeRest::roll_out_service(NativeCall& call) {
+  v1::RollOutServiceRequest message;
+  google::protobuf::Message* const roots[] = {&message};
+  NativeBody body;
+  if (!read_body(call, roots, body)) return;
+  v1::JobRequest job = message.job();
+  if (auto problem = label_settings(message, job)) return call.call->fail(*problem);
+  Answer<SubmitRequest> request = record_of(job, call.path[2], call.query.text("tenant_id").value_or(""),
+                                            std::string(kNextGeneration), backend_.containers_possible());
+  if (!request) return call.call->fail(request.error());
+  request->by = requester_of(call);
+  call.call->note().name_user(*request);
+  submit_record(backend_, call.call->caller(), std::move(*request),
+                answer_with<ServiceView>(call, write_service));
+}
+
+void NativeRest::scale_service(NativeCall& call) {
+  v1::ScaleServiceRequest message;
+  google::protobuf::Message* const roots[] = {&message};
+  NativeBody body;
+  if (!read_body(call, roots, body)) return;
+  backend_.scale_service(call.call->caller(), call.path[2], call.query.text("tenant_id").value_or(""),
+                         message.replicas(), requester_of(call),
+                         answer_with<ServiceView>(call, write_service));
+}
+
+void NativeRest::delete_service(NativeCall& call) {
+  backend_.delete_service(call.call->caller(), call.path[2], call.query.text("tenant_id").value_or(""),
+                          requester_of(call), answer_with<ServiceView>(call, write_service));
+}
+
+void NativeRest::get_service(NativeCall& call) {
+  backend_.get_service(call.call->caller(), call.path[2], call.query.text("tenant_id").value_or(""),
+                       answer_with<ServiceView>(call, write_service));
+}
+
+void NativeRest::list_services(NativeCall& call) {
+  backend_.list_services(
+      call.call->caller(), call.query.text("tenant_id").value_or(""),
+      answer_with<std::vector<ServiceView>, v1::ListServicesResponse>(call, write_services));
+}
+
+}  // namespace gpusched::api

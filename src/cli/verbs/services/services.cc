@@ -1,0 +1,250 @@
+// Services: created, listed, shown, scaled, rolled out, deleted.
+#include <memory>
+#include <optional>
+
+#include "base/job_labels.h"
+#include "cli/commands.h"
+#include "cli/framework/tenant_names.h"
+#include "cli/framework/verbs.h"
+#include "cli/terminal/table.h"
+#include "cli/terminal/text.h"
+#include "cli/terminal/units.h"
+#include "cli/verbs/submit/submit.h"
+
+namespace gpusched::cli {
+namespace {
+
+constexpr int64_t kReplicasMax = 1'000;
+
+struct ServiceOptions {
+  SubmitOptions submit;
+  std::string name;
+  std::optional<int64_t> replicas;
+  std::string restart;
+  std::string ready_after;
+};
+
+std::string service_path(const Session& session, const std::string& name, const std::string& more = {}) {
+  const std::string& tenant = session.options().tenant_id;
+  return "/v1/services/" + url_encoded(name) + more +
+         (tenant.empty() ? std::string() : "?tenant_id=" + url_encoded(tenant));
+}
+
+void add_label(ServiceOptions& service, std::string_view label, const std::string& value) {
+  service.submit.labels.push_back(std::string(label) + "=" + value);
+}
+
+Result<Unit> add_settings(ServiceOptions& service, int64_t generation) {
+  add_label(service, kServiceLabel, service.name);
+  add_label(service, kServiceGenerationLabel, std::to_string(generation));
+  if (service.replicas) add_label(service, kServiceReplicasLabel, std::to_string(*service.replicas));
+  if (!service.restart.empty()) add_label(service, kServiceRestartLabel, service.restart);
+  if (!service.ready_after.empty()) {
+    const Result<int64_t> seconds = parse_duration_seconds(service.ready_after);
+    if (!seconds)
+      return Error{.code = ErrorCode::kInvalidArgument,
+                   .message = "--ready-after: " + seconds.error().message};
+    add_label(service, kServiceReadyLabel, std::to_string(*seconds * 1'000));
+  }
+  return Unit{};
+}
+
+/// Submits the service's record, once whatever happens on the way, and says what `done` says.
+int submit_record(Session& session, ServiceOptions& service, const Grammar& grammar, int64_t generation,
+                  const std::string& done) {
+  if (service.submit.wait)
+    return session.fail(kExitUsage, "--wait: a service does not end; leave it out", "usage");
+  const bool retry = await_scheduler(session, !service.submit.no_retry);
+  const Result<Unit> settings = add_settings(service, generation);
+  if (!settings) return session.fail(kExitUsage, settings.error().message, "usage");
+  service.submit.hold = true;
+  if (service.submit.name.empty()) service.submit.name = service.name;
+  const Result<std::string> body = submission_body(session, service.submit, grammar);
+  if (!body) return session.fail(kExitUsage, body.error().message, "usage");
+  const Reply submitted = submit_once(session, *body, retry);
+  if (!submitted) return session.fail(*submitted.trouble);
+  if (!session.options().json) {
+    session.io().out(done);
+    return kExitOk;
+  }
+  const Reply shown = session.get("/v1/services/" + url_encoded(submitted.json["job_id"].text()));
+  if (!shown) return session.fail(*shown.trouble);
+  session.io().out(json_line(shown));
+  return kExitOk;
+}
+
+int roll_out(Session& session, ServiceOptions& service, const Grammar& grammar) {
+  const Reply now = session.get(service_path(session, service.name));
+  if (!now) return session.fail(*now.trouble);
+  service.name = now.json["name"].text();
+  service.submit.tenant = now.json["tenant_id"].text();
+  const int64_t generation = now.json["generation"].integer() + 1;
+  return submit_record(session, service, grammar, generation,
+                       service.name + ": generation " + std::to_string(generation) + "\n");
+}
+
+std::string counted(const Json& service) {
+  return std::to_string(service["ready"].integer()) + "/" + std::to_string(service["replicas"].integer());
+}
+
+int list_services(Session& session) {
+  const std::string& tenant = session.options().tenant_id;
+  const Reply reply =
+      session.get(tenant.empty() ? "/v1/services" : "/v1/services?tenant_id=" + url_encoded(tenant));
+  if (!reply) return session.fail(*reply.trouble);
+  if (session.options().json) {
+    session.io().out(json_line(reply));
+    return kExitOk;
+  }
+  Table table({{.title = "NAME", .may_shrink = true},
+               {.title = "TENANT", .may_shrink = true, .drop_order = 2},
+               {.title = "STATE"},
+               {.title = "READY"},
+               {.title = "GENERATION", .drop_order = 1},
+               {.title = "RECORD", .drop_order = 3}});
+  for (const Json& one : with_tenant_names(session, reply.json["services"].items())) {
+    std::string whose = one["tenant_name"].text();
+    if (whose.empty()) whose = one["tenant_id"].text();
+    table.add({one["name"].text(), whose, one["state"].text(), counted(one),
+               std::to_string(one["generation"].integer()), one["record_id"].text()});
+  }
+  session.io().out(table.render(session.io().width));
+  return kExitOk;
+}
+
+std::string since(const Json& instant) {
+  const Time time = parse_rfc3339(instant.text());
+  return time.valid() ? format_local(time) : std::string();
+}
+
+int show_service(Session& session, const std::string& name) {
+  const Reply reply = session.get(service_path(session, name));
+  if (!reply) return session.fail(*reply.trouble);
+  if (session.options().json) {
+    session.io().out(json_line(reply));
+    return kExitOk;
+  }
+  const Json& service = reply.json;
+  Record record;
+  record.add("Name", service["name"].text());
+  record.add("Tenant", service["tenant_id"].text());
+  record.add("State", service["state"].text());
+  record.add("Ready", counted(service));
+  record.add("Generation", std::to_string(service["generation"].integer()));
+  record.add("Restart", service["restart"].text());
+  record.add("Ready after", format_duration(service["ready_after_ms"].integer() / 1'000));
+  record.add("Owner", service["owner"].text());
+  record.add("Record", service["record_id"].text());
+  record.add("Problem", printable(service["message"].text()));
+  session.io().out(record.render(session.io().width));
+  Table table({{.title = "REPLICA"},
+               {.title = "JOB"},
+               {.title = "GENERATION", .drop_order = 3},
+               {.title = "STATE"},
+               {.title = "READY"},
+               {.title = "RESTARTS"},
+               {.title = "NODE", .may_shrink = true},
+               {.title = "STARTS", .drop_order = 1},
+               {.title = "MESSAGE", .may_shrink = true, .drop_order = 2}});
+  for (const Json& one : service["jobs"].items()) {
+    table.add({std::to_string(one["index"].integer()), one["job_id"].text(),
+               std::to_string(one["generation"].integer()), one["state"].text(),
+               one["ready"].boolean() ? "yes" : "no", std::to_string(one["restarts"].integer()),
+               one["node_name"].text(), since(one["starts_at"]), one["message"].text()});
+  }
+  if (!table.empty()) session.io().out("\n" + table.render(session.io().width));
+  return kExitOk;
+}
+
+/// Prints the reply, or the sentence.
+int say(const Session& session, const Reply& reply, const std::string& sentence) {
+  if (!reply) return session.fail(*reply.trouble);
+  session.io().out(session.options().json ? json_line(reply) : sentence);
+  return kExitOk;
+}
+
+void declare_service(Grammar& grammar, ServiceOptions& service) {
+  grammar.argument("NAME", &service.name, "Name of the service");
+  declare_submit_options(grammar, service.submit);
+  grammar.heading("The service");
+  grammar.option("--replicas", "N", &service.replicas, "Number of replicas").range(0, kReplicasMax).common();
+  grammar.option("--restart", "POLICY", &service.restart, "When a replica that ended is started again")
+      .of({"always", "on_failure", "never"})
+      .common();
+  grammar
+      .option("--ready-after", "SPAN", &service.ready_after,
+              "A replica that has run for so long is ready, such as 10s")
+      .common();
+  declare_submission(grammar, service.submit);
+}
+
+}  // namespace
+
+Action define_service_create(Grammar& grammar) {
+  const auto service = std::make_shared<ServiceOptions>();
+  declare_service(grammar, *service);
+  grammar.details(
+      "A service is jobs that are kept running: as many replicas as were asked for, each a job with the "
+      "options given here. A replica that ends is started again, after 1 s, 2 s, 4 s and so on up to 5 "
+      "minutes while ends follow each other; an end after ten minutes is the first one again. Defaults: one "
+      "replica, `--restart always`, `--ready-after 5s`.");
+  grammar.details(
+      "Prints the name. The service has a record, a held job that never starts; to cancel that is to delete "
+      "the service.");
+  grammar.example("gpu-cli service create chat --replicas 2 --gpus 1 -- ./serve.sh",
+                  "two servers with one GPU each");
+  return [service, &grammar](Session& session) {
+    return submit_record(session, *service, grammar, 1, service->name + "\n");
+  };
+}
+
+Action define_service_rollout(Grammar& grammar) {
+  const auto service = std::make_shared<ServiceOptions>();
+  declare_service(grammar, *service);
+  grammar.details(
+      "The replicas are replaced one by one: an old one is ended when the new one of its number is ready. "
+      "That takes room for one replica more. While a new one does not get ready, the others stay as they "
+      "are; roll out what was there before to go back. Number of replicas, restart policy and --ready-after "
+      "stay as they are unless they are given; all other options are those of this command alone.");
+  return [service, &grammar](Session& session) { return roll_out(session, *service, grammar); };
+}
+
+Action define_service_list(Grammar& grammar) {
+  grammar.details("Sorted by tenant and name. READY counts the replicas that are ready, and those wanted.");
+  return [](Session& session) { return list_services(session); };
+}
+
+Action define_service_get(Grammar& grammar) {
+  const auto name = std::make_shared<std::string>();
+  grammar.argument("NAME", name.get(), "Name of the service, or its record");
+  grammar.details("STARTS is when a replica that ended is started again, at the earliest.");
+  return [name](Session& session) { return show_service(session, *name); };
+}
+
+Action define_service_scale(Grammar& grammar) {
+  struct Scale {
+    std::string name;
+    int64_t replicas = 0;
+  };
+  const auto scale = std::make_shared<Scale>();
+  grammar.argument("NAME", &scale->name, "Name of the service, or its record");
+  grammar.argument("N", &scale->replicas, "Number of replicas");
+  grammar.details("Replicas with the highest numbers are ended first.");
+  return [scale](Session& session) {
+    JsonObjectWriter body;
+    body.add("replicas", scale->replicas);
+    return say(session, session.send("POST", service_path(session, scale->name, "/scale"), body.text()),
+               scale->name + ": " + std::to_string(scale->replicas) + " replicas\n");
+  };
+}
+
+Action define_service_delete(Grammar& grammar) {
+  const auto name = std::make_shared<std::string>();
+  grammar.argument("NAME", name.get(), "Name of the service, or its record");
+  grammar.details("Its replicas are cancelled; the service is listed as deleting until they have ended.");
+  return [name](Session& session) {
+    return say(session, session.send("DELETE", service_path(session, *name)), *name + " deleted\n");
+  };
+}
+
+}  // namespace gpusched::cli
