@@ -45,11 +45,7 @@ class HostBackend final : public Backend {
   HostBackend(Host& host, HostBackendOptions options);
   ~HostBackend() override;
 
-  /// Once, before anybody asks.
-  void on_group_done(std::function<void()> hook) override {
-    flush_ = hook;
-    host_.on_group_done(std::move(hook));
-  }
+  void on_group_done(std::function<void()> hook) override { host_.on_group_done(std::move(hook)); }
   void submit(const CallerPtr& caller, SubmitRequest request, Done<Submitted> done) override;
   void cancel(const CallerPtr& caller, JobId job, const std::string& tenant, const std::string& by,
               Done<Unit> done) override;
@@ -225,7 +221,6 @@ class HostBackend final : public Backend {
     return place;
   }
 
-  std::function<void()> flush_;  ///< Sends answers of the kind that waits for a group's end.
   Host& host_;
   HostBackendOptions options_;
   std::atomic<uint64_t> answered_{0};  ///< The newest command whose answer a client may have.

@@ -5,7 +5,6 @@
 #include "api/backend/unix_users.h"
 #include "api/contract/names.h"
 #include "api/contract/spec_peek.h"
-#include "api/views/place_in_line.h"
 #include "api/views/rights.h"
 #include "api/views/state_views.h"
 #include "base/limits.h"
@@ -182,21 +181,12 @@ void HostBackend::submit_jobs(const CallerPtr& caller, SubmitRequest request, Do
   const auto decide = [this, caller, batch_size, numbers](const Done<Submitted>& answer,
                                                           const Result<Decided>& decided) {
     if (auto refused = refusal_to(*caller, decided, batch_size)) return answer(std::move(*refused));
-    Submitted told{.first_job = JobId{decided->applied.first_id},
-                   .job_count = decided->applied.id_count,
-                   .numbers = numbers,
-                   .queue_position = decided->queue_position};
-    // The first of all is the first of each one's, and who may see all is told the place among all.
-    if (told.queue_position <= 1 || may_always(*caller, access::Action::kSeeJob))
-      return answer(std::move(told));
-    host_.observer().read(
-        decided->sequence, [this, caller, told, answer](const Observer::View& view) mutable {
-          const Job* const job = view.state.jobs.find(told.first_job);
-          const bool waits = job != nullptr && job->is_queued();  // Else it was its turn meanwhile.
-          told.queue_position = waits ? place_in_line(view.state, *job, Viewer::of(caller)) : 1;
-          answer(std::move(told));
-          if (flush_ != nullptr) flush_();  // The group that this answer was expected with is over.
-        });
+    // Others' jobs are nobody's business who may not see them: not their number either.
+    const bool sees_all = may_always(*caller, access::Action::kSeeJob);
+    answer(Submitted{.first_job = JobId{decided->applied.first_id},
+                     .job_count = decided->applied.id_count,
+                     .numbers = numbers,
+                     .queue_position = sees_all ? decided->queue_position : decided->place_among_equals});
   };
   const auto id =
       request.tenant.empty() ? std::optional(home_tenant(*caller)) : parse_tenant_id(request.tenant);

@@ -473,8 +473,10 @@ void HostCore::finish(Proposal& proposal, const Applied& applied, uint64_t seque
   Decided decided{.applied = applied, .sequence = sequence};
   if (std::holds_alternative<SubmitJobs>(proposal.command) && !applied.rejection) {
     const Job* job = state_.jobs.find(JobId{applied.first_id});
-    if (job != nullptr && job->is_queued())
+    if (job != nullptr && job->is_queued()) {
       decided.queue_position = static_cast<int64_t>(state_.line.rank(job->order())) + 1;
+      decided.place_among_equals = static_cast<int64_t>(state_.class_of(*job).waiting.rank(job->order())) + 1;
+    }
   }
   proposal.decision(std::move(decided));
 }

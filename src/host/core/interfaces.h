@@ -77,6 +77,8 @@ struct Decided {
   Applied applied;
   uint64_t sequence = 0;       ///< Of the command; the observer can be asked to have seen it.
   int64_t queue_position = 0;  ///< Of a submitted job (a batch's first): 1 is next. An estimate of a moment.
+  /// The same among its tenant's jobs that ask for the same, for callers who may see no others.
+  int64_t place_among_equals = 0;
 };
 /// Called once, on the host's thread, after the command is durable and applied; it must not block.
 using Decision = std::function<void(Result<Decided>)>;
