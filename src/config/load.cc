@@ -120,6 +120,7 @@ class Loader {
   void check_socket(const std::string& key, const std::string& path);
   void check_api(const Config::Api& api);
   void check_jwt(const Config::Api& api);
+  void check_ports(const Config& config);
   void load_section(const std::string& path, const std::string& section, const YAML::Node& keys);
   void load_value(const ConfigKey& key, const YAML::Node& value, const std::string& where);
   void set(const ConfigKey& key, const RawValue& raw, const std::string& from, const std::string& where);
@@ -413,6 +414,10 @@ void Loader::check_whole() {
             "example, llm=5, with 1 to " +
                 std::to_string(limits::kTaskCostMax) + " tokens");
   }
+  check_ports(config);
+}
+
+void Loader::check_ports(const Config& config) {
   struct Port {
     std::string_view key;
     int64_t number;

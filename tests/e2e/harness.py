@@ -28,7 +28,6 @@ MARK = "GPUSCHED_E2E_WORLD"
 ATTEMPT_MARK = "GPU_SCHEDULER_ATTEMPT"
 FACTOR = float(os.environ.get("GPUSCHED_TEST_TIMEOUT_FACTOR", "1"))
 PATIENCE_S = 60 * max(FACTOR, 1)
-VALIDATION_S = 10
 FINAL = ("completed", "failed", "cancelled")
 A100X4 = "4xA100-SXM4-80GB"
 IS_ROOT = os.geteuid() == 0
@@ -404,9 +403,12 @@ class Agent(Daemon):
         return words + self.arguments
 
     def start(self):
-        """Started, registered, and given work if its checks pass."""
+        """Started and registered; validated, too, if that comes soon: with checks that fail it never does."""
         self.launch()
-        return self.wait_registered().wait_validated()
+        self.wait_registered()
+        with contextlib.suppress(AssertionError, OSError, TypeError, KeyError):
+            wait_until("it is validated", lambda: self.world.api().node(self.node)["state"] != "validating", 10)
+        return self
 
     def restart(self):
         self.kill()
@@ -418,13 +420,6 @@ class Agent(Daemon):
             return '"registered"' in self.log_since_start()
 
         wait_until(f"{self.name} is registered", look)
-        return self
-
-    def wait_validated(self):
-        """For a moment: with checks that fail, or where only others may see it, it never is."""
-        with contextlib.suppress(AssertionError, OSError, TypeError, KeyError):
-            wait_until(f"{self.name} is validated",
-                       lambda: self.world.api().node(self.node)["state"] != "validating", VALIDATION_S)
         return self
 
     def instance(self):
