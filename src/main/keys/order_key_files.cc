@@ -1,6 +1,7 @@
 #include "main/keys/order_key_files.h"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,12 +16,14 @@ namespace {
 
 bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
-/// Gives the file to whose the folder is: root changes the key of a scheduler that is not root's.
-Result<Unit> give_to_owner_of(const std::string& folder, const std::string& path) {
+/// Root changes the key of a scheduler of another user as that user, for good: in a folder of somebody's else
+/// root would follow whatever links its owner puts there meanwhile.
+Result<Unit> become_owner_of(const std::string& folder) {
   struct stat facts{};
   if (::stat(folder.c_str(), &facts) != 0) return sign::file_error("look at", folder);
-  if (facts.st_uid == ::geteuid()) return Unit{};
-  if (::chown(path.c_str(), facts.st_uid, facts.st_gid) != 0) return sign::file_error("give away", path);
+  if (::geteuid() != 0 || facts.st_uid == 0) return Unit{};
+  if (::setgroups(0, nullptr) != 0 || ::setgid(facts.st_gid) != 0 || ::setuid(facts.st_uid) != 0)
+    return sign::file_error("become the owner of", folder);
   return Unit{};
 }
 
@@ -51,6 +54,9 @@ Result<std::string> told_order_keys(const std::string& authority_folder, const s
 
 Result<Unit> begin_order_key_change(const std::string& authority_folder) {
   const OrderKeyFiles files = order_key_files(authority_folder);
+  if (exists(authority_folder)) {
+    if (const Result<Unit> became = become_owner_of(authority_folder); !became.ok()) return became;
+  }
   if (!exists(files.key)) {
     return Error{.code = ErrorCode::kNotFound,
                  .message = "there is no " + files.key +
@@ -67,7 +73,6 @@ Result<Unit> begin_order_key_change(const std::string& authority_folder) {
   ::unlink(draft.c_str());
   const Result<sign::OrderKey> made = sign::OrderKey::open(draft);
   if (!made.ok()) return made.error();
-  if (const Result<Unit> given = give_to_owner_of(authority_folder, draft); !given.ok()) return given;
   if (::rename(draft.c_str(), files.next.c_str()) != 0) return sign::file_error("rename", draft);
   return Unit{};
 }
@@ -78,6 +83,7 @@ Result<Unit> finish_order_key_change(const std::string& data_dir, const std::str
     return Error{.code = ErrorCode::kNotFound,
                  .message = "no change is under way; gpu-scheduler order-key rotate begins one"};
   }
+  if (const Result<Unit> became = become_owner_of(authority_folder); !became.ok()) return became;
   // Written when a scheduler begins to serve, which then tells nodes of the next key.
   if (is_before(written_at(data_dir + "/ports.json"), written_at(files.next))) {
     return Error{.code = ErrorCode::kUnavailable,
@@ -86,7 +92,6 @@ Result<Unit> finish_order_key_change(const std::string& data_dir, const std::str
                      "restart it, and run this when all nodes are back"};
   }
   if (const Result<Unit> noted = sign::write_whole(files.changed, "", 0600); !noted.ok()) return noted;
-  if (const Result<Unit> given = give_to_owner_of(authority_folder, files.changed); !given.ok()) return given;
   if (::rename(files.next.c_str(), files.key.c_str()) != 0) return sign::file_error("rename", files.next);
   return Unit{};
 }
