@@ -6,7 +6,8 @@
 
 namespace gpusched::api {
 
-inline constexpr std::size_t kPlaceClassesMax = 4'096;  ///< That are looked at for one place: some 10 us.
+/// That are looked at for one place: a page of 1,000 jobs asks for as many places on the readers' thread.
+inline constexpr std::size_t kPlaceClassesMax = 256;
 
 /// Where a job that waits in line stands, 1 is next: among all jobs for who may see all, else among those
 /// that the viewer's caller may see, so that nobody learns how many others wait. Where the state has very
