@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 /// Labels of jobs that mean something to the scheduler.
@@ -22,6 +23,7 @@ inline constexpr std::string_view kNextGeneration = "next";
 inline constexpr std::string_view kServiceReplicasLabel = "gpusched.service-replicas";
 inline constexpr std::string_view kServiceRestartLabel = "gpusched.service-restart";
 inline constexpr std::string_view kServiceReadyLabel = "gpusched.service-ready-after-ms";
+inline constexpr int64_t kServiceReplicasMax = 1'000, kServiceReadyAfterMaxMs = 3'600'000;
 // Of a replica, which the scheduler submits: its index, its starts after an end, and those in quick
 // succession.
 inline constexpr std::string_view kReplicaLabel = "gpusched.replica";

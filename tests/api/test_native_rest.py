@@ -138,7 +138,8 @@ def test_answers_are_as_the_document_says(scheduler):
     check = checker(document)
     job = submit(scheduler, name="shown", labels={"a": "b"}, limits={"core": 0}, umask=18)
     call(scheduler, "POST", "/v1/tenants", {"name": "shown", "max_gpus": 3}, status=201)
-    known = {"job_id": job, "tenant_id": "shown", "node_name": "none", "index": "0"}
+    known = {"job_id": job, "tenant_id": "shown", "node_name": "none", "index": "0",
+             "service": "shown"}
     error = {"$ref": "#/components/schemas/Error"}
     asked = 0
     for path, methods in document["paths"].items():

@@ -308,9 +308,9 @@ void HostBackend::change_service(const CallerPtr& caller, Action action, const s
 void HostBackend::scale_service(const CallerPtr& caller, const std::string& service,
                                 const std::string& tenant, int64_t replicas, const std::string& by,
                                 Done<ServiceView> done) {
-  if (replicas < 0 || replicas > kReplicasMax) {
+  if (replicas < 0 || replicas > kServiceReplicasMax) {
     return done(ApiError{ErrorKind::kInvalidArgument,
-                         "replicas must be from 0 to " + std::to_string(kReplicasMax), "replicas"});
+                         "replicas must be from 0 to " + std::to_string(kServiceReplicasMax), "replicas"});
   }
   change_service(
       caller, Action::kUpdateJob, service, tenant,

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "api/fields/checks.h"
+#include "base/job_labels.h"
 #include "base/limits.h"
 
 /// What requests may say in fields of the native API, as far as neither a field's type nor its row says it.
@@ -44,6 +45,8 @@ inline constexpr std::string_view kRetryCause =
     "^(exit_code(:0*([0-9]|[1-9][0-9]|1[0-9]{2}|2[0-4][0-9]|25[0-5]))?|signal|out_of_memory|over_limit|"
     "timeout)$";
 inline constexpr std::string_view kRole = "^(viewer|user|tenant_admin|operator|admin|metrics)$";
+inline constexpr std::string_view kServiceName = "^[A-Za-z0-9._-]{1,64}$";
+inline constexpr std::string_view kRestartPolicy = "^(always|on_failure|never)?$";
 inline constexpr std::string_view kLabelTerm = R"(^[^=\x00-\x1f\x7f]{1,253}(=[^\x00-\x1f\x7f]{0,253})?$)";
 inline constexpr std::string_view kGpuId = R"(^(0*([0-9]|[1-5][0-9]|6[0-3])|[0-9]*[^0-9\x00][^\x00]*)$)";
 static_assert(limits::kArrayIndexMax == 4'000'000 && limits::kArrayElementsMax == 1'000'000 &&
@@ -73,6 +76,15 @@ inline constexpr FieldShape kFieldShapes[] = {
     {.field = "SubmitJobsRequest.jobs", .items_min = 1, .items_max = limits::kBatchJobsMax},
     {.field = "SubmitJobsRequest.plan_job.jobs", .items_min = 1, .items_max = 1},
     {.field = "SubmitJobsRequest.request_key", .pattern = kKeyPattern},
+    {.field = "CreateServiceRequest.name", .pattern = kServiceName},
+    {.field = "CreateServiceRequest.tenant_id", .bytes_max = limits::kNameBytesMax},
+    {.field = "CreateServiceRequest.replicas", .least = 0, .most = kServiceReplicasMax},
+    {.field = "CreateServiceRequest.restart", .pattern = kRestartPolicy},
+    {.field = "CreateServiceRequest.ready_after_ms", .least = 0, .most = kServiceReadyAfterMaxMs},
+    {.field = "RollOutServiceRequest.replicas", .least = 0, .most = kServiceReplicasMax},
+    {.field = "RollOutServiceRequest.restart", .pattern = kRestartPolicy},
+    {.field = "RollOutServiceRequest.ready_after_ms", .least = 0, .most = kServiceReadyAfterMaxMs},
+    {.field = "ScaleServiceRequest.replicas", .least = 0, .most = kServiceReplicasMax},
     {.field = "SubmitJobsRequest.tenant_id", .bytes_max = limits::kNameBytesMax},
     {.field = "Tenant.request_key", .pattern = kKeyPattern},
     {.field = "CancelJobsRequest.job_ids", .items_max = limits::kBatchJobsMax},

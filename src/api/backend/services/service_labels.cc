@@ -16,7 +16,6 @@ namespace {
 
 constexpr std::string_view kOurs = "gpusched.";
 constexpr std::size_t kServiceNameBytesMax = 64;
-constexpr int64_t kReadyAfterMaxMs = 3'600'000;
 
 std::optional<int64_t> parse_whole(std::string_view text) {
   int64_t value = 0;
@@ -76,10 +75,11 @@ Answer<ServiceSettings> read_settings(std::string_view spec, const ServiceSettin
   const Answer<int64_t> generation =
       is_next ? before.generation + 1 : number_of(spec, kServiceGenerationLabel, 1, INT64_MAX, 1);
   if (!generation) return generation.error();
-  const Answer<int64_t> replicas = number_of(spec, kServiceReplicasLabel, 0, kReplicasMax, before.replicas);
+  const Answer<int64_t> replicas =
+      number_of(spec, kServiceReplicasLabel, 0, kServiceReplicasMax, before.replicas);
   if (!replicas) return replicas.error();
   const Answer<int64_t> ready =
-      number_of(spec, kServiceReadyLabel, 0, kReadyAfterMaxMs, before.ready_after.ms());
+      number_of(spec, kServiceReadyLabel, 0, kServiceReadyAfterMaxMs, before.ready_after.ms());
   if (!ready) return ready.error();
   if (const auto word = spec_label(spec, kServiceRestartLabel)) {
     const std::optional<RestartPolicy> policy = restart_policy_named(*word);

@@ -10,9 +10,6 @@
 /// Services as labels of jobs: see base/job_labels.h. Pure functions.
 namespace gpusched::api {
 
-/// Replicas that one service may have.
-inline constexpr int64_t kReplicasMax = 1'000;
-
 /// Whether the packed JobSpec may have a label that is about services: what has none is told quickly.
 bool mentions_service(std::string_view spec);
 

@@ -14,8 +14,6 @@
 namespace gpusched::cli {
 namespace {
 
-constexpr int64_t kReplicasMax = 1'000;
-
 struct ServiceOptions {
   SubmitOptions submit;
   std::string name;
@@ -167,7 +165,9 @@ void declare_service(Grammar& grammar, ServiceOptions& service) {
   grammar.argument("NAME", &service.name, "Name of the service");
   declare_submit_options(grammar, service.submit);
   grammar.heading("The service");
-  grammar.option("--replicas", "N", &service.replicas, "Number of replicas").range(0, kReplicasMax).common();
+  grammar.option("--replicas", "N", &service.replicas, "Number of replicas")
+      .range(0, kServiceReplicasMax)
+      .common();
   grammar.option("--restart", "POLICY", &service.restart, "When a replica that ended is started again")
       .of({"always", "on_failure", "never"})
       .common();
