@@ -283,7 +283,7 @@ def test_every_setting_that_a_page_names_exists(settings):
         if "adr" not in page.parts:
             for span in re.findall(r"`([^`\n]+)`", page.read_text()):
                 found = re.match(r"([a-z]+)\.([a-z_]+)(\*?)(?=$|[:= ])", span)
-                if found and found[1] in settings and found[2] not in ("h", "lock", "token", "yaml"):
+                if found and found[1] in settings and found[2] not in ("h", "lock", "sock", "token", "yaml"):
                     keys = settings[found[1]]
                     if not (any(key.startswith(found[2]) for key in keys) if found[3] else found[2] in keys):
                         missing.append(f"{page.relative_to(ROOT)}: {span}")

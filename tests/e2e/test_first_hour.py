@@ -41,6 +41,8 @@ VARIES = [(re.compile(pattern), stands) for pattern, stands in (
     (r"pid\d+", "PID"),
     (r"\d+(\.\d+)?%", "SHARE"),
     (r"evaluatecompletedSPANn\d", "evaluatecompletedSPANNODE"),  # On the one that was free first.
+    # Two streams, which come as they come.
+    (r"(warning:nocheckpointfound)(trainingonGPU-sim-n1-0,GPU-sim-n1-1)", r"\2\1"),
 )]
 
 
