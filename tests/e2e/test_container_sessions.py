@@ -1,6 +1,7 @@
 """Sessions and copies in containers, by a real podman."""
 
 import os
+import subprocess
 
 import pytest
 from harness import processes, read_bytes, wait_until
@@ -150,3 +151,15 @@ def test_a_session_is_refused_that_would_be_root_on_the_machine(box):
     job = running_job(box, user="root")
     refused = in_job(box, job, "true")
     assert refused.returncode != 0 and "runs as root in its container" in refused.stderr
+
+
+def test_a_job_that_calls_itself_a_containers_runner_is_none(box):
+    program = box.folder / "words"
+    source = box.folder / "words.c"
+    source.write_text("#include <unistd.h>\nint main(void) { return (int)sleep(1000); }\n")
+    subprocess.run(["cc", "-o", program, source], check=True)
+    program.chmod(0o755)
+    job = box.api().submit([str(program), "--container", "folder", str(box.folder)], user=box.user)
+    box.api().wait_for(job, "running")
+    done = box.cli("exec", job, "--", "/bin/sh", "-c", "echo $GPU_SCHEDULER_JOB_ID", expected=0)
+    assert done.stdout.strip() == job

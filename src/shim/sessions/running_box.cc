@@ -155,7 +155,8 @@ Result<RunningBox> RunningBox::of(pid_t pid, const std::string& shim_title, cons
   const std::vector<std::string> title = command_line(shim);
   if (title.size() < 2 || title[1] != shim_title || !is_shim(shim, "/proc/self/exe")) return gone;
   const std::vector<std::string> words = command_line(pid);
-  if (words.size() >= 2 && words[1] == kContainerFlag) {
+  // The runner is ours: a job's own command that calls itself so names no container.
+  if (words.size() >= 2 && words[1] == kContainerFlag && is_shim(pid, "/proc/self/exe")) {
     if (const Result<Unit> inside = box.go_inside(words); !inside) return inside.error();
   }
   if (const Result<Unit> read = box.read_status(); !read) return read.error();

@@ -132,6 +132,7 @@ class Keeper {
     child_ = pid;
     close(pipe_ends[1]);
     for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) close(descriptor);
+    await_begin(pipe_ends[0]);
     Report report;
     const ssize_t size = read(pipe_ends[0], &report, sizeof report);
     close(pipe_ends[0]);
@@ -151,6 +152,18 @@ class Keeper {
       return false;
     }
     return fail("session_failed", words), false;
+  }
+
+  /// Until the command has begun, or will not. Its job sees it before that, and could stop it: when the
+  /// client is gone it is ended all the same.
+  static void await_begin(int pipe) {
+    std::array<pollfd, 2> sources = {{{.fd = pipe, .events = POLLIN, .revents = 0},
+                                      {.fd = kSessionSocket, .events = POLLRDHUP, .revents = 0}}};
+    while (sources[0].revents == 0) {
+      const bool gone = sources[1].revents != 0;
+      if (gone) kill_all();
+      poll(sources.data(), gone ? 1 : 2, gone ? kKillPauseMs : -1);
+    }
   }
 
   [[noreturn]] static void report(int pipe, int error, const std::string& words) {
