@@ -169,6 +169,8 @@ Answer<ServiceSettings> next_settings(const State& state, const access::Caller& 
   Answer<ServiceSettings> settings = read_settings(spec, there ? now->row.settings : ServiceSettings{});
   if (!settings) return settings;
   if (settings->generation == 1) {
+    if (parse_job_id(service))
+      return bad_record("has the id of a job for a name, which would be taken for its record", "name");
     if (!now) return settings;
     if (there) {
       return ApiError{ErrorKind::kAlreadyExists,

@@ -45,7 +45,7 @@ inline constexpr std::string_view kRetryCause =
     "^(exit_code(:0*([0-9]|[1-9][0-9]|1[0-9]{2}|2[0-4][0-9]|25[0-5]))?|signal|out_of_memory|over_limit|"
     "timeout)$";
 inline constexpr std::string_view kRole = "^(viewer|user|tenant_admin|operator|admin|metrics)$";
-inline constexpr std::string_view kServiceName = "^[A-Za-z0-9._-]{1,64}$";
+inline constexpr std::string_view kServiceName = "^(?!job-[1-9][0-9]*$)[A-Za-z0-9._-]{1,64}$";
 inline constexpr std::string_view kRestartPolicy = "^(always|on_failure|never)?$";
 inline constexpr std::string_view kLabelTerm = R"(^[^=\x00-\x1f\x7f]{1,253}(=[^\x00-\x1f\x7f]{0,253})?$)";
 inline constexpr std::string_view kGpuId = R"(^(0*([0-9]|[1-5][0-9]|6[0-3])|[0-9]*[^0-9\x00][^\x00]*)$)";

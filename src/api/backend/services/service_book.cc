@@ -55,8 +55,21 @@ bool ServiceBook::observe(const State& state, const Changes& changes) {
     touched.insert(at->second);
     if (const Job* const job = state.jobs.find(id)) update(*job);
   }
+  for (const Event& event : changes.events) {
+    const auto* const end = std::get_if<JobFinished>(&event);
+    if (end != nullptr && by_job_.contains(end->job) && state.jobs.find(end->job) == nullptr) note_end(*end);
+  }
   for (const ServiceKey& key : touched) tidy(key);
   return changed || !touched.empty();
+}
+
+void ServiceBook::note_end(const JobFinished& end) {
+  Service& service = services_.at(by_job_.at(end.job));
+  service.records.erase(end.job);
+  const auto replica = service.replicas.find(end.job);
+  if (replica == service.replicas.end()) return;
+  replica->second.state = end.state;
+  replica->second.ended_at = end.at;
 }
 
 bool ServiceBook::add(const Job& job) {
@@ -101,9 +114,12 @@ void ServiceBook::tidy(const ServiceKey& key) {
   if (at == services_.end()) return;
   Service& service = at->second;
   const ServiceRow row = entry_of(key, service).row;
+  std::map<int64_t, JobId> newest;  // Of the newest generation, by index.
+  for (const auto& [job, replica] : row.replicas)
+    if (replica.mark.generation == row.settings.generation) newest[replica.mark.index] = job;
   for (const auto& [job, replica] : row.replicas) {
     const bool speaks = !row.deleted && replica.mark.generation == row.settings.generation &&
-                        newest_of(row, replica.mark.index, replica.mark.generation)->job == job;
+                        newest.at(replica.mark.index) == job;
     if (replica.is_live() || speaks) continue;
     service.replicas.erase(job);
     by_job_.erase(job);

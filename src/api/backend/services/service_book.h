@@ -57,6 +57,8 @@ class ServiceBook {
   /// Whether the job is about a service, and is known from now on.
   bool add(const Job& job);
   void update(const Job& job);
+  /// Of one that is forgotten already.
+  void note_end(const JobFinished& end);
   /// Forgets replicas that ended and say nothing any more, and services of which nothing is left.
   void tidy(const ServiceKey& key);
   static Entry entry_of(const ServiceKey& key, const Service& service);

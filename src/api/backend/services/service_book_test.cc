@@ -163,6 +163,7 @@ TEST_F(Services, ARepeatedSubmissionIsTheSameService) {
 TEST_F(Services, RefuseRecordsThatSayNothingOfUse) {
   EXPECT_EQ(refused(body(named("web"), "")), ErrorKind::kUnprocessable);  // Not held.
   EXPECT_EQ(refused(body(named("a b"))), ErrorKind::kUnprocessable);
+  EXPECT_EQ(refused(body(named("job-12"))), ErrorKind::kUnprocessable);
   EXPECT_EQ(refused(body(named("web", 0))), ErrorKind::kUnprocessable);
   EXPECT_EQ(refused(body(named("web", 1, replicas(1'001)))), ErrorKind::kUnprocessable);
   EXPECT_EQ(refused(body(named("web", 1, R"(,"gpusched.service-restart":"often")"))),

@@ -121,7 +121,14 @@ bool ServiceKeeper::may_begin(const std::string& id, Time now) {
   const std::lock_guard lock(mutex_);
   const auto [at, is_new] = pending_.try_emplace(id, kNever);
   if (is_new) return true;
-  if (at->second > now) return false;
+  if (at->second > now) {
+    // Only the earliest time is kept, and may have been another's.
+    if (at->second < next_look_) {
+      next_look_ = at->second;
+      wake_.notify_all();
+    }
+    return false;
+  }
   at->second = kNever;
   return true;
 }
@@ -149,11 +156,16 @@ void ServiceKeeper::propose(const ServiceKey& service, const std::string& id, Co
 
 void ServiceKeeper::decided(const ServiceKey& service, const std::string& id,
                             const Result<Decided>& decided) {
-  if (!decided.ok()) return retry(id, kPassing);
-  const std::optional<Rejection>& refused = decided->applied.rejection;
   const bool is_stop = id.starts_with("stop/");
+  if (!decided.ok()) {
+    if (!is_stop)
+      book_->note_problem(service, "a replica cannot be submitted now: " + decided.error().message);
+    return retry(id, kPassing);
+  }
+  const std::optional<Rejection>& refused = decided->applied.rejection;
+  if (refused && is_stop) return retry(id, kRefused);  // It has ended, which is seen in a moment.
   const bool is_known = refused && refused->code == RejectionCode::kRequestKeyConflict;
-  if (refused && !is_stop && !is_known) {
+  if (refused && !is_known) {
     book_->note_problem(service, "a replica cannot be submitted: " + to_api_error(*refused, 1).message);
     return retry(id, kRefused);
   }

@@ -1,6 +1,8 @@
 #include "api/backend/services/service_plan.h"
 
 #include <algorithm>
+#include <map>
+#include <vector>
 
 namespace gpusched::api {
 namespace {
@@ -17,9 +19,13 @@ Duration pause_after(int64_t failures) {
 
 /// The one that follows a replica that ended.
 ReplicaStart after_end(const ReplicaRow& ended) {
-  const bool ran_long = ended.started_at.valid() && ended.ended_at - ended.started_at >= kLongRun;
   ReplicaStart next{.mark = ended.mark, .after = {}, .before = ended.job};
   next.mark.restarts += 1;
+  if (ended.state == JobState::kCancelled) {  // Somebody's wish, or a scale: no failure.
+    next.after = pause_after(1);
+    return next;
+  }
+  const bool ran_long = ended.started_at.valid() && ended.ended_at - ended.started_at >= kLongRun;
   next.mark.failures = ran_long ? 1 : next.mark.failures + 1;
   next.after = pause_after(next.mark.failures);
   return next;
@@ -36,6 +42,7 @@ class Look {
       for (const auto& [job, row] : service_.replicas) stop(row);
       return std::move(steps_);
     }
+    for (const auto& [job, row] : service_.replicas) by_index_[row.mark.index].push_back(&row);
     const int64_t wanted = service_.settings.replicas;
     for (const auto& [job, row] : service_.replicas) {
       if (row.mark.index >= wanted) stop(row);
@@ -48,12 +55,15 @@ class Look {
 
  private:
   void look_at(int64_t index) {
-    const ReplicaRow* const newest = newest_of(service_, index, service_.settings.generation);
+    const ReplicaRow* newest = nullptr;
+    for (const ReplicaRow* const row : by_index_[index])
+      if (row->mark.generation == service_.settings.generation) newest = row;
     if (newest == nullptr) return look_at_older(index);
     if (newest->is_live()) {
       if (is_ready(*newest, service_.settings, now_)) return stop_others(index, newest->job);
       settled_ = false;
-      if (newest->state == JobState::kRunning)
+      // One that is being ended is never ready.
+      if (newest->state == JobState::kRunning && !newest->ending)
         steps_.look_again = std::min(steps_.look_again, newest->started_at + service_.settings.ready_after);
       return;
     }
@@ -69,8 +79,8 @@ class Look {
   /// There is none of the newest generation.
   void look_at_older(int64_t index) {
     bool any_placed = false;
-    for (const auto& [job, row] : service_.replicas)
-      any_placed |= row.mark.index == index && row.is_live() && row.state != JobState::kPending;
+    for (const ReplicaRow* const row : by_index_[index])
+      any_placed |= row->is_live() && row->state != JobState::kPending;
     if (any_placed) {
       if (next_ < 0) next_ = index;
       return;
@@ -86,9 +96,8 @@ class Look {
   }
 
   void stop_others(int64_t index, JobId but) {
-    for (const auto& [job, row] : service_.replicas) {
-      if (row.mark.index == index && job != but) stop(row);
-    }
+    for (const ReplicaRow* const row : by_index_[index])
+      if (row->job != but) stop(*row);
   }
 
   void stop(const ReplicaRow& row) {
@@ -97,6 +106,7 @@ class Look {
 
   const ServiceRow& service_;
   const Time now_;
+  std::map<int64_t, std::vector<const ReplicaRow*>> by_index_;  ///< The oldest first.
   ServiceSteps steps_;
   bool settled_ = true;  ///< All replicas of the newest generation are ready, or have done their work.
   int64_t next_ = -1;    ///< The first index that an older one runs at; -1: none.
@@ -123,14 +133,6 @@ bool is_done(const ReplicaRow& replica, RestartPolicy policy) {
       return false;
   }
   return false;
-}
-
-const ReplicaRow* newest_of(const ServiceRow& service, int64_t index, int64_t generation) {
-  const ReplicaRow* newest = nullptr;
-  for (const auto& [job, row] : service.replicas) {
-    if (row.mark.index == index && row.mark.generation == generation) newest = &row;
-  }
-  return newest;
 }
 
 ServiceSteps plan_service(const ServiceRow& service, Time now) { return Look(service, now).take(); }

@@ -46,7 +46,5 @@ ServiceSteps plan_service(const ServiceRow& service, Time now);
 bool is_ready(const ReplicaRow& replica, const ServiceSettings& settings, Time now);
 /// Whether its end is the last one of its index: the policy starts none after it.
 bool is_done(const ReplicaRow& replica, RestartPolicy policy);
-/// The newest job of that index and generation; null: there is none.
-const ReplicaRow* newest_of(const ServiceRow& service, int64_t index, int64_t generation);
 
 }  // namespace gpusched::api

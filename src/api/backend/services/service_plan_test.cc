@@ -81,6 +81,25 @@ TEST_F(ServicePlan, WaitsLongerAfterEachEndInARow) {
   EXPECT_EQ(plan().starts[0].mark.failures, 1);
 }
 
+TEST_F(ServicePlan, LooksAgainOnlyForWhatWillBeReady) {
+  service_.settings.replicas = 1;
+  ReplicaRow& row = put(0, JobState::kRunning);
+  row.started_at = kNow - seconds(2);
+  EXPECT_EQ(plan().look_again, kNow + seconds(3));
+  row.started_at = kNow - seconds(60);
+  row.ending = true;  // For as long as its grace lasts, or its node is silent.
+  EXPECT_EQ(plan().look_again, kNever);
+  EXPECT_TRUE(plan().starts.empty());
+}
+
+TEST_F(ServicePlan, TakesACancelledOneForNoFailure) {
+  service_.settings.replicas = 1;
+  put(0, JobState::kCancelled).mark.failures = 7;
+  ASSERT_EQ(plan().starts.size(), 1U);
+  EXPECT_EQ(plan().starts[0].after, seconds(1));
+  EXPECT_EQ(plan().starts[0].mark.failures, 7);
+}
+
 TEST_F(ServicePlan, StartsAgainAsItsPolicySays) {
   service_.settings.replicas = 1;
   const auto restarts = [this](JobState state, RestartPolicy policy) {
