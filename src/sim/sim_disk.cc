@@ -163,8 +163,11 @@ bool SimDisk::decay_at(const std::string& path, const std::string& bytes) {
       for (char& byte : changed) byte = static_cast<char>(prng_.next());
     }
   }
-  const auto [begin, end] = unproven(bytes);
-  if (offset < end && begin < offset + changed.size()) return false;
+  // A proof that is not on the device may never come there.
+  for (const std::string& seen : {bytes, memory_.on_device(path)}) {
+    const auto [begin, end] = unproven(seen);
+    if (offset < end && begin < offset + changed.size()) return false;
+  }
   context_.trace.note("disk-decays", {offset, changed.size()}, path);
   memory_.decay(path, offset, changed);
   decayed_.insert(path);

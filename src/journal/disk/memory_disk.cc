@@ -400,6 +400,13 @@ std::string MemoryDisk::content(const std::string& path) const {
   return found->second->bytes.cached();
 }
 
+std::string MemoryDisk::on_device(const std::string& path) const {
+  const std::lock_guard guard(mutex_);
+  const auto found = names_.find(path);
+  CHECK(found != names_.end());
+  return found->second->bytes.on_device();
+}
+
 void MemoryDisk::corrupt(const std::string& path, uint64_t offset, std::string_view bytes) {
   const std::lock_guard guard(mutex_);
   const auto found = names_.find(path);

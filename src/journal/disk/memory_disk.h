@@ -103,6 +103,8 @@ class MemoryDisk final : public Disk {
 
   /// The file's bytes as they read now. The file must exist.
   std::string content(const std::string& path) const;
+  /// The file's bytes as they would read behind a loss of power now. The file must exist.
+  std::string on_device(const std::string& path) const;
   /// Overwrites bytes of an existing file, durably, as a person would.
   void corrupt(const std::string& path, uint64_t offset, std::string_view bytes);
   /// The same on the device only: it reads so once the kernel has forgotten the pages.
