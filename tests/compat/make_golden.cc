@@ -74,9 +74,12 @@ int make(const std::filesystem::path& folder, uint64_t seed) {
         }).ok());
   write(folder / "snapshot.bin", snapshot);
   std::filesystem::remove(folder / "journal" / "LOCK");
-  std::printf("%d groups; in the snapshot %zu jobs, %zu attempts, %zu arrays, %zu promises, %zu bookings\n",
-              kGroups, state.jobs.size(), state.attempts.size(), state.arrays.size(), state.promises.size(),
-              state.bookings.size());
+  std::printf(
+      "%d groups; in the snapshot %zu jobs, %zu attempts, %zu arrays, %zu promises, %zu bookings, "
+      "%zu keys, %zu tickets and %zu identities of nodes\n",
+      kGroups, state.jobs.size(), state.attempts.size(), state.arrays.size(), state.promises.size(),
+      state.bookings.size(), state.keys.size(), state.node_identities.tickets().size(),
+      state.node_identities.identities().size());
   return 0;
 }
 
