@@ -53,11 +53,6 @@ bool PageScan::full() const {
 
 /// False once nothing more is to be looked at: in this step, or at all.
 bool PageScan::look_at(const Observer::View& view, const Job& job) {
-  if (full()) {
-    page_.next = told_;
-    complete_ = true;
-    return false;
-  }
   // Jobs are numbered as they come: every older one was submitted before.
   if (filter_.since.valid() && job.submitted_at < filter_.since) {
     complete_ = true;
@@ -66,9 +61,14 @@ bool PageScan::look_at(const Observer::View& view, const Job& job) {
   if (work_left_ <= 0) return false;
   last_ = job.id;
   work_left_ -= 1;
-  // Where a page ends says nothing of jobs that are hidden: neither their numbers nor how many there are.
+  // Where a page ends, and whether another follows, says nothing of jobs that are hidden.
   const bool is_other = tenant_.valid() && job.tenant != tenant_;
   if (!sees_all_ && (is_other || !may_see(view.state, job.tenant))) return true;
+  if (full()) {
+    page_.next = told_;
+    complete_ = true;
+    return false;
+  }
   told_ = job.id;
   looked_ += 1;
   if (is_other) return true;
