@@ -50,19 +50,6 @@ std::string stat_field(pid_t pid, int number) {
   return stat.substr(from, std::min(stat.find(' ', from), stat.size()) - from);
 }
 
-/// Real, effective, saved and of the file system: all are `user`.
-bool is_wholly(pid_t pid, uid_t user) {
-  std::array<char, 32> path{};
-  std::snprintf(path.data(), path.size(), "/proc/%d/status", pid);
-  const std::string status = read_small_file(path.data(), 16 * 1024);
-  const std::size_t at = status.find("\nUid:");
-  std::array<unsigned, 4> uids{};
-  return at != std::string::npos &&
-         std::sscanf(status.c_str() + at, "\nUid: %u %u %u %u", &uids[0], &uids[1], &uids[2], &uids[3]) ==
-             4 &&
-         std::all_of(uids.begin(), uids.end(), [user](unsigned uid) { return uid == user; });
-}
-
 /// Where the kernel has no lists of children.
 std::vector<pid_t> children_by_scan(pid_t pid) {
   std::vector<pid_t> children;
@@ -95,6 +82,18 @@ std::string read_small_file(const char* path, std::size_t size_max) {
   }
   close(file);
   return bytes;
+}
+
+bool runs_as(pid_t pid, uid_t user) {
+  std::array<char, 32> path{};
+  std::snprintf(path.data(), path.size(), "/proc/%d/status", pid);
+  const std::string status = read_small_file(path.data(), 16 * 1024);
+  const std::size_t at = status.find("\nUid:");
+  std::array<unsigned, 4> uids{};
+  return at != std::string::npos &&
+         std::sscanf(status.c_str() + at, "\nUid: %u %u %u %u", &uids[0], &uids[1], &uids[2], &uids[3]) ==
+             4 &&
+         std::all_of(uids.begin(), uids.end(), [user](unsigned uid) { return uid == user; });
 }
 
 std::vector<pid_t> children_of(pid_t pid) {
@@ -136,7 +135,7 @@ uint64_t start_ticks_of(pid_t pid) {
 bool is_shim(pid_t pid, const char* program) {
   constexpr std::string_view kName = "/gpu-shim";
   constexpr std::string_view kReplaced = " (deleted)";
-  if (!is_wholly(pid, geteuid())) return false;
+  if (!runs_as(pid, geteuid())) return false;
   std::array<char, 32> path{};
   std::snprintf(path.data(), path.size(), "/proc/%d/exe", pid);
   std::array<char, PATH_MAX> text{};

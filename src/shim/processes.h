@@ -24,6 +24,9 @@ pid_t parent_of(pid_t pid);
 /// When the process began, in the kernel's ticks since the machine did; 0 when it is gone. With the pid this
 /// names a process for as long as the machine runs.
 uint64_t start_ticks_of(pid_t pid);
+/// Its real, effective and saved user and that of the file system all are `user`; of a process that hides its
+/// memory, too, whose files in /proc are root's.
+bool runs_as(pid_t pid, uid_t user);
 /// Whether the process is a gpu-shim that this user started, whatever any process calls itself: all its user
 /// numbers are ours, and it executes a program of that name that gives nobody another user's rights and is
 /// root's, ours, or of whoever owns `program`, the gpu-shim beside us. That one may have been replaced since.

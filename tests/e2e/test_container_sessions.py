@@ -104,6 +104,17 @@ def test_what_a_session_leaves_behind_in_a_container_ends_with_it(box):
     box.api().wait_for(job, "running")
 
 
+def test_what_starts_itself_again_and_again_keeps_no_session(box):
+    job = running_job(box)
+    again = "echo 'setsid sh /tmp/again < /dev/null > /dev/null 2>&1 &' > /tmp/again; sh /tmp/again"
+    in_job(box, job, again, expected=0)
+    box.api().wait_for(job, "running")
+    box.api().cancel(job)
+    assert box.api().wait_for(job)["state"] == "cancelled"
+    wait_until("nothing is left", lambda: not [pid for pid in processes()
+                                               if b"/tmp/again" in read_bytes(f"/proc/{pid}/cmdline")])
+
+
 def test_a_session_ends_with_the_jobs_container(box):
     job = running_job(box)
     with box.cli_start("exec", job, "--", "/bin/sh", "-c", "echo on; sleep 1000") as session:

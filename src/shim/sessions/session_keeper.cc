@@ -29,7 +29,8 @@
 namespace gpusched::shim {
 namespace {
 
-constexpr Duration kHangUpGrace = seconds(2);  // Between SIGHUP and SIGKILL, when the client went away.
+constexpr Duration kHangUpGrace = seconds(2);   // Between SIGHUP and SIGKILL, when the client went away.
+constexpr Duration kMarkedGrace = seconds(10);  // For what is left in the container and starts itself anew.
 constexpr int kKillPauseMs = 5;
 constexpr int kKillPauseMaxMs = 200;
 constexpr std::size_t kPasswdBytesMax = 4u << 20;
@@ -249,10 +250,14 @@ class Keeper {
   void supervise() {
     bool socket_open = true;
     Time kill_at = kNever;
+    Time give_up_at = kNever;
     int pause_ms = kKillPauseMs;
     while (true) {
       reap();
-      if (none_left_ && !kill_marked()) return;
+      if (none_left_) {
+        if (give_up_at == kNever) give_up_at = now() + kMarkedGrace;
+        if (!kill_marked() || now() >= give_up_at) return;  // The job's end takes what is left.
+      }
       if (child_ended_ || now() >= kill_at) {
         kill_all();
         pause_ms = std::min(pause_ms * 2, kKillPauseMaxMs);
@@ -320,8 +325,10 @@ class Keeper {
       if (process < 0) continue;
       struct stat facts{};
       // The user's own alone: a mark in anybody else's environment is somebody's trick.
-      const bool is_ours = stat(("/proc/" + std::to_string(pid)).c_str(), &facts) == 0 &&
-                           facts.st_uid == request_.identity.uid && has_environment(pid, mark_);
+      const bool is_users = (stat(("/proc/" + std::to_string(pid)).c_str(), &facts) == 0 &&
+                             facts.st_uid == request_.identity.uid) ||
+                            runs_as(pid, request_.identity.uid);
+      const bool is_ours = is_users && has_environment(pid, mark_);
       if (is_ours && syscall(SYS_pidfd_send_signal, process, SIGKILL, nullptr, 0) == 0) any = true;
       close(process);
     }
