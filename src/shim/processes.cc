@@ -72,7 +72,8 @@ void append_numbers(std::string_view text, std::vector<pid_t>& out) {
 
 std::string read_small_file(const char* path, std::size_t size_max) {
   std::string bytes;
-  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  // In a container a job may have put a pipe there, which nobody writes to.
+  const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return bytes;
   std::array<char, 8192> buffer;
   while (bytes.size() < size_max) {
