@@ -128,6 +128,7 @@ Result<Recovered> SimHost::open_folder(Life& life, int64_t level) {
 void SimHost::start() {
   if (life_ != nullptr || story_.lied) return;
   if (std::exchange(older_next_, false)) try_older();
+  if (story_.lied) return;
   auto life = std::make_unique<Life>(*this);
   life->number = ++starts_;
   disk_.begin_process();
@@ -559,9 +560,12 @@ void SimHost::try_older() {
   // Before its configuration is in the journal any program may take the folder.
   if (context_.auditor.position() == 0 || used == 0) return;
   disk_.begin_process();
+  const LossByLies loss = disk_.loss_by_lies(kJournalDir, kStoreId);
   {
     Life life(*this);
     const Result<Recovered> recovered = open_folder(life, used - 1);
+    const bool less = recovered && recovered->position < context_.auditor.position();
+    if (less && loss.explains_an_end_at(recovered->position)) return give_up();
     if (recovered) {
       context_.auditor.fail("an older program takes a folder of feature level " + std::to_string(used));
     } else if (recovered.error().code == ErrorCode::kVersion) {
