@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/net/base64.h"
+#include "base/net/public_address.h"
 #include "base/text.h"
 #include "client/http_client.h"
 #include "client/json.h"
@@ -16,8 +18,6 @@ constexpr std::size_t kCodeBytesMax = 4'096;
 constexpr std::size_t kUserCodeBytesMax = 64;
 constexpr std::size_t kWordsBytesMax = 200;
 constexpr std::size_t kFormMembersMax = 32;
-constexpr Duration kConnectPatience = seconds(5);
-constexpr Duration kAnswerPatience = seconds(10);
 constexpr Duration kLivesMax = minutes(30);
 constexpr Duration kIntervalLongest = minutes(1);
 
@@ -130,16 +130,28 @@ Error Provider::trouble(ErrorCode code, const std::string& what) const {
   return {.code = code, .message = "the provider " + issuer_ + " " + what};
 }
 
-Result<Provider::Answer> Provider::exchange(const std::string& url, const Form* form) const {
+Provider::Provider(std::string issuer, const ProviderReach& reach)
+    : issuer_(std::move(issuer)), ca_file_(reach.ca_file), connect_(reach.connect), answer_(reach.answer) {
+  if (reach.private_hosts != nullptr) private_hosts_ = *reach.private_hosts;
+}
+
+Result<Provider::Answer> Provider::exchange(const std::string& url, const Form* form,
+                                            const std::string& basic) const {
   const std::optional<Place> place = place_of(url);
   CHECK(place.has_value());  // Checked with the document, or the issuer.
-  Result<HttpClient> client = HttpClient::create({.url = place->origin,
-                                                  .ca_file = ca_file_,
-                                                  .connect_timeout = kConnectPatience,
-                                                  .answer_bytes_max = kAnswerBytesMax});
+  HttpClientOptions how{.url = place->origin,
+                        .ca_file = ca_file_,
+                        .connect_timeout = connect_,
+                        .answer_bytes_max = kAnswerBytesMax};
+  const Result<HttpEndpoint> endpoint = parse_http_url(place->origin);
+  if (private_hosts_ && endpoint &&
+      std::ranges::find(*private_hosts_, endpoint->host) == private_hosts_->end())
+    how.address_allowed = is_public_address;
+  Result<HttpClient> client = HttpClient::create(std::move(how));
   if (!client) return client.error();
   HttpRequest request{
-      .method = form == nullptr ? "GET" : "POST", .target = place->target, .timeout = kAnswerPatience};
+      .method = form == nullptr ? "GET" : "POST", .target = place->target, .timeout = answer_};
+  if (!basic.empty()) request.headers.emplace_back("Authorization", "Basic " + basic);
   if (form != nullptr) {
     request.body = form_text(*form);
     request.headers.emplace_back("Content-Type", "application/x-www-form-urlencoded");
@@ -147,6 +159,9 @@ Result<Provider::Answer> Provider::exchange(const std::string& url, const Form* 
   const Result<HttpAnswer> answer = client->request(request);
   if (!answer) {
     const ErrorCode code = answer.error().code;
+    if (code == ErrorCode::kPermissionDenied)
+      return trouble(code,
+                     "has an address that is not public, and was told nothing: " + answer.error().message);
     if (code == ErrorCode::kUnauthenticated || code == ErrorCode::kInvalidArgument)
       return trouble(code, "was told nothing: " + answer.error().message);
     return trouble(ErrorCode::kUnavailable, "gave no usable answer: " + answer.error().message);
@@ -164,8 +179,12 @@ Result<Unit> Provider::check_endpoint(const std::string& name, const std::string
 }
 
 Result<Provider> Provider::discover(const std::string& issuer, const std::string& ca_file) {
+  return discover(issuer, ProviderReach{.ca_file = ca_file});
+}
+
+Result<Provider> Provider::discover(const std::string& issuer, const ProviderReach& reach) {
   if (const Result<Unit> usable = check_issuer(issuer); !usable) return usable.error();
-  Provider provider(issuer, ca_file);
+  Provider provider(issuer, reach);
   std::string base = issuer;
   while (base.ends_with('/')) base.pop_back();
   const Result<Answer> answer = provider.exchange(base + "/.well-known/openid-configuration", nullptr);
@@ -188,6 +207,13 @@ Result<Provider> Provider::discover(const std::string& issuer, const std::string
                          .authorization = (*json)["authorization_endpoint"].text(),
                          .token = (*json)["token_endpoint"].text(),
                          .revocation = (*json)["revocation_endpoint"].text()};
+  provider.names_itself_ = (*json)["authorization_response_iss_parameter_supported"].boolean();
+  bool basic = false, in_body = false;
+  for (const Json& method : (*json)["token_endpoint_auth_methods_supported"].items()) {
+    basic = basic || method.text() == "client_secret_basic";
+    in_body = in_body || method.text() == "client_secret_post";
+  }
+  provider.takes_secret_in_body_ = in_body && !basic;
   const Endpoints& all = provider.endpoints_;
   for (const auto& [name, url] :
        {std::pair("device_authorization_endpoint", all.device_authorization),
@@ -231,8 +257,15 @@ Result<DeviceGrant> Provider::begin_device(const std::string& client_id, const s
   return grant;
 }
 
-Result<TokenAnswer> Provider::ask_token(const Form& form) const {
-  const Result<Answer> answer = exchange(endpoints_.token, &form);
+Result<TokenAnswer> Provider::ask_token(Form form, const std::string& secret) const {
+  std::string basic;
+  if (!secret.empty() && takes_secret_in_body_) form.emplace_back("client_secret", secret);
+  if (!secret.empty() && !takes_secret_in_body_) {  // RFC 6749, section 2.3.1.
+    const auto id = std::ranges::find(form, "client_id", &Form::value_type::first);
+    CHECK(id != form.end());
+    basic = base64_encoded(url_encoded(id->second) + ":" + url_encoded(secret));
+  }
+  const Result<Answer> answer = exchange(endpoints_.token, &form, basic);
   if (!answer) return answer.error();
   const Result<Json> json = Json::parse(answer->body);
   if (!json || !json->is_object())

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -54,6 +55,15 @@ struct TokenAnswer {
   int64_t expires_in = 0;  ///< Of the access token, in seconds; 0: not said.
 };
 
+/// How a provider is reached.
+struct ProviderReach {
+  std::string ca_file = {};  ///< PEM, whom https trusts; empty: the machine's authorities.
+  /// Hosts that may have an address of this machine or of a private network; null: any may. Nothing is sent
+  /// to another host with such an address.
+  const std::vector<std::string>* private_hosts = nullptr;
+  Duration connect = seconds(5), answer = seconds(10);  ///< For so long each is waited for.
+};
+
 /// One provider. Not thread-safe. Errors name it, and never a token: kUnavailable (it does not answer, or not
 /// as a provider does), kUnauthenticated (its certificate), kInvalidArgument (what it says is wrong).
 class Provider {
@@ -61,27 +71,36 @@ class Provider {
   /// Reads its document. `ca_file`: PEM, whom https trusts; empty: the machine's authorities.
   static Result<Provider> discover(const std::string& issuer, const std::string& ca_file);
 
+  /// The same. `reach.private_hosts` is not kept.
+  static Result<Provider> discover(const std::string& issuer, const ProviderReach& reach);
+
   const std::string& issuer() const { return issuer_; }
   const Endpoints& endpoints() const { return endpoints_; }
 
   Result<DeviceGrant> begin_device(const std::string& client_id, const std::string& scopes) const;
-  Result<TokenAnswer> ask_token(const Form& form) const;
+  /// `secret`: of a client that has one; it goes as the provider says that it takes it. Empty: a public
+  /// client.
+  Result<TokenAnswer> ask_token(Form form, const std::string& secret = {}) const;
+  /// Whether its answers to browsers always say whose they are (RFC 9207).
+  bool names_itself() const { return names_itself_; }
   /// RFC 7009. Without such an endpoint there is nothing to do.
   Result<Unit> revoke(const std::string& client_id, const std::string& token, const std::string& hint) const;
 
  private:
-  Provider(std::string issuer, std::string ca_file)
-      : issuer_(std::move(issuer)), ca_file_(std::move(ca_file)) {}
+  Provider(std::string issuer, const ProviderReach& reach);
   struct Answer {
     int status = 0;
     std::string body;
   };
-  Result<Answer> exchange(const std::string& url, const Form* form) const;
+  Result<Answer> exchange(const std::string& url, const Form* form, const std::string& basic = {}) const;
   Result<Unit> check_endpoint(const std::string& name, const std::string& url) const;
   Error trouble(ErrorCode code, const std::string& what) const;
 
   std::string issuer_, ca_file_;
+  std::optional<std::vector<std::string>> private_hosts_;  ///< None: any host is.
+  Duration connect_, answer_;
   Endpoints endpoints_;
+  bool names_itself_ = false, takes_secret_in_body_ = false;
 };
 
 }  // namespace gpusched::login
