@@ -76,6 +76,8 @@ constexpr ActionRow kRows[] = {
     row(kSetPools, "set_pools", kCluster, kSeeCluster, "--- xx- --", kWrites),
     row(kEditCluster, "edit_cluster", kCluster, kSeeCluster, "--- -x- --", kWrites),
     row(kReadAudit, "read_audit", kCluster, kReadAudit, "--- -x- --", kReads),
+    row(kSignIn, "sign_in", kCluster, kSeeHealth, "xxx xxx -x", kWrites),
+    row(kSignOut, "sign_out", kCluster, kSeeHealth, "xxx xxx -x", kWrites),
     row(kSeeHealth, "see_health", kCluster, kSeeHealth, "xxx xxx xx", kRefusals),
 };
 static_assert(std::size(kRows) == kActionCount);

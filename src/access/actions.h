@@ -56,6 +56,8 @@ enum class Action : uint8_t {
   kSetPools,     ///< Divide the cluster into pools.
   kEditCluster,  ///< Apply a cluster's file.
   kReadAudit,
+  kSignIn,   ///< Come back from the provider of identities, with a browser.
+  kSignOut,  ///< End a browser's session.
   kSeeHealth,
 };
 inline constexpr std::size_t kActionCount = static_cast<std::size_t>(Action::kSeeHealth) + 1;

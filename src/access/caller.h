@@ -27,6 +27,7 @@ struct Caller {
   /// Wall clock: when its credential ends, where the credential itself says so. None: whoever keeps the
   /// credentials knows.
   Time ends_at = {};
+  uint64_t session = 0;  ///< Number of the browser's session that it came by; 0: of none.
   /// It is a user of all tenants that are open to callers without a credential, the default one among them.
   bool uses_open_tenants = false;
   /// Jobs of callers without a credential are its own, too.

@@ -18,6 +18,7 @@
 #include "api/doors/jobs/jobs_rest.h"
 #include "api/doors/native/native_rest.h"
 #include "api/doors/session/session_rest.h"
+#include "api/doors/sign_in/sign_in_rest.h"
 #include "api/doors/tasks/tasks_rest.h"
 #include "api/grpc/grpc_methods.h"
 #include "api/testing/doors_test.h"
@@ -81,6 +82,7 @@ TEST(Actions, EachIsDoneBySomeCallOrHasNoneYet) {
   for (const AgentTasksRest::RouteRow& row : AgentTasksRest::own_routes()) done.insert(row.action);
   for (const NativeRoute& route : NativeRest::routes()) done.insert(route.action);
   for (const SessionRest::Path& path : SessionRest::paths()) done.insert(path.action);
+  for (const SignInRest::RouteRow& row : SignInRest::routes()) done.insert(row.action);
   for (const GrpcMethodRow& method : grpc_methods()) done.insert(method.action);
   const std::set<Action> without_a_call = {Action::kReadJobScript,  // A part of what shows a job.
                                            Action::kReadAudit};

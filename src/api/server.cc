@@ -16,6 +16,7 @@
 #include "api/doors/jobs/jobs_rest.h"
 #include "api/doors/native/native_rest.h"
 #include "api/doors/session/session_rest.h"
+#include "api/doors/sign_in/sign_in_rest.h"
 #include "api/doors/tasks/tasks_rest.h"
 #include "api/grpc_server.h"
 #include "api/http/http_server.h"
@@ -61,7 +62,9 @@ struct RestDoors {
         agent_tasks(backend, backend.tasks()),
         rest(backend, options.version, options.token_file),
         tasks(backend),
-        native(backend, options.version, sign_in_of(options)),
+        signing(backend, options.sign_in),
+        native(backend, options.version, sign_in_of(options),
+               [this](const HttpRequest& request) { return signing.banner(request); }),
         sessions(backend, options.copy_bytes_max) {}
 
   void attach(HttpServer& server) {
@@ -72,6 +75,7 @@ struct RestDoors {
   }
   void handle(HttpRequest&& request, const RestCallPtr& call) {
     if (sessions.handle(request, call)) return;
+    if (SignInRest::takes(request.path)) return signing.handle(std::move(request), call);
     if (NativeRest::takes(request.path)) return native.handle(std::move(request), call);
     if (AllocationRest::takes(request.path)) return allocations.handle(std::move(request), call);
     if (TasksRest::takes(request.path)) return tasks.handle(std::move(request), call);
@@ -83,6 +87,7 @@ struct RestDoors {
   AgentTasksRest agent_tasks;
   JobsRest rest;
   TasksRest tasks;
+  SignInRest signing;
   NativeRest native;
   SessionRest sessions;
 };
@@ -124,7 +129,9 @@ struct Server::Impl {
                        options.token_required || options.old_agent_handshake || !is_loopback(options.address),
                    .everybody = options.everybody,
                    .keys = &backend.keys(),
-                   .tokens = options.tokens.get()},
+                   .tokens = options.sign_in != nullptr
+                                 ? static_cast<const TokenHolders*>(options.sign_in.get())
+                                 : options.tokens.get()},
         doors{backend, options},
         admission(options.limits),
         gate(api_options(),
@@ -170,7 +177,13 @@ struct Server::Impl {
   RestOptions api_options() {
     RestOptions all = user_options();
     all.token_file = options.token_file;
-    all.is_public = NativeRest::is_public;
+    all.is_public = [](const HttpRequest& request) {
+      return NativeRest::is_public(request) || SignInRest::is_public(request);
+    };
+    all.sessions = options.sign_in.get();
+    all.refuse_page = [this](const HttpRequest& request, const RestCallPtr& call, const ApiError& error) {
+      return doors.signing.refuse(request, call, error);
+    };
     all.errors_of = errors_of;
     all.name_call = name_call;
     return all;
@@ -193,6 +206,7 @@ struct Server::Impl {
     if (note.line.action) return;
     if (request.path == kMetricsOfApi) return note.name(access::Action::kSeeMetrics, {});
     if (NativeRest::takes(request.path)) return NativeRest::name_call(request, note);
+    if (SignInRest::takes(request.path)) return SignInRest::name_call(request, note);
     if (AllocationRest::takes(request.path)) return AllocationRest::name_call(request, note);
     if (TasksRest::takes(request.path)) return TasksRest::name_call(request, note);
     if (AgentTasksRest::takes(request.path)) return AgentTasksRest::name_call(request, note);
@@ -387,6 +401,7 @@ struct Server::Impl {
       backend.keys().end_expired();
       desk.end_expired();
       if (options.tokens != nullptr) options.tokens->end_expired();
+      if (options.sign_in != nullptr) options.sign_in->sweep();
       end_expired_later(server);
     });
   }
@@ -454,6 +469,8 @@ void Server::note_reload(bool worked) {
 }
 
 void Server::shutdown() {
+  // Who waits for the provider is answered before nobody is any more.
+  if (impl_->options.sign_in != nullptr) impl_->options.sign_in->stop();
   // Side by side: each may take its whole time.
   std::thread grpc_down([this] {
     if (impl_->grpc != nullptr) impl_->grpc->shutdown();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "api/backend/tokens/jwt_desk.h"
+#include "api/backend/tokens/sign_in_desk.h"
 #include "api/contract/caller.h"
 #include "api/doors/agent_tasks/agent_tasks_grpc.h"
 #include "api/limits/caller_table.h"
@@ -80,6 +81,8 @@ struct ServerOptions {
   std::shared_ptr<ops::SocketFile> agent_socket = nullptr;
   std::string admin_group;  ///< Whose members are administrators over that socket; empty: nobody's.
   std::shared_ptr<JwtDesk> tokens = nullptr;  ///< Of a provider of identities; none: none are taken.
+  /// People who sign in there with a browser; none: nobody does. Of the same tokens.
+  std::shared_ptr<SignInDesk> sign_in = nullptr;
   std::string version;
   audit::AuditLog* audit = nullptr;  ///< Null: none is kept. It must outlive the server.
   /// Told the ports once all are bound, and before the first HTTP request is answered.

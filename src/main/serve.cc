@@ -416,6 +416,7 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   options.grpc_tls = config.api.grpc_tls ? tls_ : nullptr;
   if (const Result<Unit> opened = add_node_authority(config, data_dir_, options); !opened.ok()) return opened;
   options.tokens = tokens_.desk();
+  options.sign_in = tokens_.sign_in();
   options.audit = audit_.get();
   // Before anybody is answered: who asks where the token is believes it only beside the port of who lives.
   ports_ = beside_ports(options);

@@ -232,9 +232,10 @@ struct JobFilter {
   std::optional<JobState> state;
   int64_t limit = 50;
   int64_t offset = 0;
-  JobId before;      ///< Given: only jobs older than it.
-  std::string name;  ///< Given: only jobs of this name; '*' and '?' stand for any text and any byte.
-  std::string user;  ///< Given: only jobs that this user submitted, or that run as it.
+  JobId before;       ///< Given: only jobs older than it.
+  std::string name;   ///< Given: only jobs of this name; '*' and '?' stand for any text and any byte.
+  std::string user;   ///< Given: only jobs that this user submitted, or that run as it.
+  std::string owner;  ///< Given: only jobs of this owner, as JobView has it.
   std::vector<std::pair<std::string, std::optional<std::string>>>
       labels;                  ///< All of them; any value or this.
   Time since;                  ///< Given: only jobs submitted then or later.
@@ -244,7 +245,9 @@ struct JobFilter {
   /// Whether it looks into jobs: how many match is not known then.
   bool looks_inside() const { return asks_for_description() || since.valid() || online; }
   /// Whether what it finds tells something of how the job is described.
-  bool asks_for_description() const { return !name.empty() || !user.empty() || !labels.empty(); }
+  bool asks_for_description() const {
+    return !name.empty() || !user.empty() || !owner.empty() || !labels.empty();
+  }
 };
 struct JobPage {
   std::vector<JobView> jobs;     ///< Newest first.

@@ -30,6 +30,7 @@ struct HttpRequest {
   std::shared_ptr<const access::Caller> peer_caller;
   std::string requested_by;  ///< X-Requested-By: whom the client calls itself.
   std::string host, authorization, idempotency_key, origin, accept, content_type;
+  std::string cookie;            ///< All Cookie headers, as one.
   int host_count = 0;            ///< Of Host headers; `host` is the first.
   std::string fetch_site;        ///< Sec-Fetch-Site: what a browser says of the page that asks.
   bool wants_websocket = false;  ///< An upgrade to a WebSocket is asked for (RFC 6455, 4.1).

@@ -75,6 +75,10 @@ class Parser final : public http::basic_parser<true> {
         return keep_first(request.host);
       case http::field::authorization:
         return keep_first(request.authorization);
+      case http::field::cookie:
+        if (!request.cookie.empty()) request.cookie += "; ";
+        request.cookie += view(value);
+        return;
       case http::field::origin:
         return keep_first(request.origin);
       case http::field::sec_fetch_site:

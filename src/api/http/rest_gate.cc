@@ -141,12 +141,20 @@ void RestGate::handle(HttpRequest&& request, HttpReply reply) {
     if (const auto refused = options_.admission->take(request.peer)) return refuse(request, call, *refused);
   }
   const bool is_public = reads && options_.is_public != nullptr && options_.is_public(request);
-  Answer<CallerPtr> caller = is_public ? Answer<CallerPtr>(anonymous_caller()) : caller_of(request);
+  const std::shared_ptr<const BrowserPlace> place =
+      is_public || options_.sessions == nullptr ? nullptr : options_.sessions->place();
+  const std::optional<FoundCookie> session = session_in(request, place.get());
+  if (session) {
+    if (const auto refused = check_own_page(request, *place)) return refuse(request, call, *refused);
+  }
+  Answer<CallerPtr> caller = is_public ? Answer<CallerPtr>(anonymous_caller())
+                             : session ? options_.sessions->holder_of_session(session->value)
+                                       : caller_of(request);
   if (!caller) return refuse(request, call, caller.error());
   call->set_caller(std::move(*caller), options_.doorkeeper);
   // Whoever sends a credential is no page of a stranger's. A Unix socket that somebody forwards to a port may
   // be reached by one.
-  if (request.authorization.empty() && !is_public) {
+  if (request.authorization.empty() && !is_public && !session) {
     if (const auto refused = check_page(request)) return refuse(request, call, *refused);
   }
   if (options_.admission != nullptr) {
@@ -156,6 +164,15 @@ void RestGate::handle(HttpRequest&& request, HttpReply reply) {
     call->hold(std::move(*ticket));
   }
   next_(std::move(request), call);
+}
+
+/// A header and the kernel's word go before a cookie, which a browser sends with whatever it asks for.
+std::optional<FoundCookie> RestGate::session_in(const HttpRequest& request, const BrowserPlace* place) const {
+  if (place == nullptr || !request.authorization.empty() || request.peer_caller != nullptr ||
+      request.peer.starts_with("unix:"))
+    return std::nullopt;
+  const FoundCookie found = find_cookie(request.cookie, session_cookie(*place));
+  return found.is_there ? std::optional(found) : std::nullopt;
 }
 
 Answer<CallerPtr> RestGate::caller_of(const HttpRequest& request) const {
@@ -178,6 +195,7 @@ CallNeed RestGate::need_of_call(const HttpRequest& request, CallNote& note) cons
 
 void RestGate::refuse(const HttpRequest& request, const RestCallPtr& call, const ApiError& error) const {
   if (options_.name_call != nullptr && call->note().is_open()) options_.name_call(request, call->note());
+  if (options_.refuse_page != nullptr && options_.refuse_page(request, call, error)) return;
   // With where the token is, for a client on this machine that may be allowed to read it.
   const bool told_where =
       error.kind == ErrorKind::kUnauthenticated && !options_.token_file.empty() && call->has_plain_errors();

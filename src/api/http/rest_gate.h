@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "api/calls/call_note.h"
+#include "api/contract/browser_sessions.h"
 #include "api/contract/caller.h"
 #include "api/contract/errors.h"
+#include "api/http/cookies.h"
 #include "api/http/http_server.h"
 #include "api/http/request_meter.h"
 #include "api/limits/admission.h"
@@ -26,6 +28,7 @@ using ErrorWriter = ErrorAnswer (*)(const ApiError& error);
 /// As most doors do: see `error_json`.
 ErrorAnswer plain_error(const ApiError& error);
 
+class RestCall;
 struct RestOptions {
   Doorkeeper doorkeeper = {};
   std::string token_file = {};  ///< Told to clients on this machine that lack the token; empty: nothing.
@@ -45,6 +48,12 @@ struct RestOptions {
   /// Whether a request is answered to everybody, whatever credential it has and whoever's page it is from: it
   /// reads what is no secret. Null: none is.
   bool (*is_public)(const HttpRequest&) = nullptr;
+  /// Who signed in with a browser; null: no cookie is looked at. It must outlive the gate.
+  const SessionHolders* sessions = nullptr;
+  /// Answers what the gate refuses of a request for a page, which people shall be able to read. False: it is
+  /// about no page, and the gate answers. Null: there are no pages.
+  std::function<bool(const HttpRequest&, const std::shared_ptr<RestCall>&, const ApiError&)> refuse_page =
+      nullptr;
   /// How errors about a request are written, the gate's own too. Null: all plainly.
   ErrorWriter (*errors_of)(const HttpRequest&) = nullptr;
   /// Says what a request is about that the gate itself refuses; of others their doors say it.
@@ -147,6 +156,8 @@ class RestGate {
 
  private:
   Answer<CallerPtr> caller_of(const HttpRequest& request) const;
+  /// The cookie of a session in it; nothing: it has none, or something goes before it.
+  std::optional<FoundCookie> session_in(const HttpRequest& request, const BrowserPlace* place) const;
   CallNeed need_of_call(const HttpRequest& request, CallNote& note) const;
   /// Answers what the gate refuses.
   void refuse(const HttpRequest& request, const RestCallPtr& call, const ApiError& error) const;

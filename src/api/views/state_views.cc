@@ -566,6 +566,7 @@ bool matches(const State& state, const Job& job, const JobFilter& filter) {
   if (filter.since.valid() && job.submitted_at < filter.since) return false;
   if (filter.online && *filter.online != (work_of(state.class_of(job).parts) == WorkClass::kOnline))
     return false;
+  if (!filter.owner.empty() && owner_text(state, job) != filter.owner) return false;
   if (filter.name.empty() && filter.user.empty() && filter.labels.empty()) return true;
   const std::string_view spec = job.spec.view();
   if (!filter.name.empty() || !filter.user.empty()) {

@@ -1,5 +1,6 @@
 #include "main/tokens/jwt_rules.h"
 
+#include <sys/stat.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <map>
 #include <optional>
 
+#include "api/backend/tokens/sign_in_desk.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "config/yaml_problem.h"
@@ -21,6 +23,7 @@ namespace {
 constexpr std::size_t kFileBytesMax = 1 << 20;
 constexpr std::size_t kEntriesMax = 1'000;
 constexpr std::size_t kPathMax = 8;
+constexpr std::size_t kSecretBytesMax = 1'024;
 
 using Members = std::map<std::string, YAML::Node>;
 
@@ -65,6 +68,7 @@ class Reader {
   void check_tenant(const api::JwtRule& rule, const YAML::Node& entry);
   void read_revocation(const YAML::Node& entry);
   void read_login(const YAML::Node& entry);
+  void read_browser(const YAML::Node& entry, const std::string& client_id);
 
   const std::string path_;
   std::string problems_;
@@ -199,7 +203,7 @@ void Reader::read_revocation(const YAML::Node& entry) {
 }
 
 void Reader::read_login(const YAML::Node& entry) {
-  const Members found = members(entry, "`login:`", {"client_id", "scopes", "token"});
+  const Members found = members(entry, "`login:`", {"client_id", "scopes", "token", "browser"});
   if (!entry.IsMap()) return;
   api::JwtLogin login{.client_id = text(found, "client_id", entry, true)};
   if (found.contains("scopes")) {
@@ -216,7 +220,23 @@ void Reader::read_login(const YAML::Node& entry) {
     if (token != "id" && token != "access") problem(found.at("token"), "`token:` is neither id nor access");
     login.token = token == "id" ? api::JwtLogin::Token::kId : api::JwtLogin::Token::kAccess;
   }
+  if (found.contains("browser")) read_browser(found.at("browser"), login.client_id);
   out_.login = std::move(login);
+}
+
+void Reader::read_browser(const YAML::Node& entry, const std::string& client_id) {
+  const Members found = members(entry, "`browser:`", {"redirect_url", "client_id", "client_secret_file"});
+  if (!entry.IsMap()) return;
+  api::BrowserLogin browser{.redirect_url = text(found, "redirect_url", entry, true),
+                            .client_id = text(found, "client_id", entry, false),
+                            .secret_file = text(found, "client_secret_file", entry, false)};
+  if (browser.client_id.empty()) browser.client_id = client_id;
+  const Result<api::BrowserPlace> place = api::browser_place_of(browser.redirect_url);
+  if (!browser.redirect_url.empty() && !place.ok()) problem(entry, place.error().message);
+  if (!browser.secret_file.empty() && !browser.secret_file.starts_with('/'))
+    problem(found.at("client_secret_file"),
+            "`client_secret_file:` is no path from the root, such as /etc/secret");
+  out_.browser = std::move(browser);
 }
 
 void Reader::read(const YAML::Node& root) {
@@ -247,6 +267,29 @@ Result<api::JwtRules> parse_jwt_rules(const std::string& path, const std::string
   return reader.take();
 }
 
+namespace {
+
+Result<std::string> load_client_secret(const std::string& path) {
+  const auto wrong = [&](ErrorCode code, const std::string& why) {
+    return Error{.code = code, .message = "client_secret_file: " + why};
+  };
+  struct stat facts{};
+  if (::stat(path.c_str(), &facts) != 0) return wrong(ErrorCode::kNotFound, "there is no file " + path);
+  if (const std::optional<std::string> others = ops::changeable_by_others(path))
+    return wrong(ErrorCode::kPermissionDenied, *others);
+  if ((facts.st_mode & 077) != 0)
+    return wrong(ErrorCode::kPermissionDenied, path + " can be read by other users; run chmod 600 on it");
+  std::optional<std::string> text = ops::read_text(path, kSecretBytesMax + 1);
+  if (!text) return wrong(ErrorCode::kIo, "cannot read " + path);
+  while (!text->empty() && (text->back() == '\n' || text->back() == '\r')) text->pop_back();
+  if (text->empty() || text->size() > kSecretBytesMax || has_control_character(*text))
+    return wrong(ErrorCode::kInvalidArgument,
+                 path + " is no secret: one line of 1 to " + std::to_string(kSecretBytesMax) + " bytes");
+  return *text;
+}
+
+}  // namespace
+
 Result<api::JwtRules> load_jwt_rules(const std::string& path) {
   const std::string setting = "api.jwt_rules_file: ";
   if (!ops::exists(path))
@@ -257,7 +300,13 @@ Result<api::JwtRules> load_jwt_rules(const std::string& path) {
   if (!text) return Error{.code = ErrorCode::kIo, .message = setting + "cannot read " + path};
   if (text->size() > kFileBytesMax)
     return Error{.code = ErrorCode::kTooLarge, .message = setting + path + " is larger than 1 MiB"};
-  return parse_jwt_rules(path, *text);
+  Result<api::JwtRules> rules = parse_jwt_rules(path, *text);
+  if (!rules.ok() || rules->browser.secret_file.empty()) return rules;
+  Result<std::string> secret = load_client_secret(rules->browser.secret_file);
+  if (!secret.ok())
+    return Error{.code = secret.error().code, .message = path + ": " + secret.error().message};
+  rules->browser.client_secret = std::move(*secret);
+  return rules;
 }
 
 }  // namespace gpusched

@@ -98,6 +98,43 @@ TEST(JwtRules, SayHowPeopleLogIn) {
     EXPECT_NE(problem(rule + bad), "") << bad;
 }
 
+TEST(JwtRules, SayHowPeopleSignInWithABrowser) {
+  const std::string rule = "rules: [{claim: a, value: a, tenant: ml, role: user}]\n";
+  const std::string url = "https://gpu.example.com:8080/login/callback";
+  const auto browser = [&](const std::string& text) {
+    return parse_jwt_rules("r.yaml", rule + "login: {client_id: gpu-cli, browser: {" + text + "}}")->browser;
+  };
+  EXPECT_EQ(parse_jwt_rules("r.yaml", rule + "login: {client_id: gpu-cli}")->browser, api::BrowserLogin{});
+  EXPECT_EQ(browser("redirect_url: '" + url + "'"),
+            (api::BrowserLogin{.redirect_url = url, .client_id = "gpu-cli"}));
+  EXPECT_EQ(browser("redirect_url: '" + url + "', client_id: page, client_secret_file: /etc/s"),
+            (api::BrowserLogin{.redirect_url = url, .client_id = "page", .secret_file = "/etc/s"}));
+  for (const char* bad : {"x", "{}", "{redirect_url: 'http://gpu.example.com/login/callback'}",
+                          "{redirect_url: 'https://gpu.example.com/'}",
+                          "{redirect_url: 'https://g/login/callback', client_secret: a}",
+                          "{redirect_url: 'https://g/login/callback', client_secret_file: a}"})
+    EXPECT_NE(problem(rule + "login: {client_id: a, browser: " + bad + "}"), "") << bad;
+}
+
+TEST(JwtRules, TakeASecretOnlyFromAFileThatNobodyElseReads) {
+  std::string folder = (std::filesystem::temp_directory_path() / "gpusched_rules_XXXXXX").string();
+  CHECK(::mkdtemp(folder.data()) != nullptr);
+  const std::string path = folder + "/rules.yaml", secret = folder + "/secret";
+  std::ofstream(path)
+      << "rules: [{claim: a, value: a, tenant: ml, role: user}]\nlogin: {client_id: a, browser: "
+      << "{redirect_url: 'https://g/login/callback', client_secret_file: '" << secret << "'}}\n";
+  ::chmod(path.c_str(), 0644);
+  EXPECT_EQ(load_jwt_rules(path).error().code, ErrorCode::kNotFound);
+  std::ofstream(secret) << "of the client\n";
+  ::chmod(secret.c_str(), 0640);
+  EXPECT_EQ(load_jwt_rules(path).error().code, ErrorCode::kPermissionDenied);
+  ::chmod(secret.c_str(), 0600);
+  EXPECT_EQ(load_jwt_rules(path)->browser.client_secret, "of the client");
+  std::ofstream(secret) << "two\nlines\n";
+  EXPECT_EQ(load_jwt_rules(path).error().code, ErrorCode::kInvalidArgument);
+  std::filesystem::remove_all(folder);
+}
+
 TEST(JwtRules, OfAFileThatOthersMayWriteAreRefused) {
   std::string folder = (std::filesystem::temp_directory_path() / "gpusched_rules_XXXXXX").string();
   CHECK(::mkdtemp(folder.data()) != nullptr);

@@ -4,9 +4,44 @@
 #include <utility>
 
 #include "base/check.h"
+#include "client/login/provider.h"
 #include "main/tokens/jwt_rules.h"
+#include "main/tokens/sign_in_provider.h"
 
 namespace gpusched {
+
+namespace {
+
+/// Null: nobody signs in with a browser.
+Result<std::shared_ptr<const api::BrowserSignIn>> browser_of(const Config::Api& api,
+                                                             const api::JwtRules& rules) {
+  const api::BrowserLogin& browser = rules.browser;
+  if (browser.redirect_url.empty()) return std::shared_ptr<const api::BrowserSignIn>();
+  Result<api::BrowserPlace> place = api::browser_place_of(browser.redirect_url);
+  if (!place.ok()) return place.error();
+  if (!login::check_issuer(api.jwt_issuer))
+    return Error{
+        .code = ErrorCode::kInvalidArgument,
+        .message = "api.jwt_issuer " + api.jwt_issuer +
+                   " is no https URL, and so nobody can sign in there with a browser; remove `browser:` "
+                   "from " +
+                   api.jwt_rules_file + ", or name the provider's URL"};
+  auto provider =
+      std::make_shared<OidcProvider>(SignInProviderOptions{.issuer = api.jwt_issuer,
+                                                           .client_id = browser.client_id,
+                                                           .redirect_url = browser.redirect_url,
+                                                           .client_secret = browser.client_secret,
+                                                           .scopes = rules.login.scopes,
+                                                           .ca_file = api.jwt_ca_file,
+                                                           .private_hosts = api.jwt_private_hosts});
+  return std::make_shared<const api::BrowserSignIn>(api::BrowserSignIn{.place = std::move(*place),
+                                                                       .issuer = api.jwt_issuer,
+                                                                       .client_id = browser.client_id,
+                                                                       .redirect_url = browser.redirect_url,
+                                                                       .provider = std::move(provider)});
+}
+
+}  // namespace
 
 Result<JwtSetup> load_jwt(const Config& config) {
   const Config::Api& api = config.api;
@@ -25,6 +60,9 @@ Result<JwtSetup> load_jwt(const Config& config) {
                   .stale = hours(api.jwt_stale_hours),
                   .ca_file = api.jwt_ca_file,
                   .private_hosts = api.jwt_private_hosts};
+  Result<std::shared_ptr<const api::BrowserSignIn>> browser = browser_of(api, setup.trust->rules);
+  if (!browser.ok()) return browser.error();
+  setup.browser = std::move(*browser);
   for (const std::string& name : api.jwt_algorithms) {
     const std::optional<sign::JwtAlgorithm> algorithm = sign::jwt_algorithm_named(name);
     if (!algorithm)
@@ -53,6 +91,7 @@ void JwtService::use(JwtSetup setup) {
     desk_->use_keys(setup.keys);
   }
   desk_->use(setup.trust);
+  sign_in_->use(setup.browser);
   if (stays) return source_->look_again();
   if (setup.trust == nullptr) return;
   source_ = std::make_unique<JwtSource>(std::move(setup.source), std::move(setup.keys),

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "api/backend/tokens/jwt_desk.h"
+#include "api/backend/tokens/sign_in_desk.h"
 #include "base/result.h"
 #include "config/config.h"
 #include "main/tokens/jwt_source.h"
@@ -14,7 +15,8 @@ namespace gpusched {
 struct JwtSetup {
   std::shared_ptr<const api::JwtTrust> trust;  ///< Null: none are taken.
   JwtSourceOptions source;
-  JwtKeysPtr keys;  ///< Of a file; those of a URL come later.
+  JwtKeysPtr keys;                                    ///< Of a file; those of a URL come later.
+  std::shared_ptr<const api::BrowserSignIn> browser;  ///< Null: nobody signs in with one.
 };
 /// Errors are sentences that name the setting or the file.
 Result<JwtSetup> load_jwt(const Config& config);
@@ -25,6 +27,7 @@ class JwtService {
   explicit JwtService(JwtSetup setup);
 
   const std::shared_ptr<api::JwtDesk>& desk() const { return desk_; }
+  const std::shared_ptr<api::SignInDesk>& sign_in() const { return sign_in_; }
   /// From now on. What was remembered of tokens is forgotten. One thread at a time.
   void use(JwtSetup setup);
   /// Ends the thread. Nothing is fetched after it.
@@ -34,6 +37,7 @@ class JwtService {
   void unknown_key();
 
   const std::shared_ptr<api::JwtDesk> desk_ = std::make_shared<api::JwtDesk>();
+  const std::shared_ptr<api::SignInDesk> sign_in_ = std::make_shared<api::SignInDesk>(desk_);
   std::mutex mutex_;
   std::unique_ptr<JwtSource> source_;
 };

@@ -6,8 +6,10 @@
 #include <optional>
 #include <variant>
 
+#include "api/contract/token.h"
 #include "api/views/rights.h"
 #include "api/views/state_views.h"
+#include "base/check.h"
 #include "sign/api_key.h"
 
 namespace gpusched::api {
@@ -15,6 +17,7 @@ namespace {
 
 constexpr std::size_t kUnixUserBytesMax = 32;
 constexpr std::string_view kEveryTenant = "*";
+const std::vector<std::string> kNonce = {"nonce"}, kAuthorizedParty = {"azp"};
 
 int64_t wall_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -204,7 +207,15 @@ int64_t JwtDesk::now_seconds() const {
   return std::max(wall_ns(), newest_ns_.load(std::memory_order_relaxed)) / 1'000'000'000;
 }
 
-Answer<CallerPtr> JwtDesk::holder_of(std::string_view token) const {
+Answer<CallerPtr> JwtDesk::holder_of(std::string_view token) const { return find_holder(token, {}); }
+
+Answer<CallerPtr> JwtDesk::holder_of_id_token(std::string_view token, const std::string& client_id,
+                                              std::string_view nonce) const {
+  CHECK(!client_id.empty());
+  return find_holder(token, {.client_id = client_id, .nonce = nonce});
+}
+
+Answer<CallerPtr> JwtDesk::find_holder(std::string_view token, const IdToken& of) const {
   if (token.size() > sign::kJwtBytesMax || std::ranges::count(token, '.') != 2) return unknown_credential();
   std::shared_ptr<const Known> known;
   uint64_t generation = 0;
@@ -215,15 +226,20 @@ Answer<CallerPtr> JwtDesk::holder_of(std::string_view token) const {
   }
   if (known->trust == nullptr) return unknown_credential();
   const int64_t now = now_seconds();
-  std::string hash = sign::hash_api_secret(token);
-  if (CallerPtr holder = recall(hash, now, generation)) return holder;
+  // An id token is remembered apart: as a bearer's it may be for another audience. No client has a space, and
+  // no token.
+  std::string hash = sign::hash_api_secret(
+      of.client_id.empty() ? std::string(token) : std::string(of.client_id) + " " + std::string(token));
+  if (of.nonce.empty()) {
+    if (CallerPtr holder = recall(hash, now, generation)) return holder;
+  }
   int64_t ends_at = 0;
-  Answer<CallerPtr> holder = verify(token, *known, now, ends_at);
+  Answer<CallerPtr> holder = verify(token, *known, of, now, ends_at);
   if (holder) remember(std::move(hash), {.holder = *holder, .ends_at = ends_at, .generation = generation});
   return holder;
 }
 
-Answer<CallerPtr> JwtDesk::verify(std::string_view token, const Known& known, int64_t now,
+Answer<CallerPtr> JwtDesk::verify(std::string_view token, const Known& known, const IdToken& of, int64_t now,
                                   int64_t& ends_at) const {
   if (known.keys == nullptr) {
     if (unknown_key_) unknown_key_();
@@ -234,13 +250,19 @@ Answer<CallerPtr> JwtDesk::verify(std::string_view token, const Known& known, in
             "moment; try again soon, and see the scheduler's log for why",
         .retry_after = seconds(1)};
   }
-  const sign::JwtExpectation& expected = known.trust->expected;
+  sign::JwtExpectation expected = known.trust->expected;
+  if (!of.client_id.empty()) expected.audience = of.client_id;
   const sign::JwtOutcome outcome = sign::verify_jwt(token, *known.keys, expected, now);
   if (outcome.fault == sign::JwtFault::kUnknownKey && unknown_key_) unknown_key_();
   if (outcome.fault == sign::JwtFault::kClaims)
     return refused(outcome.why + "; get another one from " + expected.issuer);
   if (!outcome.claims) return unknown_credential();
   const sign::JwtClaims& claims = *outcome.claims;
+  if (!of.nonce.empty() && !same_secret(claims.text(kNonce).value_or(""), of.nonce))
+    return refused("it belongs to another sign-in (its nonce is not the one that was sent)");
+  if (!of.client_id.empty() &&
+      claims.text(kAuthorizedParty).value_or(std::string(of.client_id)) != of.client_id)
+    return refused("it was given to another client (azp)");
   if (is_revoked(known.trust->rules, claims))
     return refused("it was revoked here; get another one from " + expected.issuer);
   std::optional<access::Caller> caller = caller_of(claims, *known.trust, known.tenants);

@@ -53,11 +53,23 @@ struct JwtLogin {
   bool operator==(const JwtLogin&) const = default;
 };
 
+/// How people sign in with a browser, as the file of rules says it.
+struct BrowserLogin {
+  std::string
+      redirect_url;       ///< Where the provider sends browsers back to, as they see it; empty: nobody does.
+  std::string client_id;  ///< Of the page at the provider.
+  std::string secret_file;    ///< Of the client's secret; empty: it is a public client.
+  std::string client_secret;  ///< The content of that file.
+
+  bool operator==(const BrowserLogin&) const = default;
+};
+
 struct JwtRules {
   std::vector<JwtRule> rules;
   std::vector<std::string> unix_user_claim = {};  ///< Path of the claim that names a Unix user; empty: none.
   std::vector<JwtRevocation> revoked = {};
   JwtLogin login = {};
+  BrowserLogin browser = {};
 
   bool operator==(const JwtRules&) const = default;
 };
@@ -95,6 +107,10 @@ class JwtDesk final : public TokenHolders, public std::enable_shared_from_this<J
   /// kUnauthenticated: in one sentence for whatever nobody has signed, and with the reason for what the
   /// provider did sign. kPermissionDenied: no rule gives it a role. kUnavailable: the keys are not there.
   Answer<CallerPtr> holder_of(std::string_view token) const override;
+  /// The same of an id token that the client itself was given: its audience is the client. `nonce`: what it
+  /// must say, too; empty: nothing.
+  Answer<CallerPtr> holder_of_id_token(std::string_view token, const std::string& client_id,
+                                       std::string_view nonce = {}) const;
   /// Ended also when rules or the tenants that they name change: the client asks again, and has then what
   /// they give now.
   Answer<std::shared_ptr<void>> while_valid(const CallerPtr& caller,
@@ -132,7 +148,13 @@ class JwtDesk final : public TokenHolders, public std::enable_shared_from_this<J
   /// Ends what is open, since what tokens give has changed.
   void end_all() const;
   int64_t now_seconds() const;
-  Answer<CallerPtr> verify(std::string_view token, const Known& known, int64_t now, int64_t& ends_at) const;
+  /// What a token must say beside what every token must. Empty: nothing.
+  struct IdToken {
+    std::string_view client_id, nonce;
+  };
+  Answer<CallerPtr> find_holder(std::string_view token, const IdToken& of) const;
+  Answer<CallerPtr> verify(std::string_view token, const Known& known, const IdToken& of, int64_t now,
+                           int64_t& ends_at) const;
   CallerPtr recall(const std::string& hash, int64_t now, uint64_t generation) const;
   void remember(std::string hash, Remembered entry) const;
   Shard& shard_of(const std::string& hash) const {

@@ -4,6 +4,7 @@
 #include <boost/json.hpp>
 #include <vector>
 
+#include "api/doors/html.h"
 #include "base/check.h"
 
 namespace gpusched::api {
@@ -30,33 +31,6 @@ th { font-weight: 600; } td:last-child { width: 55%; }
 h4 { margin: .8rem 0 0; }
 </style></head><body>
 )";
-
-void add_escaped(std::string& out, std::string_view text) {
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-}
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  add_escaped(out, text);
-  return out;
-}
 
 const json::value* member(const json::value& of, std::string_view name) {
   const json::object* const object = of.if_object();
@@ -114,7 +88,7 @@ class Page {
 
   std::string write() {
     out_ = kHead;
-    out_ += "<h1>gpu-scheduler: API</h1>\n<p>";
+    out_ += "<h1>gpu-scheduler: API</h1>\n" + std::string(kDocsBanner) + "<p>";
     if (const json::value* const info = member(document_, "info"))
       add_escaped(out_, text_of(*info, "description"));
     out_ += " The same for programs: <a href=\"openapi.json\"><code>/openapi.json</code></a>.</p>\n";

@@ -535,7 +535,11 @@ void NativeRest::get_cluster(NativeCall& call) {
 /// The same for everybody, and without the version, which is not for everybody.
 void NativeRest::docs(NativeCall& call) {
   static const std::string kPage = docs_page(openapi_json(routes(), ""));
-  HttpResponse response{.body = kPage, .content_type = "text/html; charset=utf-8"};
+  static const std::size_t kRoom = kPage.find(kDocsBanner);
+  std::string page = kPage;
+  page.replace(kRoom, kDocsBanner.size(), banner_ == nullptr ? std::string() : banner_(call.request));
+  HttpResponse response{.body = std::move(page), .content_type = "text/html; charset=utf-8"};
+  response.headers.emplace_back("Cache-Control", "no-store");
   response.headers.emplace_back("Content-Security-Policy", std::string(kDocsPolicy));
   call.call->send(std::move(response));
 }

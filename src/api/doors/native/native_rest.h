@@ -72,10 +72,15 @@ struct NativeCall {
 /// docs/reference/rest.md. Requests come on the server's thread; nothing blocks it.
 class NativeRest {
  public:
-  /// `sign_in`: how people get tokens of a provider, or nothing; null: they do not. Any thread.
+  /// `sign_in`: how people get tokens of a provider, or nothing; null: they do not. Any thread. `banner`:
+  /// what the document's page says of who looks at it, in HTML; null: nothing.
   explicit NativeRest(Backend& backend, std::string version,
-                      std::function<std::optional<SignIn>()> sign_in = nullptr)
-      : backend_(backend), version_(std::move(version)), sign_in_(std::move(sign_in)) {}
+                      std::function<std::optional<SignIn>()> sign_in = nullptr,
+                      std::function<std::string(const HttpRequest&)> banner = nullptr)
+      : backend_(backend),
+        version_(std::move(version)),
+        sign_in_(std::move(sign_in)),
+        banner_(std::move(banner)) {}
   /// Where timers run; before the first request.
   void attach(HttpServer& server) { server_ = &server; }
 
@@ -166,6 +171,7 @@ class NativeRest {
   HttpServer* server_ = nullptr;
   const std::string version_;
   const std::function<std::optional<SignIn>()> sign_in_;
+  const std::function<std::string(const HttpRequest&)> banner_;
 };
 
 // --- For the door's own sources: how it reads bodies and sends answers. ---

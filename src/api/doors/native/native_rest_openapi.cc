@@ -125,6 +125,7 @@ class Document {
     json_.key("security").begin_array();
     json_.begin_object().end_object();
     json_.begin_object().key("token").begin_array().end_array().end_object();
+    json_.begin_object().key("session").begin_array().end_array().end_object();
     json_.end_array().end_object();
   }
 
@@ -463,7 +464,15 @@ class Document {
             [&] { json_.begin_object().field("$ref", "#/components/schemas/Error").end_object(); });
     json_.end_object().end_object().end_object();
     json_.key("securitySchemes").begin_object().key("token").begin_object();
-    json_.field("type", "http").field("scheme", "bearer").end_object().end_object();
+    json_.field("type", "http").field("scheme", "bearer").end_object();
+    json_.key("session").begin_object();
+    json_.field("type", "apiKey").field("in", "cookie").field("name", "__Host-gpu-session");
+    json_.field(
+        "description",
+        "A browser's session, from GET /login where an operator has switched that on; for pages of the "
+        "scheduler's own origin alone. An Authorization header goes before it. Over plain http on "
+        "loopback its name is gpu-session.");
+    json_.end_object().end_object();
     json_.end_object();
   }
 
