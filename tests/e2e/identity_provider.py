@@ -1,5 +1,6 @@
 """A provider of identities (OpenID Connect) in a test: it logs people in, signs tokens, exchanges and revokes them."""
 
+import base64
 import hashlib
 import http.server
 import json
@@ -33,6 +34,8 @@ class Provider:
         self.lives_s, self.interval, self.code_lives_s, self.slow_downs = 600, 1, 600, 0
         self.asked, self.refresh_tokens, self.revoked, self.codes = [], set(), [], {}
         self.devices, self.refreshed, self.failing, self.page = {}, 0, None, "/activate"
+        self.secret = None  # Of the client, if it is no public one.
+        self.given = []  # Codes, for whoever looks whether one is told anywhere.
         self.wrong = {}  # Members of answers that are replaced.
         self.lock = threading.Lock()
         outer = self
@@ -51,6 +54,7 @@ class Provider:
                 try:
                     with outer.lock:
                         outer.asked.append((path, form))
+                        outer.authorization = self.headers.get("Authorization", "")
                         outer.serve(path, form or dict(urllib.parse.parse_qsl(query)))
                 except Answer as answer:
                     data = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body or {}).encode()
@@ -108,11 +112,16 @@ class Provider:
         assert form["redirect_uri"].startswith("http://127.0.0.1:") and len(form["state"]) == 43
         code = secrets.token_urlsafe(24)
         self.codes[code] = form
+        self.given.append(code)
         answer = {"code": code, "state": form["state"], "iss": self.issuer} | self.wrong.get("answer", {})
         raise Answer(302, place=form["redirect_uri"] + "?" + urllib.parse.urlencode(answer))
 
     def token(self, form):
         assert form["client_id"] == CLIENT
+        if self.secret is not None:
+            words = urllib.parse.quote_plus(CLIENT) + ":" + urllib.parse.quote(self.secret, safe="")
+            if self.authorization != "Basic " + base64.b64encode(words.encode()).decode():
+                raise Answer(401, {"error": "invalid_client"})
         {"urn:ietf:params:oauth:grant-type:device_code": self.by_device, "authorization_code": self.by_code,
          "refresh_token": self.by_refresh}[form["grant_type"]](form)
 
