@@ -223,7 +223,7 @@ TEST_F(SignIns, ATokenThatIsNotRightMakesNoSession) {
   expect(401, "names no issuer", [&] { provider->must_name = true; });
   expect(503, "&lt;b&gt;away", [&] { provider->fails = true; });
   tokens->use(trust({}, "others"));
-  expect(403, "no role", [] {});
+  expect(403, "No role", [] {});
 }
 
 TEST_F(SignIns, AnotherProvidersAnswerIsRefused) {
@@ -378,6 +378,10 @@ TEST_F(SignIns, NoPageLeadsAnywhereElseAndNoSiteBeginsASignIn) {
 TEST_F(SignIns, ThePageShowsWhoseItIsAndEscapesAll) {
   use_newest_rules();  // Before, jobs had no owners.
   EXPECT_EQ(http("GET", "/me", "", with(std::string(43, 'A'))).status, 401);
+  // Nobody is signed out by a link of another site, with which browsers send no cookie.
+  const Reply led = http("GET", "/me", "", "Sec-Fetch-Site: cross-site\r\n");
+  EXPECT_EQ(led.status, 401);
+  EXPECT_EQ(led.head.find("Set-Cookie"), std::string::npos) << led.head;
   provider->subject = "ana <i>";
   const std::string session = sign_in();
   const std::string job = R"({"script":"true","name":"<script>alert(1)</script>"})";
@@ -406,6 +410,10 @@ TEST_F(SignIns, ThePageShowsWhoseItIsAndEscapesAll) {
   EXPECT_NE(http("GET", "/docs", "", with(session)).body.find("Signed in as <a href=\"/me\">"),
             std::string::npos);
   EXPECT_NE(http("GET", "/docs").body.find("<a href=\"/login\">Sign in</a>"), std::string::npos);
+  const Reply led_with_it = http("GET", "/me", "", with(session) + "Sec-Fetch-Site: same-site\r\n");
+  EXPECT_EQ(led_with_it.status, 403);
+  EXPECT_NE(led_with_it.body.find("<a href=\"/me\">Go on</a>"), std::string::npos);
+  EXPECT_EQ(led_with_it.body.find("ana"), std::string::npos);
   const Reply foreign = http("GET", "/docs", "", with(session) + "Sec-Fetch-Site: cross-site\r\n");
   EXPECT_EQ(foreign.body.find("Signed in"), std::string::npos);
 }
@@ -437,6 +445,7 @@ TEST_F(SignIns, TheAuditKnowsWhoCameAndWentAndNoSecret) {
   };
   EXPECT_EQ(line_with("sign_in", "applied"), "jwt:https://idp.example#ana") << text;
   EXPECT_EQ(line_with("sign_in", "unauthenticated"), "") << text;
+  EXPECT_NE(text.find(R"("caller_kind":"unknown")"), std::string::npos) << text;
   EXPECT_EQ(line_with("sign_out", "applied"), "jwt:https://idp.example#ana") << text;
   for (const std::string& secret :
        {begun.cookie, begun.state, session, std::string("eyJ"), std::string("code=")})

@@ -87,6 +87,12 @@ void add_jobs(std::string& out, const std::vector<JobView>& jobs) {
 
 constexpr std::string_view kLinkToSignIn = "<p><a href=\"/login\">Sign in</a></p>\n";
 
+/// Messages begin as a part of a longer line does.
+std::string sentence_of(std::string text) {
+  if (!text.empty() && text[0] >= 'a' && text[0] <= 'z') text[0] = static_cast<char>(text[0] - 'a' + 'A');
+  return text;
+}
+
 std::string_view title_of(ErrorKind kind) {
   switch (kind) {
     case ErrorKind::kUnauthenticated:
@@ -124,9 +130,10 @@ HttpResponse html_page(int status, std::string_view title, const std::string& bo
 
 HttpResponse refusal_page(const ApiError& error) {
   const ErrorRow& row = row_of(error.kind);
-  HttpResponse page = html_page(row.http_status, title_of(error.kind),
-                                "<p>" + escaped(error.message) + ".</p>\n" + std::string(kLinkToSignIn) +
-                                    "<p class=\"quiet\">Code <code>" + escaped(row.code) + "</code></p>\n");
+  HttpResponse page =
+      html_page(row.http_status, title_of(error.kind),
+                "<p>" + escaped(sentence_of(error.message)) + ".</p>\n" + std::string(kLinkToSignIn) +
+                    "<p class=\"quiet\">Code <code>" + escaped(row.code) + "</code></p>\n");
   if (error.retry_after.ns > 0)
     page.headers.emplace_back("Retry-After",
                               std::to_string((error.retry_after.ns + 999'999'999) / 1'000'000'000));
@@ -156,9 +163,16 @@ HttpResponse ask_first_page() {
 }
 
 HttpResponse not_signed_in_page() {
-  return html_page(
-      401, "You are not signed in",
-      "<p>This page shows who you are to the scheduler, and your jobs.</p>\n" + std::string(kLinkToSignIn));
+  return html_page(401, "You are not signed in",
+                   "<p>This page shows who you are to the scheduler, and your jobs. If another site led you "
+                   "here, this browser kept your session back: <a href=\"/me\">go on</a>.</p>\n" +
+                       std::string(kLinkToSignIn));
+}
+
+HttpResponse led_here_page() {
+  return html_page(403, "Go on?",
+                   "<p>Another page led this browser here, and your session is for this site's own pages "
+                   "alone.</p>\n<p><a href=\"/me\">Go on</a></p>\n");
 }
 
 HttpResponse me_page(const access::Caller& caller, const std::vector<TenantView>& tenants,

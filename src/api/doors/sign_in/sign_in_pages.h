@@ -26,6 +26,8 @@ HttpResponse signed_out_page();
 /// For somebody whom another site's page led to /login.
 HttpResponse ask_first_page();
 HttpResponse not_signed_in_page();
+/// For somebody whom a neighbour's page led to /me, with the cookie that it may not use.
+HttpResponse led_here_page();
 
 /// Whose page it is: who the caller is, what it may do, its newest jobs, and until when.
 HttpResponse me_page(const access::Caller& caller, const std::vector<TenantView>& tenants,

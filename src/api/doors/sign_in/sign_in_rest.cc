@@ -11,6 +11,8 @@ namespace {
 using enum access::Action;
 
 void send_refusal(const RestCallPtr& call, const ApiError& error) {
+  // Who was to be signed in is nobody that is known.
+  if (call->note().line.action == kSignIn) call->note().line.caller = nullptr;
   call->note().tell(&error);
   call->send(refusal_page(error));
 }
@@ -60,9 +62,15 @@ bool SignInRest::refuse(const HttpRequest& request, const RestCallPtr& call, con
   if (!takes(request.path)) return false;
   const std::shared_ptr<const BrowserPlace> here = place();
   call->note().tell(&error);
-  HttpResponse page = refusal_page(error);
-  // A cookie that means nothing any more would only make the next page fail, too.
-  if (here != nullptr && error.kind == ErrorKind::kUnauthenticated && request.authorization.empty())
+  const bool knows_nobody = error.kind == ErrorKind::kUnauthenticated && request.authorization.empty();
+  const bool has_cookie = here != nullptr && find_cookie(request.cookie, session_cookie(*here)).is_there;
+  HttpResponse page = knows_nobody && !has_cookie ? not_signed_in_page() : refusal_page(error);
+  if (request.path == "/me" && has_cookie && error.kind == ErrorKind::kPermissionDenied &&
+      check_own_page(request, *here) && is_ours(request.host, *here))
+    page = led_here_page();
+  // A cookie that means nothing any more would only make the next page fail, too. Where none came there may
+  // be a good one all the same: browsers keep it back when another site leads here.
+  if (knows_nobody && has_cookie)
     page.headers.emplace_back("Set-Cookie", set_cookie(*here, session_cookie(*here), "", 0, true));
   call->send(std::move(page));
   return true;
