@@ -23,6 +23,10 @@ inline constexpr std::string_view kNextGeneration = "next";
 inline constexpr std::string_view kServiceReplicasLabel = "gpusched.service-replicas";
 inline constexpr std::string_view kServiceRestartLabel = "gpusched.service-restart";
 inline constexpr std::string_view kServiceReadyLabel = "gpusched.service-ready-after-ms";
+// Which indexes have done their work for good, with success or without: hexadecimal, a bit for each. Set by
+// the scheduler, since their jobs are not kept for ever.
+inline constexpr std::string_view kServiceCompletedLabel = "gpusched.service-completed";
+inline constexpr std::string_view kServiceFailedLabel = "gpusched.service-failed";
 inline constexpr int64_t kServiceReplicasMax = 1'000, kServiceReadyAfterMaxMs = 3'600'000;
 // Of a replica, which the scheduler submits: its index, its starts after an end, and those in quick
 // succession.

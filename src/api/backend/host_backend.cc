@@ -66,7 +66,7 @@ HostBackend::HostBackend(Host& host, HostBackendOptions options)
   });
   host_.observer().add_listener(
       [services = services_, keeper = keeper_](const Observer::View& view, const Changes& changes) {
-        if (services->observe(view.state, changes)) keeper->step(view);
+        keeper->step(view, services->observe(view.state, changes));
       });
   // A key must work from the first call on. Where the observer has ended, the promise ends with the query.
   auto filled = std::make_shared<std::promise<void>>();
@@ -79,7 +79,7 @@ HostBackend::HostBackend(Host& host, HostBackendOptions options)
         keys->fill(view.state);
         tasks->fill(view.state);
         services->fill(view.state);
-        keeper->step(view);
+        keeper->step_all(view);
         filled->set_value();
       });
   known.wait();

@@ -174,7 +174,14 @@ class HostBackend final : public Backend {
   /// A submission that creates a service, or rolls it out.
   void submit_record(const CallerPtr& caller, SubmitRequest request, Done<Submitted> done);
   /// The same `done`, which ends the change of the service first.
-  Done<Submitted> settling(const ServiceKey& key, Done<Submitted> done);
+  template <typename View>
+  Done<View> settling(const ServiceKey& key, Done<View> done) {
+    return [this, key, done = std::move(done)](Answer<View> answer) {
+      // Until its record is seen, another change would not know of it.
+      read([services = services_, key](const Observer::View&) { services->end(key); });
+      done(std::move(answer));
+    };
+  }
   /// Proposes what `make` makes of its record, when the caller may do that to it.
   void change_service(const CallerPtr& caller, access::Action action, const std::string& service,
                       const std::string& tenant, std::function<Command(const Job&)> make,

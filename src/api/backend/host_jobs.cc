@@ -153,13 +153,19 @@ void HostBackend::update_job(const CallerPtr& caller, JobId job, const std::stri
     const auto found = find_job(view.state, *caller, Action::kUpdateJob, job, tenant);
     if (!found) return done(found.error());
     command.job = (*found)->id;
+    Done<JobView> settled = done;
+    if (const auto service = update.texts.empty() ? std::nullopt : services_->recorded_by((*found)->id)) {
+      // What is written is what is read here: nobody else may write in between.
+      if (!services_->begin(*service)) return done(being_changed(service->second));
+      settled = settling(*service, done);
+    }
     if (!update.texts.empty()) {
       command.given |= kJobSpec;
       command.spec = Blob(with_texts((*found)->spec.view(), update.texts));
     }
     if (update.changes_parts()) {
       if (view.state.class_of(**found).parts.size() > 1) {
-        return done(ApiError{
+        return settled(ApiError{
             ErrorKind::kUnprocessable,
             "the resources of a job with several parts cannot be changed; cancel it, and submit it again"});
       }
@@ -168,23 +174,29 @@ void HostBackend::update_job(const CallerPtr& caller, JobId job, const std::stri
     }
     command.tenant = (*found)->tenant;
     propose_for_job(caller, std::move(command), (*found)->id, Viewer::of(caller, tenant, (*found)->tenant),
-                    done);
+                    settled);
   });
 }
 
 void HostBackend::hold_job(const CallerPtr& caller, JobId job, const std::string& tenant, bool held,
                            const std::string& by, Done<JobView> done) {
-  if (const auto service = held ? std::nullopt : services_->recorded_by(job)) {
-    done(ApiError{ErrorKind::kUnprocessable,
-                  job_name(job) + " is the record of a service and never starts; its replicas do"});
-    return;
-  }
-  change_job(
-      caller, Action::kHoldJob, job, tenant,
-      [held, by = shown_by(*caller, by)](JobId id, TenantId its) {
-        return Command(HoldJob{.job = id, .tenant = its, .held = held, .by = by});
-      },
-      std::move(done));
+  const auto make = [held, by = shown_by(*caller, by)](JobId id, TenantId its) {
+    return Command(HoldJob{.job = id, .tenant = its, .held = held, .by = by});
+  };
+  if (held) return change_job(caller, Action::kHoldJob, job, tenant, make, std::move(done));
+  if (sheds_read(done)) return;
+  // Whether it is a record is asked of the state in which it was found: what is one stays one.
+  read([this, caller, job, tenant, make, done = std::move(done)](const Observer::View& view) {
+    const auto found = find_job(view.state, *caller, Action::kHoldJob, job, tenant);
+    if (!found) return done(found.error());
+    const JobId id = (*found)->id;
+    if (services_->recorded_by(id)) {
+      return done(ApiError{ErrorKind::kUnprocessable,
+                           job_name(job) + " is the record of a service and never starts; its replicas do"});
+    }
+    propose_for_job(caller, make(id, (*found)->tenant), id, Viewer::of(caller, tenant, (*found)->tenant),
+                    done);
+  });
 }
 
 void HostBackend::requeue_job(const CallerPtr& caller, JobId job, const std::string& tenant,

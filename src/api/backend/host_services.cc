@@ -21,12 +21,6 @@ ApiError no_such_service(const std::string& service) {
           "no such service: " + service.substr(0, 64) + "; gpu-cli service list shows the existing ones"};
 }
 
-ApiError being_changed(const std::string& service) {
-  return {.kind = ErrorKind::kConflict,
-          .message = "another change of service " + service + " is under way; try again",
-          .retry_after = seconds(1)};
-}
-
 /// Whether the caller may know of the service: its name is part of how its record is described.
 bool may_know(const State& state, const access::Caller& caller, const Entry& entry) {
   const Job* const record = state.jobs.find(entry.row.record);
@@ -52,10 +46,17 @@ Answer<Entry> find_service(const State& state, const ServiceBook& book, const ac
   }
   std::optional<Entry> found;
   bool hidden = false;
-  for (Entry& entry : book.all()) {
-    const bool fits = record ? entry.row.record == *record : entry.key.second == service;
-    if (!fits || (only.valid() && entry.key.first != only)) continue;
-    if (!may_know(state, caller, entry)) {
+  std::vector<ServiceKey> keys;
+  if (!record) {
+    keys = book.named(service);
+  } else if (const std::optional<ServiceKey> key = book.with_record(*record)) {
+    keys.push_back(*key);
+  }
+  for (const ServiceKey& key : keys) {
+    if (only.valid() && key.first != only) continue;
+    std::optional<Entry> entry = book.find(key);
+    if (!entry || (record && entry->row.record != *record)) continue;
+    if (!may_know(state, caller, *entry)) {
       hidden = true;
       continue;
     }
@@ -81,13 +82,13 @@ Time now_of(const Observer::View& view) { return std::max(view.state.last.at, wa
 std::string_view state_of(const Entry& entry, Time now) {
   const ServiceRow& row = entry.row;
   if (row.deleted) return "deleting";
-  int64_t ready = 0, done = 0;
+  const int64_t done = count_done(row);
+  int64_t ready = 0;
   for (const auto& [job, replica] : row.replicas) {
     const bool is_old = replica.mark.generation != row.settings.generation;
     if (is_old && replica.is_live()) return "rolling_out";
     if (is_old) continue;
     if (is_ready(replica, row.settings, now)) ready += 1;
-    if (is_done(replica, row.settings.restart) && replica.mark.index < row.settings.replicas) done += 1;
   }
   if (done == row.settings.replicas && done > 0) return "finished";
   return ready + done >= row.settings.replicas ? "ready" : "starting";
@@ -210,14 +211,6 @@ bool is_repeated(const State& state, const access::Caller& caller, TenantId tena
 
 bool HostBackend::is_about_service(const SubmitRequest& request) {
   return std::ranges::any_of(request.jobs, [](const JobRequest& job) { return mentions_service(job.spec); });
-}
-
-Done<Submitted> HostBackend::settling(const ServiceKey& key, Done<Submitted> done) {
-  return [this, key, done = std::move(done)](Answer<Submitted> answer) {
-    // Until its record is seen, another change would not know of it.
-    read([services = services_, key](const Observer::View&) { services->end(key); });
-    done(std::move(answer));
-  };
 }
 
 void HostBackend::submit_record(const CallerPtr& caller, SubmitRequest request, Done<Submitted> done) {

@@ -28,6 +28,12 @@ std::set<JobId> jobs_in(const Changes& changes) {
 
 }  // namespace
 
+ApiError being_changed(const std::string& service) {
+  return {.kind = ErrorKind::kConflict,
+          .message = "another change of service " + service + " is under way; try again",
+          .retry_after = seconds(1)};
+}
+
 void ServiceBook::fill(const State& state) {
   const std::lock_guard lock(mutex_);
   state.jobs.for_each([&](const Job& job) {
@@ -39,16 +45,16 @@ void ServiceBook::fill(const State& state) {
   for (const ServiceKey& key : keys) tidy(key);
 }
 
-bool ServiceBook::observe(const State& state, const Changes& changes) {
+std::set<ServiceKey> ServiceBook::observe(const State& state, const Changes& changes) {
   const std::lock_guard lock(mutex_);
-  bool changed = false;
+  std::set<ServiceKey> touched;
   for (const Event& event : changes.events) {
     const auto* const one = std::get_if<JobSubmitted>(&event);
     if (one == nullptr || !mentions_service(one->request.spec.view())) continue;
-    if (const Job* const job = state.jobs.find(one->job)) changed |= add(*job);
+    const Job* const job = state.jobs.find(one->job);
+    if (job != nullptr && add(*job)) touched.insert(by_job_.at(job->id));
   }
-  if (services_.empty()) return changed;
-  std::set<ServiceKey> touched;
+  if (services_.empty()) return touched;
   for (const JobId id : jobs_in(changes)) {
     const auto at = by_job_.find(id);
     if (at == by_job_.end()) continue;
@@ -60,16 +66,24 @@ bool ServiceBook::observe(const State& state, const Changes& changes) {
     if (end != nullptr && by_job_.contains(end->job) && state.jobs.find(end->job) == nullptr) note_end(*end);
   }
   for (const ServiceKey& key : touched) tidy(key);
-  return changed || !touched.empty();
+  return touched;
 }
 
 void ServiceBook::note_end(const JobFinished& end) {
   Service& service = services_.at(by_job_.at(end.job));
-  service.records.erase(end.job);
-  const auto replica = service.replicas.find(end.job);
-  if (replica == service.replicas.end()) return;
+  if (service.records.erase(end.job) > 0) service.count_records();
+  const auto replica = service.row.replicas.find(end.job);
+  if (replica == service.row.replicas.end()) return;
   replica->second.state = end.state;
   replica->second.ended_at = end.at;
+}
+
+void ServiceBook::Service::count_records() {
+  row.deleted = records.empty();
+  row.older_records.clear();
+  for (const JobId record : records) {
+    if (record != row.record) row.older_records.push_back(record);
+  }
 }
 
 bool ServiceBook::add(const Job& job) {
@@ -89,56 +103,49 @@ bool ServiceBook::add(const Job& job) {
 void ServiceBook::update(const Job& job) {
   Service& service = services_.at(by_job_.at(job.id));
   if (const std::optional<ReplicaMark> mark = replica_mark(job.spec.view())) {
-    service.replicas[job.id] = {.job = job.id,
-                                .mark = *mark,
-                                .state = job.state,
-                                .ending = job.cancel_requested,
-                                .started_at = job.started_at,
-                                .ended_at = job.ended_at};
+    service.row.replicas[job.id] = {.job = job.id,
+                                    .mark = *mark,
+                                    .state = job.state,
+                                    .ending = job.cancel_requested,
+                                    .started_at = job.started_at,
+                                    .ended_at = job.ended_at};
     return;
   }
   const Answer<ServiceSettings> settings = read_settings(job.spec.view(), {});
   if (is_final(job.state)) {
     service.records.erase(job.id);
   } else if (settings) {
-    service.records[job.id] = *settings;
+    service.records.insert(job.id);
   }
-  if (settings && job.id >= service.last_record) {
-    service.last_record = job.id;
-    service.last_settings = *settings;
+  if (settings && job.id >= service.row.record) {
+    service.row.record = job.id;
+    service.row.settings = *settings;
+    service.row.done = read_done(job.spec.view());
   }
+  service.count_records();
 }
 
 void ServiceBook::tidy(const ServiceKey& key) {
   const auto at = services_.find(key);
   if (at == services_.end()) return;
   Service& service = at->second;
-  const ServiceRow row = entry_of(key, service).row;
+  const ServiceRow& row = service.row;
   std::map<int64_t, JobId> newest;  // Of the newest generation, by index.
   for (const auto& [job, replica] : row.replicas)
     if (replica.mark.generation == row.settings.generation) newest[replica.mark.index] = job;
+  std::vector<JobId> silent;
   for (const auto& [job, replica] : row.replicas) {
     const bool speaks = !row.deleted && replica.mark.generation == row.settings.generation &&
                         newest.at(replica.mark.index) == job;
-    if (replica.is_live() || speaks) continue;
-    service.replicas.erase(job);
+    if (!replica.is_live() && !speaks) silent.push_back(job);
+  }
+  for (const JobId job : silent) {
+    service.row.replicas.erase(job);
     by_job_.erase(job);
   }
-  if (!service.records.empty() || !service.replicas.empty()) return;
+  if (!service.records.empty() || !row.replicas.empty()) return;
   std::erase_if(by_job_, [&key](const auto& one) { return one.second == key; });
   services_.erase(at);
-}
-
-ServiceBook::Entry ServiceBook::entry_of(const ServiceKey& key, const Service& service) {
-  Entry entry{.key = key, .row = {}, .problem = service.problem};
-  entry.row.record = service.last_record;
-  entry.row.settings = service.last_settings;
-  entry.row.deleted = service.records.empty();
-  for (const auto& [record, settings] : service.records) {
-    if (record != service.last_record) entry.row.older_records.push_back(record);
-  }
-  entry.row.replicas = service.replicas;
-  return entry;
 }
 
 std::vector<ServiceBook::Entry> ServiceBook::all() const {
@@ -154,6 +161,36 @@ std::optional<ServiceBook::Entry> ServiceBook::find(const ServiceKey& key) const
   return at == services_.end() ? std::nullopt : std::optional(entry_of(key, at->second));
 }
 
+std::vector<ServiceKey> ServiceBook::keys() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<ServiceKey> out;
+  for (const auto& [key, service] : services_) out.push_back(key);
+  return out;
+}
+
+std::vector<ServiceKey> ServiceBook::named(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<ServiceKey> out;
+  for (const auto& [key, service] : services_) {
+    if (key.second == name) out.push_back(key);
+  }
+  return out;
+}
+
+std::optional<ServiceKey> ServiceBook::with_record(JobId job) const {
+  const std::lock_guard lock(mutex_);
+  const auto at = by_job_.find(job);
+  if (at == by_job_.end() || services_.at(at->second).row.replicas.contains(job)) return std::nullopt;
+  return at->second;
+}
+
+std::optional<ServiceBook::Plan> ServiceBook::plan(const ServiceKey& key, Time now) const {
+  const std::lock_guard lock(mutex_);
+  const auto at = services_.find(key);
+  if (at == services_.end()) return std::nullopt;
+  return Plan{.record = at->second.row.record, .steps = plan_service(at->second.row, now)};
+}
+
 std::optional<ServiceKey> ServiceBook::recorded_by(JobId job) const {
   const std::lock_guard lock(mutex_);
   const auto at = by_job_.find(job);
@@ -164,7 +201,7 @@ std::optional<ServiceKey> ServiceBook::recorded_by(JobId job) const {
 bool ServiceBook::knows_replica(const ServiceKey& key, JobId job) const {
   const std::lock_guard lock(mutex_);
   const auto at = services_.find(key);
-  return at != services_.end() && at->second.replicas.contains(job);
+  return at != services_.end() && at->second.row.replicas.contains(job);
 }
 
 bool ServiceBook::begin(const ServiceKey& key) {

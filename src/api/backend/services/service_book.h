@@ -17,6 +17,9 @@ namespace gpusched::api {
 /// A name within a tenant.
 using ServiceKey = std::pair<TenantId, std::string>;
 
+/// What who comes second is told.
+ApiError being_changed(const std::string& service);
+
 /// Which services there are, found in the labels of jobs: as durable as the jobs, and filled again at every
 /// start. Thread-safe.
 class ServiceBook {
@@ -29,11 +32,23 @@ class ServiceBook {
 
   /// All of a state.
   void fill(const State& state);
-  /// What a batch of changes did. Returns whether it did anything to a service. On the observer's thread.
-  bool observe(const State& state, const Changes& changes);
+  /// What a batch of changes did. Returns the services that it did something to, those that ended with it
+  /// among them. On the observer's thread.
+  std::set<ServiceKey> observe(const State& state, const Changes& changes);
 
   std::vector<Entry> all() const;
+  std::vector<ServiceKey> keys() const;
   std::optional<Entry> find(const ServiceKey& key) const;
+  /// The services of that name, each in its tenant.
+  std::vector<ServiceKey> named(const std::string& name) const;
+  /// The service that the job is, or was, a record of.
+  std::optional<ServiceKey> with_record(JobId job) const;
+  struct Plan {
+    JobId record;
+    ServiceSteps steps;
+  };
+  /// What is to be done for the service; nothing when there is none.
+  std::optional<Plan> plan(const ServiceKey& key, Time now) const;
   /// The service that the job is the record of.
   std::optional<ServiceKey> recorded_by(JobId job) const;
   /// Whether the job is or was a replica of the service.
@@ -46,11 +61,12 @@ class ServiceBook {
 
  private:
   struct Service {
-    std::map<JobId, ServiceSettings> records;  ///< That have not ended.
-    JobId last_record;
-    ServiceSettings last_settings;
-    std::map<JobId, ReplicaRow> replicas;
+    std::set<JobId> records;             ///< That have not ended.
+    ServiceRow row = {.deleted = true};  ///< Until a record is known.
     std::string problem;
+
+    /// What the row says of its records.
+    void count_records();
   };
 
   // All with the mutex held.
@@ -61,7 +77,9 @@ class ServiceBook {
   void note_end(const JobFinished& end);
   /// Forgets replicas that ended and say nothing any more, and services of which nothing is left.
   void tidy(const ServiceKey& key);
-  static Entry entry_of(const ServiceKey& key, const Service& service);
+  static Entry entry_of(const ServiceKey& key, const Service& service) {
+    return {.key = key, .row = service.row, .problem = service.problem};
+  }
 
   mutable std::mutex mutex_;  // Guards all below.
   std::map<ServiceKey, Service> services_;

@@ -15,10 +15,14 @@ namespace {
 constexpr Duration kPassing = seconds(1);   // The scheduler has no room at the moment.
 constexpr Duration kRefused = seconds(10);  // A limit is reached, or the reason is a lasting one.
 
+constexpr std::string_view kDoneId = "done";
+
 std::string start_id(JobId record, const ReplicaStart& start) {
   return "gpusched.service/" + std::to_string(record.value) + "/" + std::to_string(start.mark.index) + "/" +
          std::to_string(start.before.value);
 }
+
+std::string stop_id(JobId job) { return "stop/" + std::to_string(job.value); }
 
 /// A submission of what the record says, for whoever owns that.
 SubmitJobs replica_of(const State& state, const Job& record, const ServiceKey& key,
@@ -67,64 +71,101 @@ void ServiceKeeper::stop() {
 void ServiceKeeper::run() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
-    const Time at = next_look_;
-    if (at == kNever) {
+    Time first = kNever;
+    for (const auto& [key, one] : requests_) first = std::min(first, one.next_look);
+    if (first == kNever) {
       wake_.wait(lock);
       continue;
     }
-    const Duration left = at - now();
-    if (left > Duration{}) {
-      wake_.wait_for(lock, std::chrono::nanoseconds(std::min(left, minutes(1)).ns));
+    const Time time = now();
+    if (first > time) {
+      wake_.wait_for(lock, std::chrono::nanoseconds(std::min(first - time, minutes(1)).ns));
       continue;
     }
-    next_look_ = kNever;
+    std::set<ServiceKey> due;
+    for (auto& [key, one] : requests_) {
+      if (one.next_look > time) continue;
+      one.next_look = kNever;
+      due.insert(key);
+    }
     lock.unlock();
-    host_.observer().read(0, [weak = weak_from_this()](const Observer::View& view) {
-      if (const auto self = weak.lock()) self->step(view);
+    host_.observer().read(0, [weak = weak_from_this(), due = std::move(due)](const Observer::View& view) {
+      if (const auto self = weak.lock()) self->step(view, due);
     });
     lock.lock();
   }
 }
 
-void ServiceKeeper::look_at(Time time) {
+void ServiceKeeper::look_at(const ServiceKey& service, Time time) {
   {
     const std::lock_guard lock(mutex_);
-    if (time >= next_look_) return;
-    next_look_ = time;
+    Time& next = requests_[service].next_look;
+    if (time >= next) return;
+    next = time;
   }
   wake_.notify_all();
 }
 
-void ServiceKeeper::step(const Observer::View& view) {
+void ServiceKeeper::step_all(const Observer::View& view) {
+  for (const ServiceKey& key : book_->keys()) step(view, {key});
+}
+
+void ServiceKeeper::step(const Observer::View& view, const std::set<ServiceKey>& changed) {
   {
     const std::lock_guard lock(mutex_);
     if (stopping_) return;
   }
   const Time time = std::max(now(), view.state.last.at);
-  for (const ServiceBook::Entry& entry : book_->all()) take(view, entry, time);
+  for (const ServiceKey& key : changed) take(view, key, time);
 }
 
-void ServiceKeeper::take(const Observer::View& view, const ServiceBook::Entry& entry, Time now) {
-  const ServiceSteps steps = plan_service(entry.row, now);
-  for (const JobId job : steps.stops) {
-    const std::string id = "stop/" + std::to_string(job.value);
-    if (may_begin(id, now))
-      propose(entry.key, id, CancelJob{.job = job, .by = "service " + entry.key.second});
+void ServiceKeeper::take(const Observer::View& view, const ServiceKey& key, Time now) {
+  const std::optional<ServiceBook::Plan> plan = book_->plan(key, now);
+  if (!plan) return keep_only(key, {});
+  std::set<std::string> wanted;
+  for (const JobId job : plan->steps.stops) wanted.insert(stop_id(job));
+  for (const ReplicaStart& start : plan->steps.starts) wanted.insert(start_id(plan->record, start));
+  if (!plan->steps.done.empty()) wanted.insert(std::string(kDoneId));
+  keep_only(key, wanted);
+  if (!plan->steps.done.empty() && may_begin(key, std::string(kDoneId), now))
+    mark_done(view, key, plan->record, plan->steps.done);
+  for (const JobId job : plan->steps.stops) {
+    const std::string id = stop_id(job);
+    if (may_begin(key, id, now)) propose(key, id, CancelJob{.job = job, .by = "service " + key.second});
   }
-  for (const ReplicaStart& start : steps.starts) {
-    if (may_begin(start_id(entry.row.record, start), now)) submit(view, entry, start);
+  for (const ReplicaStart& start : plan->steps.starts) {
+    if (may_begin(key, start_id(plan->record, start), now)) submit(view, key, plan->record, start);
   }
-  if (steps.look_again != kNever) look_at(steps.look_again);
+  if (plan->steps.look_again != kNever) look_at(key, plan->steps.look_again);
 }
 
-bool ServiceKeeper::may_begin(const std::string& id, Time now) {
+void ServiceKeeper::keep_only(const ServiceKey& key, const std::set<std::string>& wanted) {
   const std::lock_guard lock(mutex_);
-  const auto [at, is_new] = pending_.try_emplace(id, kNever);
+  const auto at = requests_.find(key);
+  if (at == requests_.end()) return;
+  Requests& known = at->second;
+  std::erase_if(known.pending,
+                [&](const auto& one) { return one.second != kNever && !wanted.contains(one.first); });
+  std::erase_if(known.again, [&](const auto& one) { return !wanted.contains(one.first); });
+  if (known.pending.empty() && known.again.empty()) requests_.erase(at);
+}
+
+std::size_t ServiceKeeper::remembered() const {
+  const std::lock_guard lock(mutex_);
+  std::size_t count = 0;
+  for (const auto& [key, one] : requests_) count += one.pending.size() + one.again.size();
+  return count;
+}
+
+bool ServiceKeeper::may_begin(const ServiceKey& service, const std::string& id, Time now) {
+  const std::lock_guard lock(mutex_);
+  Requests& known = requests_[service];
+  const auto [at, is_new] = known.pending.try_emplace(id, kNever);
   if (is_new) return true;
   if (at->second > now) {
     // Only the earliest time is kept, and may have been another's.
-    if (at->second < next_look_) {
-      next_look_ = at->second;
+    if (at->second < known.next_look) {
+      known.next_look = at->second;
       wake_.notify_all();
     }
     return false;
@@ -133,19 +174,44 @@ bool ServiceKeeper::may_begin(const std::string& id, Time now) {
   return true;
 }
 
-void ServiceKeeper::submit(const Observer::View& view, const ServiceBook::Entry& entry,
+void ServiceKeeper::mark_done(const Observer::View& view, const ServiceKey& key, JobId of,
+                              const DoneIndexes& done) {
+  const std::string id(kDoneId);
+  const Job* const record = view.state.jobs.find(of);
+  if (record == nullptr || is_final(record->state) || !book_->begin(key)) return retry(key, id, kPassing);
+  host_.propose(UpdateJob{.job = of,
+                          .given = kJobSpec,
+                          .spec = Blob(with_done(record->spec.view(), done)),
+                          .by = "service " + key.second},
+                [self = shared_from_this(), key, id](const Result<Decided>& decided) {
+                  const bool is_made = decided.ok() && !decided->applied.rejection;
+                  if (!is_made) self->book_->end(key);
+                  if (!is_made) return self->retry(key, id, decided.ok() ? kRefused : kPassing);
+                  self->host_.observer().read(decided->sequence, [self, key, id](const Observer::View& then) {
+                    self->book_->end(key);
+                    {
+                      const std::lock_guard lock(self->mutex_);
+                      self->requests_[key].pending.erase(id);
+                    }
+                    self->step(then, {key});
+                  });
+                });
+}
+
+void ServiceKeeper::submit(const Observer::View& view, const ServiceKey& key, JobId of,
                            const ReplicaStart& start) {
-  const std::string id = start_id(entry.row.record, start);
-  const Job* const record = view.state.jobs.find(entry.row.record);
-  if (record == nullptr) return retry(id, kPassing);
-  SubmitJobs command = replica_of(view.state, *record, entry.key, start);
+  const std::string id = start_id(of, start);
+  const Job* const record = view.state.jobs.find(of);
+  if (record == nullptr) return retry(key, id, kPassing);
+  SubmitJobs command = replica_of(view.state, *record, key, start);
   command.request_key = id;
   {
     const std::lock_guard lock(mutex_);
-    if (const auto at = again_.find(id); at != again_.end())
+    const std::map<std::string, uint64_t>& again = requests_[key].again;
+    if (const auto at = again.find(id); at != again.end())
       command.request_key += "/" + std::to_string(at->second);
   }
-  propose(entry.key, id, std::move(command));
+  propose(key, id, std::move(command));
 }
 
 void ServiceKeeper::propose(const ServiceKey& service, const std::string& id, Command command) {
@@ -160,14 +226,14 @@ void ServiceKeeper::decided(const ServiceKey& service, const std::string& id,
   if (!decided.ok()) {
     if (!is_stop)
       book_->note_problem(service, "a replica cannot be submitted now: " + decided.error().message);
-    return retry(id, kPassing);
+    return retry(service, id, kPassing);
   }
   const std::optional<Rejection>& refused = decided->applied.rejection;
-  if (refused && is_stop) return retry(id, kRefused);  // It has ended, which is seen in a moment.
+  if (refused && is_stop) return retry(service, id, kRefused);  // It has ended, which is seen in a moment.
   const bool is_known = refused && refused->code == RejectionCode::kRequestKeyConflict;
   if (refused && !is_known) {
     book_->note_problem(service, "a replica cannot be submitted: " + to_api_error(*refused, 1).message);
-    return retry(id, kRefused);
+    return retry(service, id, kRefused);
   }
   if (!is_stop && !refused) book_->note_problem(service, "");
   const bool repeated = is_known || (!is_stop && decided->applied.repeated);
@@ -176,21 +242,22 @@ void ServiceKeeper::decided(const ServiceKey& service, const std::string& id,
                                             sequence = decided->sequence](const Observer::View& view) {
     {
       const std::lock_guard lock(self->mutex_);
-      self->pending_.erase(id);
+      Requests& known = self->requests_[service];
+      known.pending.erase(id);
       // The key stands for a job that ended and is forgotten: the next one needs another.
-      if (repeated && !self->book_->knows_replica(service, job)) self->again_[id] = sequence;
+      if (repeated && !self->book_->knows_replica(service, job)) known.again[id] = sequence;
     }
-    self->step(view);
+    self->step(view, {service});
   });
 }
 
-void ServiceKeeper::retry(const std::string& id, Duration after) {
+void ServiceKeeper::retry(const ServiceKey& service, const std::string& id, Duration after) {
   const Time at = now() + after;
   {
     const std::lock_guard lock(mutex_);
-    pending_[id] = at;
+    requests_[service].pending[id] = at;
   }
-  look_at(at);
+  look_at(service, at);
 }
 
 }  // namespace gpusched::api

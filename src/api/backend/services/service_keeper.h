@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -25,19 +26,37 @@ class ServiceKeeper final : public std::enable_shared_from_this<ServiceKeeper> {
   ~ServiceKeeper();
 
   /// Looks at all services. On the observer's thread, after the book was told.
-  void step(const Observer::View& view);
+  void step_all(const Observer::View& view);
+  /// Looks at these, which were changed. On the observer's thread, too.
+  void step(const Observer::View& view, const std::set<ServiceKey>& changed);
   /// Does nothing from now on.
   void stop();
 
+  /// How many requests it remembers that are under way, were refused, or need another key.
+  std::size_t remembered() const;
+
  private:
-  void take(const Observer::View& view, const ServiceBook::Entry& entry, Time now);
-  void submit(const Observer::View& view, const ServiceBook::Entry& entry, const ReplicaStart& start);
+  /// What it knows of its own requests about a service. Forgotten as soon as no plan wants them.
+  struct Requests {
+    /// What was asked for and not yet seen to be done (kNever), or was refused: when it is asked for again.
+    std::map<std::string, Time> pending;
+    /// What else its key has: its first one stood for a job that is not kept any more.
+    std::map<std::string, uint64_t> again;
+    Time next_look = kNever;
+  };
+
+  void take(const Observer::View& view, const ServiceKey& key, Time now);
+  /// Forgets all but these and those that are under way.
+  void keep_only(const ServiceKey& key, const std::set<std::string>& wanted);
+  /// Has the record say which indexes are done: their jobs are not kept for ever.
+  void mark_done(const Observer::View& view, const ServiceKey& key, JobId of, const DoneIndexes& done);
+  void submit(const Observer::View& view, const ServiceKey& key, JobId of, const ReplicaStart& start);
   void propose(const ServiceKey& service, const std::string& id, Command command);
   void decided(const ServiceKey& service, const std::string& id, const Result<Decided>& decided);
   /// Whether what has this name may be asked for: it is not under way, and not refused a moment ago.
-  bool may_begin(const std::string& id, Time now);
-  void retry(const std::string& id, Duration after);
-  void look_at(Time time);
+  bool may_begin(const ServiceKey& service, const std::string& id, Time now);
+  void retry(const ServiceKey& service, const std::string& id, Duration after);
+  void look_at(const ServiceKey& service, Time time);
   void run();
   Time now() const { return clock_.wall(); }
 
@@ -45,14 +64,10 @@ class ServiceKeeper final : public std::enable_shared_from_this<ServiceKeeper> {
   const std::shared_ptr<ServiceBook> book_;
   const SystemClock clock_;
 
-  std::mutex mutex_;  // Guards all below.
+  mutable std::mutex mutex_;  // Guards all below.
   std::condition_variable wake_;
   bool stopping_ = false;
-  Time next_look_ = kNever;
-  /// What was asked for and not yet seen to be done (kNever), or was refused: when it is asked for again.
-  std::map<std::string, Time> pending_;
-  /// What else its key has: its first one stood for a job that is not kept any more.
-  std::map<std::string, uint64_t> again_;
+  std::map<ServiceKey, Requests> requests_;
   std::thread timer_;
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <vector>
 
 #include "api/contract/spec_peek.h"
 #include "base/check.h"
@@ -138,8 +139,54 @@ std::string with_labels(std::string_view spec, const std::map<std::string, std::
   return changed(spec, labels, "");
 }
 
+namespace {
+
+constexpr std::string_view kDigits = "0123456789abcdef";
+
+void read_bits(std::string_view spec, std::string_view label, JobState state, DoneIndexes& out) {
+  const std::string_view text = spec_label(spec, label).value_or("");
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const std::size_t digit = kDigits.find(text[at]);
+    if (digit == std::string_view::npos) return;
+    for (std::size_t bit = 0; bit < 4; ++bit) {
+      if ((digit >> bit & 1) != 0) out.emplace(static_cast<int64_t>(at * 4 + bit), state);
+    }
+  }
+}
+
+std::string bits_of(const DoneIndexes& done, JobState state) {
+  std::vector<std::size_t> digits;
+  for (const auto& [index, end] : done) {
+    if (end != state) continue;
+    const auto at = static_cast<std::size_t>(index);
+    if (digits.size() <= at / 4) digits.resize(at / 4 + 1);
+    digits[at / 4] |= std::size_t{1} << (at % 4);
+  }
+  std::string out;
+  for (const std::size_t digit : digits) out.push_back(kDigits[digit]);
+  return out;
+}
+
+}  // namespace
+
+DoneIndexes read_done(std::string_view spec) {
+  DoneIndexes out;
+  read_bits(spec, kServiceCompletedLabel, JobState::kCompleted, out);
+  read_bits(spec, kServiceFailedLabel, JobState::kFailed, out);
+  return out;
+}
+
+std::string with_done(std::string_view spec, const DoneIndexes& done) {
+  DoneIndexes all = read_done(spec);
+  for (const auto& one : done) all.insert(one);
+  return with_labels(spec, {{std::string(kServiceCompletedLabel), bits_of(all, JobState::kCompleted)},
+                            {std::string(kServiceFailedLabel), bits_of(all, JobState::kFailed)}});
+}
+
 std::string record_spec(std::string_view spec, const ServiceSettings& settings) {
-  return with_labels(spec, {{std::string(kServiceGenerationLabel), std::to_string(settings.generation)},
+  return with_labels(spec, {{std::string(kServiceCompletedLabel), ""},
+                            {std::string(kServiceFailedLabel), ""},
+                            {std::string(kServiceGenerationLabel), std::to_string(settings.generation)},
                             {std::string(kServiceReplicasLabel), std::to_string(settings.replicas)},
                             {std::string(kServiceRestartLabel), std::string(to_string(settings.restart))},
                             {std::string(kServiceReadyLabel), std::to_string(settings.ready_after.ms())}});
@@ -151,6 +198,8 @@ std::string replica_spec(std::string_view record, const std::string& name, const
       {std::string(kServiceReplicasLabel), ""},
       {std::string(kServiceRestartLabel), ""},
       {std::string(kServiceReadyLabel), ""},
+      {std::string(kServiceCompletedLabel), ""},
+      {std::string(kServiceFailedLabel), ""},
       {std::string(kReplicaLabel), std::to_string(mark.index)},
       {std::string(kReplicaRestartsLabel), std::to_string(mark.restarts)},
       {std::string(kReplicaFailuresLabel), std::to_string(mark.failures)}};

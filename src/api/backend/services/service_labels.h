@@ -17,6 +17,13 @@ bool mentions_service(std::string_view spec);
 /// label.
 Answer<ServiceSettings> read_settings(std::string_view spec, const ServiceSettings& before);
 
+/// Indexes whose work is done for good: kCompleted or kFailed.
+using DoneIndexes = std::map<int64_t, JobState>;
+/// What the record says of them.
+DoneIndexes read_done(std::string_view spec);
+/// The specification of a record that says this of them, too.
+std::string with_done(std::string_view spec, const DoneIndexes& done);
+
 /// Which replica a job is.
 struct ReplicaMark {
   int64_t index = 0;

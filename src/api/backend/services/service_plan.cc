@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <vector>
 
 namespace gpusched::api {
@@ -58,6 +59,8 @@ class Look {
     const ReplicaRow* newest = nullptr;
     for (const ReplicaRow* const row : by_index_[index])
       if (row->mark.generation == service_.settings.generation) newest = row;
+    const auto known = service_.done.find(index);
+    if (newest == nullptr && known != service_.done.end()) return look_at_done(index, known->second);
     if (newest == nullptr) return look_at_older(index);
     if (newest->is_live()) {
       if (is_ready(*newest, service_.settings, now_)) return stop_others(index, newest->job);
@@ -68,12 +71,17 @@ class Look {
       return;
     }
     if (is_done(*newest, service_.settings.restart)) {
-      if (newest->state == JobState::kCompleted) return stop_others(index, newest->job);
-      settled_ = false;  // What is new has failed for good: what is old goes on.
-      return;
+      if (known == service_.done.end()) steps_.done.emplace(index, newest->state);
+      return look_at_done(index, newest->state);
     }
     settled_ = false;
     steps_.starts.push_back(after_end(*newest));
+  }
+
+  /// The newest generation ended for good.
+  void look_at_done(int64_t index, JobState end) {
+    if (end == JobState::kCompleted) return stop_others(index, {});
+    settled_ = false;  // What is new has failed for good: what is old goes on.
   }
 
   /// There is none of the newest generation.
@@ -133,6 +141,16 @@ bool is_done(const ReplicaRow& replica, RestartPolicy policy) {
       return false;
   }
   return false;
+}
+
+int64_t count_done(const ServiceRow& service) {
+  std::set<int64_t> done;
+  for (const auto& [index, end] : service.done) done.insert(index);
+  for (const auto& [job, replica] : service.replicas) {
+    if (replica.mark.generation == service.settings.generation && is_done(replica, service.settings.restart))
+      done.insert(replica.mark.index);
+  }
+  return std::ranges::count_if(done, [&](int64_t index) { return index < service.settings.replicas; });
 }
 
 ServiceSteps plan_service(const ServiceRow& service, Time now) { return Look(service, now).take(); }

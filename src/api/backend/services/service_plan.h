@@ -25,6 +25,8 @@ struct ServiceRow {
   ServiceSettings settings;
   bool deleted = false;              ///< No record of it is left that has not ended.
   std::vector<JobId> older_records;  ///< Those that have not ended beside the newest.
+  /// Indexes whose work is done for good, and how that ended; their jobs may be forgotten.
+  DoneIndexes done;
   std::map<JobId, ReplicaRow> replicas;
 };
 
@@ -38,6 +40,7 @@ struct ReplicaStart {
 struct ServiceSteps {
   std::vector<ReplicaStart> starts;
   std::vector<JobId> stops;
+  DoneIndexes done;  ///< What the record does not say yet.
   Time look_again = kNever;
 };
 ServiceSteps plan_service(const ServiceRow& service, Time now);
@@ -46,5 +49,7 @@ ServiceSteps plan_service(const ServiceRow& service, Time now);
 bool is_ready(const ReplicaRow& replica, const ServiceSettings& settings, Time now);
 /// Whether its end is the last one of its index: the policy starts none after it.
 bool is_done(const ReplicaRow& replica, RestartPolicy policy);
+/// How many of the wanted indexes have done their work for good.
+int64_t count_done(const ServiceRow& service);
 
 }  // namespace gpusched::api

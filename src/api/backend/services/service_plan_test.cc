@@ -117,6 +117,33 @@ TEST_F(ServicePlan, StartsAgainAsItsPolicySays) {
   EXPECT_TRUE(restarts(JobState::kCancelled, RestartPolicy::kNever));  // Somebody's word about one job.
 }
 
+TEST_F(ServicePlan, RemembersWhatIsDoneForGood) {
+  service_.settings.restart = RestartPolicy::kNever;
+  put(0, JobState::kCompleted);
+  put(1, JobState::kFailed);
+  const ServiceSteps steps = plan();
+  EXPECT_EQ(steps.done, (DoneIndexes{{0, JobState::kCompleted}, {1, JobState::kFailed}}));
+  EXPECT_EQ(indexes(steps), Indexes{2});
+  EXPECT_EQ(count_done(service_), 2);
+  // The record says it now, and the jobs were forgotten.
+  service_.done = steps.done;
+  service_.replicas.clear();
+  EXPECT_EQ(indexes(plan()), Indexes{2});
+  EXPECT_TRUE(plan().done.empty());
+  EXPECT_EQ(count_done(service_), 2);
+}
+
+TEST(ServiceLabels, ARecordSaysWhatIsDoneUntilTheNextGeneration) {
+  const std::string spec = record_spec("", {.replicas = 70, .generation = 1});
+  EXPECT_TRUE(read_done(spec).empty());
+  const DoneIndexes done{{0, JobState::kCompleted}, {5, JobState::kFailed}, {69, JobState::kCompleted}};
+  EXPECT_EQ(read_done(with_done(spec, done)), done);
+  const std::string more = with_done(with_done(spec, done), {{1, JobState::kFailed}});
+  EXPECT_EQ(read_done(more).size(), 4U);
+  EXPECT_EQ(read_settings(more, {})->replicas, 70);
+  EXPECT_TRUE(read_done(record_spec(more, {.replicas = 70, .generation = 2})).empty());
+}
+
 TEST_F(ServicePlan, ReplacesOneByOneAndOnlyWhenTheNewOneIsReady) {
   const JobId old[] = {put(0, JobState::kRunning).job, put(1, JobState::kRunning).job,
                        put(2, JobState::kRunning).job};
