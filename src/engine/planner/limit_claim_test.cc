@@ -20,33 +20,40 @@ struct Running {
   JobId job;
   Time end;
   int64_t gpus = 0;
+  TenantId tenant;
 };
 
-enum class Bound : uint8_t { kTenant, kParent, kJobs, kPool };
+enum class Bound : uint8_t { kTenant, kParent, kJobs, kPool, kTenantAndParent, kTenantAndPool };
 
 class LimitedWorld {
  public:
   LimitedWorld(Bound bound, uint64_t seed) : bound_(bound), prng_(seed) {
     EngineConfig config{.feature_level = kFeatureLevel, .policy = {.run_times = "limits"}};
-    if (bound == Bound::kPool) config.pools = {.online_milli = 800, .batch_milli = 200};
+    if (has_pool()) config.pools = {.online_milli = 800, .batch_milli = 200};
     engine_.apply(Configure{.config = config});
     for (int i = 0; i < 12; ++i) engine_.add_node("n" + std::to_string(i), {.gpus = 4});
     Limits limits;
-    most_ = bound == Bound::kPool ? 9 : prng_.between(5, 9);
-    if (bound == Bound::kTenant || bound == Bound::kParent) limits.set(Resource::kGpus, most_);
+    most_ = has_pool() ? 9 : prng_.between(5, 9);
+    const bool below = bound == Bound::kParent || bound == Bound::kTenantAndParent;
+    if (bound == Bound::kTenant || below) limits.set(Resource::kGpus, most_);
     if (bound == Bound::kJobs) limits.set(Resource::kJobs, most_ = prng_.between(2, 4));
     const TenantId top = engine_.add_tenant("lab", {}, limits);
     tenants_ = {top};
-    if (bound == Bound::kParent) tenants_ = {engine_.add_tenant("a", top), engine_.add_tenant("b", top)};
+    Limits own;
+    if (bound == Bound::kTenantAndParent || bound == Bound::kTenantAndPool)
+      own.set(Resource::kGpus, own_most_ = prng_.between(3, most_));
+    const TenantId above = below ? top : TenantId{};
+    if (below || bound == Bound::kTenantAndPool)
+      tenants_ = {engine_.add_tenant("a", above, own), engine_.add_tenant("b", above)};
   }
 
   void run() {
     for (int i = 0; i < 40 && used() < most_ - 1; ++i) submit(prng_.between(1, 3));
     for (const JobId before : std::exchange(waiting_, {})) engine_.apply(CancelJob{.job = before});
     const int64_t wanted = prng_.between(2, 4);
-    if (needs(wanted) > most_) return;
+    if (needs(wanted) > std::min(most_, own_most_)) return;
     const Time promised = start_of(needs(wanted));
-    const JobId first = submit(wanted);
+    const JobId first = submit(wanted, tenants_.front());
     while (engine_.state_of(first) == JobState::kPending && engine_.now() < promised) {
       engine_.advance(minutes(1));
       end_due();
@@ -57,27 +64,35 @@ class LimitedWorld {
   }
 
  private:
+  bool has_pool() const { return bound_ == Bound::kPool || bound_ == Bound::kTenantAndPool; }
   int64_t needs(int64_t gpus) const { return bound_ == Bound::kJobs ? 1 : gpus; }
   int64_t used() const {
     int64_t sum = 0;
     for (const Running& one : running_) sum += needs(one.gpus);
     return sum;
   }
+  /// What the first tenant uses, whose limit may be one of its own.
+  int64_t used_by_first() const {
+    int64_t sum = 0;
+    for (const Running& one : running_) sum += one.tenant == tenants_.front() ? needs(one.gpus) : 0;
+    return sum;
+  }
   /// When so much is back, if nothing else came.
   Time start_of(int64_t wanted) const {
     std::vector<Running> ends = running_;
     std::sort(ends.begin(), ends.end(), [](const Running& a, const Running& b) { return a.end < b.end; });
-    int64_t left = used();
+    int64_t left = used(), own = used_by_first();
     Time at = engine_.now();
     for (const Running& one : ends) {
-      if (left + wanted <= most_) return at;
+      if (left + wanted <= most_ && own + wanted <= own_most_) return at;
       left -= needs(one.gpus);
+      own -= one.tenant == tenants_.front() ? needs(one.gpus) : 0;
       at = one.end;
     }
     return at;
   }
-  JobId submit(int64_t gpus) {
-    const TenantId tenant = tenants_[prng_.below(tenants_.size())];
+  JobId submit(int64_t gpus) { return submit(gpus, tenants_[prng_.below(tenants_.size())]); }
+  JobId submit(int64_t gpus, TenantId tenant) {
     const JobId job = engine_.submit({.gpus = static_cast<int32_t>(gpus),
                                       .tenant = tenant,
                                       .max_runtime = minutes(prng_.between(3, 120)),
@@ -92,7 +107,10 @@ class LimitedWorld {
       if (engine_.state_of(id) != JobState::kScheduled) return false;
       engine_.started(id);
       const int64_t gpus = engine_.state().class_of(engine_.job(id)).parts.front().gpu_count;
-      running_.push_back({.job = id, .end = engine_.now() + engine_.job(id).max_runtime, .gpus = gpus});
+      running_.push_back({.job = id,
+                          .end = engine_.now() + engine_.job(id).max_runtime,
+                          .gpus = gpus,
+                          .tenant = engine_.job(id).tenant});
       return true;
     });
   }
@@ -111,6 +129,7 @@ class LimitedWorld {
   std::vector<JobId> waiting_;
   std::vector<Running> running_;
   int64_t most_ = 0;
+  int64_t own_most_ = INT64_MAX;  ///< Of the first tenant alone.
 };
 
 class LimitClaims : public ::testing::TestWithParam<Bound> {};
@@ -124,7 +143,8 @@ TEST_P(LimitClaims, NothingThatComesLaterDelaysTheFirst) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Bounds, LimitClaims,
-                         ::testing::Values(Bound::kTenant, Bound::kParent, Bound::kJobs, Bound::kPool));
+                         ::testing::Values(Bound::kTenant, Bound::kParent, Bound::kJobs, Bound::kPool,
+                                           Bound::kTenantAndParent, Bound::kTenantAndPool));
 
 }  // namespace
 }  // namespace gpusched

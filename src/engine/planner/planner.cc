@@ -146,7 +146,10 @@ void Planner::touch_class(const State& state, uint32_t job_class) {
     if (before != entry.head && lines_[entry.tenant.value].blocked.contains(job_class))
       rank_blocked(state, job_class);
     // Whoever stands behind it below a limit stands behind another one now.
-    if (before != entry.head && is_limit(entry.reason)) freed_tenants_.insert(entry.reason.tenant);
+    if (before != entry.head && is_limit(entry.reason)) {
+      freed_tenants_.insert(entry.reason.tenant);
+      wake_limited(state, entry.tenant);
+    }
     // It needs what the old one needed, but may be one for which others are ended.
     if (entry.preempts && entry.head.job != before.job) look_again(job_class, now_);
     return;
@@ -157,7 +160,7 @@ void Planner::touch_class(const State& state, uint32_t job_class) {
 
 void Planner::unblock(const State& state) {
   std::vector<uint32_t> lifted;
-  for (const TenantId tenant : freed_tenants_) forget_claims(tenant);
+  for (const TenantId tenant : freed_tenants_) forget_claims(state, tenant);
   if (unblock_all_) {
     limit_claims_.clear();
     for (const auto& [tenant, job_class] : over_quota_) lifted.push_back(job_class);
@@ -175,7 +178,7 @@ void Planner::unblock(const State& state) {
   }
   // Those that wait for their pool stand under nobody.
   if (!freed_tenants_.empty()) {
-    forget_claims(TenantId{});
+    forget_claims(state, TenantId{});
     for (auto at = over_quota_.begin(); at != over_quota_.end() && !at->first.valid(); ++at)
       lifted.push_back(at->second);
   }
@@ -261,7 +264,7 @@ bool Planner::place_head(const State& state, uint32_t job_class, CommitPlan& pla
   Candidate candidate{.job = job.id, .job_class = job_class};
   const std::optional<WaitReason> over = limit_block(state, candidate);
   if (over) {
-    claim_limit(state, job_class, *over);
+    claim_limits(state, job_class, *over);
     drop_reservation(state, job_class);  // No node is kept for whom a limit keeps waiting.
     block(state, job_class, *over);
     if (over->of_limit) pass_behind_head(state, job_class, plan);

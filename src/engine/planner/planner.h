@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -235,17 +236,17 @@ class Planner {
     /// Until then work may pass it that is expected to be gone by `start`; after that only work that must be.
     Time trusting_until;
   };
-  /// What is left of a tenant's limit, or of a strict pool, is kept for the first job that it keeps waiting.
+  /// Whose limit, without a tenant this work's pool, and whether for who waits for another limit.
+  using LimitKey = std::tuple<TenantId, WorkClass, bool>;
+  /// What is left of a limit is kept for who waits first for it, or is first to need it then.
   struct LimitClaim {
     uint32_t job_class = 0;
+    LimitKey nearest;  ///< The limit that keeps it waiting.
     JobId job;
     policy::QueueKey key;
-    TenantId tenant;  ///< Whose limit; none: the pool's.
-    Time start;       ///< When enough of it is expected to be back,
-    Time found_at;    ///< and when that was found; none: not yet.
-    Time trusting_until;
+    /// When enough of all its limits is expected to be back; when that was found; see Reservation.
+    Time start, found_at, trusting_until;
   };
-  using LimitKey = std::pair<TenantId, WorkClass>;  ///< Whose limit; without a tenant this work's pool.
   /// The first job of a class, as it stands against reservations.
   struct Candidate {
     JobId job;
@@ -458,9 +459,9 @@ class Planner {
   std::optional<WaitReason> limit_kept_from(const State& state, Candidate& candidate, const Amount& amount);
   std::optional<WaitReason> overflow_beside(const State& state, uint32_t job_class, const Amount& amount,
                                             uint32_t holder) const;
-  void claim_limit(const State& state, uint32_t job_class, const WaitReason& reason);
+  void claim_limits(const State& state, uint32_t job_class, const WaitReason& reason);
   void find_limit_start(const State& state, LimitClaim& claim) const;
-  void forget_claims(TenantId tenant);
+  void forget_claims(const State& state, TenantId tenant);
   void wake_limited(const State& state, TenantId tenant);
   bool waits_behind_limit(const ClassInfo& entry) const {
     return entry.state == ClassState::kBlocked && entry.reason.of_limit;

@@ -51,6 +51,12 @@ Resource limit_exceeded(const Tenant& tenant, const Amount& used, const Amount& 
   return Resource::kNone;
 }
 
+/// Whether who has the claim still waits.
+bool is_claimed(const State& state, const auto& claim) {
+  const Job* job = state.jobs.find(claim.job);
+  return job != nullptr && job->is_queued() && job->job_class == claim.job_class;
+}
+
 }  // namespace
 
 std::optional<WaitReason> Planner::quota_block(const State& state, uint32_t job_class) const {
@@ -166,7 +172,21 @@ std::optional<WaitReason> Planner::pool_block(const std::vector<Part>& parts, co
 std::optional<WaitReason> Planner::limit_block(const State& state, Candidate& candidate) {
   std::optional<WaitReason> over = quota_block(state, candidate.job_class);
   if (over.has_value()) return over;
-  return limit_kept_from(state, candidate, total_of(state.classes[candidate.job_class].parts));
+  // It waits for no limit, and so keeps nothing of the others.
+  const JobClass& wanted = state.classes[candidate.job_class];
+  const auto drop = [&](const LimitKey& limit) {
+    const auto found = limit_claims_.find(limit);
+    if (found != limit_claims_.end() && found->second.job_class == candidate.job_class)
+      limit_claims_.erase(found);
+  };
+  if (!limit_claims_.empty()) {
+    for (const Tenant* at = state.find_tenant(wanted.tenant); at != nullptr;
+         at = state.find_tenant(at->parent)) {
+      drop({at->id, WorkClass::kUnset, true});
+    }
+    drop({TenantId{}, work_of(wanted.parts), true});
+  }
+  return limit_kept_from(state, candidate, total_of(wanted.parts));
 }
 
 // Which limit would not leave room for the holder's first job beside so much more of the class; none: all
@@ -247,20 +267,20 @@ std::optional<WaitReason> Planner::limit_kept_from(const State& state, Candidate
     const auto found = limit_claims_.find(limit);
     if (found == limit_claims_.end()) return std::nullopt;
     LimitClaim& claim = found->second;
-    const Job* job = state.jobs.find(claim.job);
-    if (job == nullptr || !job->is_queued() || job->job_class != claim.job_class) return std::nullopt;
+    if (!is_claimed(state, claim)) return std::nullopt;
     return delays(claim.job_class, claim.job, claim.key, [&] {
       if (!claim.found_at.valid()) find_limit_start(state, claim);
       return std::pair(claim.start, claim.trusting_until);
     });
   };
   const JobClass& wanted = state.classes[candidate.job_class];
-  if (!limit_claims_.empty()) {
+  for (const bool by_another : {false, true}) {
+    if (limit_claims_.empty()) break;
     for (const Tenant* at = state.find_tenant(wanted.tenant); at != nullptr;
          at = state.find_tenant(at->parent)) {
-      if (auto reason = by_claim({at->id, WorkClass::kUnset})) return reason;
+      if (auto reason = by_claim({at->id, WorkClass::kUnset, by_another})) return reason;
     }
-    if (auto reason = by_claim({TenantId{}, work_of(wanted.parts)})) return reason;
+    if (auto reason = by_claim({TenantId{}, work_of(wanted.parts), by_another})) return reason;
   }
   for (const Reservation& held : reservations_) {
     auto reason = delays(held.job_class, held.job, held.key,
@@ -270,88 +290,127 @@ std::optional<WaitReason> Planner::limit_kept_from(const State& state, Candidate
   return std::nullopt;
 }
 
-// The class's first job waits for this limit: who stands first of those has the claim.
-void Planner::claim_limit(const State& state, uint32_t job_class, const WaitReason& reason) {
+// The class's first job waits for this limit: who stands first of those has the claim. What the others above
+// it have left it will need, too, once this one has room.
+void Planner::claim_limits(const State& state, uint32_t job_class, const WaitReason& reason) {
   if (policies_.reservations == 0) return;
   if (reason.code != WaitCode::kQuota && reason.code != WaitCode::kPool) return;
-  const std::vector<Part>& parts = state.classes[job_class].parts;
-  const Amount amount = total_of(parts);
-  const bool pool = reason.code == WaitCode::kPool;
-  if (pool ? amount.gpu_thousandths() > reason.limit * kMilliPerGpu
-           : limit_exceeded(state.tenant_at(reason.tenant), {}, amount) != Resource::kNone)
-    return;  // Nothing that comes back is enough for it.
-  const LimitKey limit{reason.tenant, pool ? work_of(parts) : WorkClass::kUnset};
+  const JobClass& wanted = state.classes[job_class];
+  const Amount amount = total_of(wanted.parts);
+  std::vector<LimitKey> limits;
+  for (const Tenant* at = state.find_tenant(wanted.tenant); at != nullptr;
+       at = state.find_tenant(at->parent)) {
+    if (!has_limits(*at)) continue;
+    if (limit_exceeded(*at, {}, amount) != Resource::kNone) return;  // Nothing that comes back is enough.
+    limits.emplace_back(at->id, WorkClass::kUnset, at->id != reason.tenant);
+  }
+  const WorkClass work = work_of(wanted.parts);
+  if (pools_.on() && !pools_.lends() && amount.gpu_thousandths() > 0) {
+    if (amount.gpu_thousandths() > pools_.gpus_of(work == WorkClass::kOnline, capacity_.gpus) * kMilliPerGpu)
+      return;
+    limits.emplace_back(TenantId{}, work, reason.code != WaitCode::kPool);
+  }
   const Job& head = head_of(state, job_class);
   if (state.find_promise(head.id) != nullptr) return;  // It is moved, and has what it needs.
-  LimitClaim claim{.job_class = job_class,
-                   .job = head.id,
-                   .key = key_of(state, head, info(job_class).head),
-                   .tenant = reason.tenant,
-                   .start = {},
-                   .found_at = {},
-                   .trusting_until = {}};
-  if (const auto known = limit_starts_.find(limit);
-      known != limit_starts_.end() && known->second.job == claim.job) {
-    claim.trusting_until = known->second.trusting_until;
-    const bool recent = now_ < known->second.found_at + kCountAgain && now_ < known->second.start;
-    if (recent && state.attempts.size() > kCountedAtOnce) {
-      claim.start = known->second.start;
-      claim.found_at = known->second.found_at;
+  const bool is_pool = reason.code == WaitCode::kPool;
+  const LimitClaim claim{.job_class = job_class,
+                         .nearest = {reason.tenant, is_pool ? work : WorkClass::kUnset, false},
+                         .job = head.id,
+                         .key = key_of(state, head, info(job_class).head),
+                         .start = {},
+                         .found_at = {},
+                         .trusting_until = {}};
+  for (const LimitKey& limit : limits) {
+    LimitClaim its = claim;
+    if (const auto known = limit_starts_.find(limit);
+        known != limit_starts_.end() && known->second.job == claim.job) {
+      its.trusting_until = known->second.trusting_until;
+      const bool recent = now_ < known->second.found_at + kCountAgain && now_ < known->second.start;
+      if (recent && state.attempts.size() > kCountedAtOnce) {
+        its.start = known->second.start;
+        its.found_at = known->second.found_at;
+      }
     }
+    const auto [at, first] = limit_claims_.try_emplace(limit, its);
+    const LimitClaim& other = at->second;
+    if (first || (other.job != its.job && other.key < its.key && is_claimed(state, other))) continue;
+    if (other.job == its.job && !its.trusting_until.valid()) its.trusting_until = other.trusting_until;
+    at->second = std::move(its);
   }
-  const auto [at, first] = limit_claims_.try_emplace(limit, claim);
-  if (!first && at->second.job != claim.job && at->second.key < claim.key) return;
-  at->second = std::move(claim);
 }
 
-// When so much of the limit is expected to be back that its first job may start.
+// When so much of all its limits is expected to be back that its first job may start.
 void Planner::find_limit_start(const State& state, LimitClaim& claim) const {
   const JobClass& first = state.classes[claim.job_class];
   const Amount wanted = total_of(first.parts);
-  const Tenant* tenant = state.find_tenant(claim.tenant);
-  const WorkClass work = work_of(first.parts);
-  std::vector<std::pair<Time, Amount>> ends;
+  struct End {
+    Time at;
+    TenantId tenant;
+    WorkClass work;
+    Amount amount;
+  };
+  std::vector<End> ends;
   for (const auto& [key, attempt] : state.attempts) {
     const Job* job = state.jobs.find(key.job);
     if (job == nullptr || attempt.abandoned || job->attempt_count != attempt.number) continue;
-    const bool counts = tenant != nullptr ? belongs_below(state, job->tenant, tenant->id)
-                                          : work_of(state.class_of(*job).parts) == work;
-    if (counts) ends.emplace_back(expected_end(state, attempt), state.held_by(*job));
+    ends.push_back({.at = expected_end(state, attempt),
+                    .tenant = job->tenant,
+                    .work = work_of(state.class_of(*job).parts),
+                    .amount = state.held_by(*job)});
   }
-  std::sort(ends.begin(), ends.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  Amount used;
-  int64_t share = 0;
-  if (tenant != nullptr) {
-    used = tenant->usage;
-  } else {
-    const bool online = work == WorkClass::kOnline;
-    used.gpu_milli = (online ? state.online : state.batch).milli;
-    share = pools_.gpus_of(online, capacity_.gpus) * kMilliPerGpu;
-  }
-  const auto fits = [&] {
-    if (tenant != nullptr) return limit_exceeded(*tenant, used, wanted) == Resource::kNone;
-    return used.gpu_thousandths() + wanted.gpu_thousandths() <= share;
+  std::sort(ends.begin(), ends.end(), [](const End& a, const End& b) { return a.at < b.at; });
+  const auto wait_for = [&](Amount used, auto&& counts, auto&& fits) {
+    if (fits(used)) return;
+    for (const End& end : ends) {
+      if (!counts(end)) continue;
+      used.add(negated(end.amount));
+      if (!fits(used)) continue;
+      claim.start = std::max(claim.start, end.at);
+      return;
+    }
+    claim.start = kNever;
   };
-  claim.start = kNever;
-  for (const auto& [end, amount] : ends) {
-    used.add(negated(amount));
-    if (!fits()) continue;
-    claim.start = end;
-    break;
+  claim.start = now_;
+  for (const Tenant* at = state.find_tenant(first.tenant); at != nullptr;
+       at = state.find_tenant(at->parent)) {
+    if (!has_limits(*at)) continue;
+    wait_for(
+        at->usage, [&](const End& end) { return belongs_below(state, end.tenant, at->id); },
+        [&](const Amount& used) { return limit_exceeded(*at, used, wanted) == Resource::kNone; });
+  }
+  if (pools_.on() && !pools_.lends()) {
+    const WorkClass work = work_of(first.parts);
+    const bool online = work == WorkClass::kOnline;
+    Amount held;
+    held.gpu_milli = (online ? state.online : state.batch).milli;
+    const int64_t share = pools_.gpus_of(online, capacity_.gpus) * kMilliPerGpu;
+    wait_for(
+        held, [&](const End& end) { return end.work == work; },
+        [&](const Amount& used) { return used.gpu_thousandths() + wanted.gpu_thousandths() <= share; });
   }
   if (!claim.trusting_until.valid()) claim.trusting_until = trust_until(now_, claim.start);
   claim.found_at = now_;
 }
 
 // Something of the limit came back, or who had the claim is gone.
-void Planner::forget_claims(TenantId tenant) {
-  const auto begin = limit_claims_.lower_bound({tenant, WorkClass::kUnset});
-  auto end = begin;
-  while (end != limit_claims_.end() && end->first.first == tenant) {
-    if (end->second.found_at.valid()) limit_starts_[end->first] = end->second;
-    ++end;
+void Planner::forget_claims(const State& state, TenantId tenant) {
+  const auto count_again = [&](LimitClaim& claim) {
+    if (state.attempts.size() <= kCountedAtOnce || now_ >= claim.found_at + kCountAgain) claim.found_at = {};
+  };
+  for (auto at = limit_claims_.lower_bound({tenant, WorkClass::kUnset, false});
+       at != limit_claims_.end() && std::get<TenantId>(at->first) == tenant;) {
+    LimitClaim& claim = at->second;
+    if (std::get<bool>(at->first)) {  // It waits for another limit still, and may start earlier.
+      count_again(claim);
+      if (const auto own = limit_claims_.find(claim.nearest);
+          own != limit_claims_.end() && own->second.job == claim.job)
+        count_again(own->second);
+      ++at;
+      continue;
+    }
+    if (claim.found_at.valid()) limit_starts_[at->first] = claim;
+    at = limit_claims_.erase(at);
   }
-  limit_claims_.erase(begin, end);
   if (limit_starts_.size() > kStartsKept) limit_starts_.clear();
 }
 

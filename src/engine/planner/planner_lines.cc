@@ -231,7 +231,10 @@ void Planner::make_idle(const State& state, uint32_t job_class) {
   ClassInfo& entry = info(job_class);
   if (entry.state == ClassState::kReady) take_from_ready(state, job_class);
   if (entry.state == ClassState::kBlocked) {
-    if (is_limit(entry.reason)) freed_tenants_.insert(entry.reason.tenant);
+    if (is_limit(entry.reason)) {
+      freed_tenants_.insert(entry.reason.tenant);
+      wake_limited(state, entry.tenant);
+    }
     leave_blocked(state, job_class);
   }
   if (entry.state != ClassState::kIdle) release_shape(entry.shape);
