@@ -526,7 +526,8 @@ bool Planner::preempt(const State& state, const Job& job, Candidate& candidate, 
   entry.preempts = by_priority || can_reclaim();
   entry.tried_at = now_;
   // What its victims gave back would come too late.
-  if (job.deadline.valid() && now_ + policies_.victims->grace() >= job.deadline) return false;
+  const Time back = now_ + policies_.victims->grace() + policy::kDrainExpected;
+  if (job.deadline.valid() && back >= job.deadline) return false;
   if (!by_priority && !claim.has_value()) return false;
   if (state.promises.size() + plan.groups.size() >= limits::kPromisesMax) return false;
   Time look = kNever;

@@ -19,9 +19,6 @@ using policy::PoolAmounts;
 constexpr std::size_t kCpu = 0;
 constexpr std::size_t kMemory = 1;
 constexpr std::size_t kFirstDevices = 2;
-/// A device whose attempt ended is expected to be seen empty after so long, and an attempt to end so long
-/// after it was told to.
-constexpr Duration kDrainExpected = seconds(5);
 constexpr Duration kCoolingExpected = minutes(2);
 constexpr Duration kStopExpected = seconds(30);
 /// Work may pass a promised job that is expected to be gone by its start; but only until the job has waited
@@ -223,7 +220,7 @@ void Planner::refresh_releases(const State& state, uint32_t slot) {
       if (lasting && device.state == DeviceState::kHeld) node.room -= one;
       const bool going = device.state == DeviceState::kDraining || device.state == DeviceState::kShared;
       if (lasting || !(going || cooling)) continue;
-      Time end = now_ + (cooling ? kCoolingExpected : kDrainExpected);
+      Time end = now_ + (cooling ? kCoolingExpected : policy::kDrainExpected);
       for (const Share& share : device.shares) {
         if (!share.draining())
           end =

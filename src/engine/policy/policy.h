@@ -208,6 +208,9 @@ class VictimSelect {
                                              Time now, const VictimLimit& limit = {}) const = 0;
 };
 
+/// A device whose attempt ended is expected to be seen empty after so long.
+inline constexpr Duration kDrainExpected = seconds(5);
+
 /// What one cycle uses. Copies share their policies, which never change.
 struct PolicySet {
   std::shared_ptr<const QueueOrder> queue_order;

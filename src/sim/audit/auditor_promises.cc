@@ -28,9 +28,9 @@ void Auditor::on(const DevicesPromised& event) {
     fail(name_of(promise.job) + " is promised something and does not wait for it");
   // The plan is some moments older than its record.
   if (!promise.victims.empty() && job.deadline.valid() &&
-      promise.since + grace_ >= job.deadline + kPlanAgeMax)
+      promise.since + grace_ + policy::kDrainExpected >= job.deadline + kPlanAgeMax)
     fail("others are ended for " + name_of(promise.job) +
-         ", whose deadline comes before their grace is over");
+         ", whose deadline comes before what they hold is back");
   for (const Preemption& victim : promise.victims) {
     if (unclaimed_.erase({victim.job, victim.attempt}) == 0)
       fail(name_of(promise.job) + " names a victim that is not ended for it");
