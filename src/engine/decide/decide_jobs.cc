@@ -2,6 +2,7 @@
 #include <map>
 
 #include "base/limits.h"
+#include "base/text/trace_variable.h"
 #include "engine/decide/decide.h"
 #include "engine/decide/feasibility.h"
 
@@ -208,10 +209,20 @@ JobFlow flow_of(const State& state, const JobRequest& request, Time now) {
   return flow;
 }
 
+/// What a repetition is compared by. Not by its trace: each try has one of its own.
 uint64_t body_digest(const SubmitJobs& command) {
   Digest body;
   body.mix(command.tenant.value);
-  for (const JobRequest& job : command.jobs) mix_fields(body, job);
+  for (const JobRequest& job : command.jobs) {
+    const std::string_view untraced = without_trace(job.spec.view());
+    if (untraced.size() == job.spec.view().size()) {
+      mix_fields(body, job);
+      continue;
+    }
+    JobRequest same = job;
+    same.spec = Blob(untraced);
+    mix_fields(body, same);
+  }
   return body.value();
 }
 

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "base/limits.h"
+#include "base/text/trace_variable.h"
 #include "engine/testing/test_engine.h"
 
 namespace gpusched {
@@ -267,6 +268,39 @@ TEST(RequestKey, IsForgottenAfterADay) {
   const Applied later = engine.try_submit({.gpus = 1}, "key");
   EXPECT_FALSE(later.repeated);
   EXPECT_NE(later.first_id, first.first_id);
+}
+
+/// A submission with the trace of one try, by the key of all tries.
+SubmitJobs traced(std::string_view spec, std::string_view traceparent) {
+  std::string packed(spec);
+  add_trace(packed, traceparent);
+  SubmitJobs command{.tenant = kDefaultTenant, .request_key = "key", .jobs = {request_of({.gpus = 1})}};
+  command.jobs.front().spec = Blob(packed);
+  return command;
+}
+
+TEST(RequestKey, IsOfTheSameJobWhateverTheTraceOfATry) {
+  const std::string first_trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  const std::string later_trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+  const std::string spec = "\x0a\x05train";
+  TestEngine engine;
+  const Applied first = engine.apply(traced(spec, first_trace));
+  ASSERT_FALSE(first.rejection.has_value());
+  for (const std::string_view trace : {std::string_view(later_trace), std::string_view()}) {
+    const Applied again = engine.apply(traced(spec, trace));
+    EXPECT_TRUE(again.repeated);
+    EXPECT_EQ(again.first_id, first.first_id);
+  }
+  EXPECT_NE(engine.job(JobId{first.first_id}).spec.view().find(first_trace), std::string_view::npos);
+  expect_rejected(engine.apply(traced("\x0a\x05other", first_trace)), RejectionCode::kRequestKeyConflict);
+}
+
+TEST(RequestKey, OfARequestWithoutATraceIsThatOfOneWithATrace) {
+  TestEngine engine;
+  const Applied first = engine.apply(traced("\x0a\x05train", ""));
+  EXPECT_TRUE(engine.apply(traced("\x0a\x05train", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"))
+                  .repeated);
+  EXPECT_EQ(engine.job(JobId{first.first_id}).spec.view(), "\x0a\x05train");
 }
 
 TEST(RequestKey, CreatingATenantHasOneToo) {
