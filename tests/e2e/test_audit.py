@@ -193,6 +193,34 @@ def test_a_call_is_found_by_the_names_that_its_client_gave_it(world):
     assert "client_request_id" not in line and "trace_id" not in line
 
 
+def test_a_job_and_its_agent_know_the_trace_of_its_submission(world):
+    api = world.api()
+    first, later = (f"00-{trace}-00f067aa0ba902b7-01" for trace in ("4bf92f3577b34da6a3ce929d0e0e4736",
+                                                                    "0af7651916cd43dd8448eb211c80319c"))
+    say = "echo ${TRACEPARENT-none}"
+
+    def said(path, body, traceparent, key=None):
+        headers = {"traceparent": traceparent} | ({"Idempotency-Key": key} if key else {})
+        status, answer, _ = api.call("POST", path, body, headers)
+        assert status == 201, answer
+        job = answer["job_id"] if "job_id" in answer else answer["job_ids"][0]
+        assert api.wait_for(job)["state"] == "completed"
+        return job, api.output(job).strip()
+
+    job, text = said("/api/v1/jobs", {"script": say}, first, "try")
+    assert text == first
+    # Another try of the same request has another trace, and is about the same job.
+    assert said("/api/v1/jobs", {"script": say}, later, "try") == (job, first)
+    wait_until("the agent logs the trace", lambda: [
+        line for line in world.agents()[0].log_text().splitlines()
+        if '"task_starting"' in line and f'"{job}"' in line and first.split("-")[1] in line])
+    assert said("/v1/jobs", {"spec": {"script": say}}, later)[1] == later
+    # The job's own variable stays; what is not valid is as if there were nothing.
+    own = {"script": say, "environment": {"TRACEPARENT": "mine"}}
+    assert said("/api/v1/jobs", own, first)[1] == "mine"
+    assert said("/api/v1/jobs", {"script": say}, "00-1-2-01")[1] == "none"
+
+
 def test_a_full_disk_loses_lines_and_stops_nothing(new_world):
     world = new_world(AUDIT_FILE="/dev/full")
     world.scheduler.start()

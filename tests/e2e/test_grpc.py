@@ -82,6 +82,21 @@ def test_a_batch_is_accepted_whole_and_repeated_safely(world, client, messages):
     assert len(api.jobs()) == 60
 
 
+def test_a_repetition_has_another_trace_and_the_jobs_keep_the_first(world, client, messages):
+    request = batch_of(messages, 2, "traced")
+    for job in request.jobs:
+        job.spec.command[:] = ["sh", "-c", "echo $TRACEPARENT"]
+    own, traces = client.metadata, ("4bf92f3577b34da6a3ce929d0e0e4736", "0af7651916cd43dd8448eb211c80319c")
+    answers = []
+    for trace in traces:
+        client.metadata = (*own, ("traceparent", f"00-{trace}-00f067aa0ba902b7-01"))
+        answers.append(list(client.call("SubmitJobs", request, messages.SubmitJobsResponse).job_ids))
+    assert answers[0] == answers[1]
+    for job_id in answers[0]:
+        world.api().wait_for(job_id)
+        assert world.api().output(job_id).strip() == f"00-{traces[0]}-00f067aa0ba902b7-01"
+
+
 def test_one_bad_job_refuses_the_whole_batch_and_says_which(world, client, messages):
     request = batch_of(messages, 5, "batch-2")
     request.jobs[3].resources.gpu_count = -1

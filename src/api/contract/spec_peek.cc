@@ -3,6 +3,7 @@
 #include <set>
 
 #include "base/bytes.h"
+#include "base/text/trace_variable.h"
 
 namespace gpusched::api {
 namespace {
@@ -80,16 +81,19 @@ bool is_never_root(std::string_view packed) {
 }
 
 void mark_never_root(std::string& packed) {
-  ByteWriter out(packed);
+  std::string field;
+  ByteWriter out(field);
   out.varint(kAnonymous << 3);
   out.varint(1);
+  packed.insert(without_trace(packed).size(), field);
 }
 
 void set_user(std::string& packed, std::string_view user) {
-  std::size_t place = packed.size();  // Behind the fields with lower numbers.
-  ByteReader reader(packed);
-  while (!reader.at_end() && place == packed.size()) {
-    const std::size_t here = packed.size() - reader.remaining();
+  const std::size_t end = without_trace(packed).size();
+  std::size_t place = end;  // Behind the fields with lower numbers.
+  ByteReader reader(std::string_view(packed).substr(0, end));
+  while (!reader.at_end() && place == end) {
+    const std::size_t here = end - reader.remaining();
     const uint64_t tag = reader.varint();
     const uint64_t width = tag & 7;
     if (!reader.ok() || tag >> 3 >= kUser || (width != 0 && width != 2)) {

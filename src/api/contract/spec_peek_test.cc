@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/bytes.h"
+#include "base/text/trace_variable.h"
 #include "gpusched/v1/types.pb.h"
 
 namespace gpusched::api {
@@ -89,6 +90,24 @@ TEST(SpecPeek, NothingIsShownOfADamagedSpecificationThatHasSecrets) {
   out.varint(uint64_t{95} << 3 | 2);
   out.varint(100);  // Bytes that are not there.
   EXPECT_TRUE(without_secrets(Blob(no_end)).empty());
+}
+
+TEST(SpecPeek, WhatIsPutInStandsBeforeTheTrace) {
+  v1::JobSpec spec;
+  spec.set_name("train");
+  (*spec.mutable_environment())["A"] = "b";
+  std::string packed = spec.SerializeAsString(), traced = packed;
+  add_trace(traced, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+  for (std::string* text : {&packed, &traced}) {
+    set_user(*text, "ada");
+    mark_never_root(*text);
+  }
+  EXPECT_EQ(without_trace(traced), packed);
+  EXPECT_TRUE(is_never_root(traced));
+  EXPECT_EQ(peek_spec(traced).user, "ada");
+  ASSERT_TRUE(spec.ParseFromString(traced));  // As agents read it.
+  EXPECT_EQ(spec.environment().at("TRACEPARENT"), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+  EXPECT_EQ(spec.environment().at("A"), "b");
 }
 
 TEST(SpecPeek, AUserIsPutWhereItsFieldBelongs) {

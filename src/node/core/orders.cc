@@ -6,6 +6,8 @@
 
 #include "base/job_signals.h"
 #include "base/limits.h"
+#include "base/text/trace_context.h"
+#include "base/text/trace_variable.h"
 #include "log/log.h"
 
 namespace gpusched::agent {
@@ -160,11 +162,28 @@ void Orders::on_prolog_done(const AttemptKey& key, const std::string& problem) {
   start(*attempt);
 }
 
+namespace {
+
+/// The job's start is found by the trace that it belongs to.
+void tell_trace(const SpawnRequest& request) {
+  const std::string name = std::string(kTraceVariable) + '=';
+  for (const std::string& entry : request.environment) {
+    if (!entry.starts_with(name)) continue;
+    const std::string_view trace = trace_id_of(std::string_view(entry).substr(name.size()));
+    if (trace.empty()) return;
+    log_event(LogLevel::kInfo, "agent", "task_starting", {.id = request.key.job},
+              {{"attempt", request.key.attempt}, {"trace_id", trace}});
+  }
+}
+
+}  // namespace
+
 void Orders::start(AttemptRow& attempt) {
   parts_.attempts.move(attempt, AttemptState::kStarting);
   const std::unique_ptr<SpawnRequest> request = std::move(attempt.request);
   attempt.run_limit = {.max_runtime = request->max_runtime, .grace = request->grace, .since = {}};
   parts_.attempts.set_due(attempt, Deadline::kStart, parts_.ports.clock.monotonic() + patience_);
+  tell_trace(*request);
   parts_.ports.spawner.start(*request);
 }
 

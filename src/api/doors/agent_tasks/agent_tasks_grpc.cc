@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "algogpu/algogpu.grpc.pb.h"
+#include "api/calls/trace_jobs.h"
 #include "api/contract/names.h"
 #include "api/doors/agent_tasks/refused_tasks.h"
 #include "api/doors/agent_tasks/task_feed.h"
@@ -94,6 +95,7 @@ class AgentTasksService final : public GrpcService {
       }
       parsed->by = requester_of(call.context());
       call.note().name_user(*parsed);
+      trace_jobs(*parsed, metadata_of(call.context(), "traceparent"));
       backend_.submit(caller, std::move(*parsed), [this, call, task, told](const Answer<Submitted>& answer) {
         if (!answer) {
           const std::lock_guard lock(mutex_);

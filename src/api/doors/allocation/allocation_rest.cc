@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "api/calls/trace_jobs.h"
 #include "api/contract/names.h"
 #include "api/contract/token.h"
 #include "api/doors/allocation/allocation_ids.h"
@@ -137,6 +138,7 @@ void AllocationRest::allocate(const HttpRequest& request, const Segments&, const
   if (!parsed) return call->fail(parsed.error());
   parsed->by = requester_of(request);
   call->note().name_user(*parsed);
+  trace_jobs(*parsed, request.traceparent);
   desk_.allocate(call->caller(), std::move(*parsed), [this, call](Answer<Submitted> answer) {
     if (!answer) return call->fail(answer.error());
     call->note().name_jobs(*answer);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "api/calls/trace_jobs.h"
 #include "api/contract/names.h"
 #include "api/doors/jobs/jobs_json.h"
 #include "api/doors/native/native_views.h"
@@ -167,6 +168,7 @@ class JobsService final : public GrpcService {
       if (!parsed) return call.fail(parsed.error());
       parsed->by = requester_of(call.context());
       call.note().name_user(*parsed);
+      trace_jobs(*parsed, metadata_of(call.context(), "traceparent"));
       backend_.submit(caller, std::move(*parsed), [call, response](Answer<Submitted> answer) {
         if (!answer) return call.fail(answer.error());
         response->set_job_id(job_name(answer->first_job));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "api/calls/trace_jobs.h"
 #include "api/contract/names.h"
 #include "api/contract/token.h"
 #include "api/doors/jobs/job_wait.h"
@@ -106,6 +107,7 @@ void JobsRest::submit(const HttpRequest& request, const Segments&, const RestCal
   }
   parsed->by = requester_of(request);
   call->note().name_user(*parsed);
+  trace_jobs(*parsed, request.traceparent);
   backend_.submit(call->caller(), std::move(*parsed),
                   [call, ignored = std::move(ignored)](Answer<Submitted> answer) {
                     if (!answer) return call->fail(answer.error());

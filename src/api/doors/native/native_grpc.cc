@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "api/calls/trace_jobs.h"
 #include "api/contract/names.h"
 #include "api/contract/spec_peek.h"
 #include "api/doors/native/keys/keys_grpc.h"
@@ -145,6 +146,7 @@ class NativeService final : public KeysService {
       if (!parsed) return call.fail(parsed.error());
       parsed->by = requester_of(call.context());
       call.note().name_user(*parsed);
+      trace_jobs(*parsed, metadata_of(call.context(), "traceparent"));
       backend_.submit(caller, std::move(*parsed), [call, response](Answer<Submitted> answer) {
         if (!answer) return call.fail(answer.error());
         for (const JobId job : answer->jobs()) {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <mutex>
 
+#include "api/calls/trace_jobs.h"
 #include "api/contract/names.h"
 #include "api/doors/native/native_views.h"
 #include "api/doors/native/ordered_answers.h"
@@ -108,6 +109,7 @@ class SubmitStream final : public GrpcBidi<Request, Response>,
       answered(place, size, response_of(parsed.error()));
     } else {
       note->name_user(*parsed);
+      trace_jobs(*parsed, metadata_of(context(), "traceparent"));
       backend_.submit(caller_, std::move(*parsed),
                       [self = shared_from_this(), place, size, note](const Answer<Submitted>& answer) {
                         if (answer) note->name_jobs(*answer);

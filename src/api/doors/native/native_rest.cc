@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 
+#include "api/calls/trace_jobs.h"
 #include "api/contract/caller.h"
 #include "api/contract/names.h"
 #include "api/contract/spec_peek.h"
@@ -128,6 +129,7 @@ void NativeRest::submit(NativeCall& call) {
   if (!parsed) return call.call->fail(parsed.error());
   parsed->by = requester_of(call);
   call.call->note().name_user(*parsed);
+  trace_jobs(*parsed, call.request.traceparent);
   backend_.submit(call.call->caller(), std::move(*parsed), [reply = call.call](Answer<Submitted> answer) {
     if (!answer) return reply->fail(answer.error());
     reply->note().name_jobs(*answer);
@@ -143,7 +145,7 @@ void NativeRest::plan(NativeCall& call) {
 }
 
 void NativeRest::submit_stream(NativeCall& call) {
-  submit_lines(backend_, *server_, call.call, requester_of(call));
+  submit_lines(backend_, *server_, call.call, requester_of(call), call.request.traceparent);
 }
 
 void NativeRest::list_jobs(NativeCall& call) {

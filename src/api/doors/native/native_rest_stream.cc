@@ -5,6 +5,7 @@
 #include <mutex>
 #include <string>
 
+#include "api/calls/trace_jobs.h"
 #include "api/doors/native/native_rest_bodies.h"
 #include "api/doors/native/ordered_answers.h"
 
@@ -21,8 +22,12 @@ constexpr Duration kSilenceMax = minutes(10);
 /// lines are under way, and goes on when answers were written.
 class LineStream : public std::enable_shared_from_this<LineStream> {
  public:
-  LineStream(Backend& backend, HttpServer& server, CallerPtr caller, std::string by)
-      : backend_(backend), server_(server), caller_(std::move(caller)), by_(std::move(by)) {}
+  LineStream(Backend& backend, HttpServer& server, CallerPtr caller, std::string by, std::string traceparent)
+      : backend_(backend),
+        server_(server),
+        caller_(std::move(caller)),
+        by_(std::move(by)),
+        traceparent_(std::move(traceparent)) {}
   ~LineStream() { note_.drop(); }
 
   void begin(const RestCallPtr& call) {
@@ -113,6 +118,7 @@ class LineStream : public std::enable_shared_from_this<LineStream> {
     request->by = by_;
     auto note = std::make_shared<CallNote>(note_.part());
     note->name_user(*request);
+    trace_jobs(*request, traceparent_);
     backend_.submit(caller_, std::move(*request),
                     [self = shared_from_this(), place, size = line.size(), note](Answer<Submitted> answer) {
                       if (answer) note->name_jobs(*answer);
@@ -184,7 +190,7 @@ class LineStream : public std::enable_shared_from_this<LineStream> {
   Backend& backend_;
   HttpServer& server_;
   const CallerPtr caller_;
-  const std::string by_;
+  const std::string by_, traceparent_;
   HttpBody body_;
   HttpStream out_;
   OrderedAnswers<std::string> answers_;
@@ -202,9 +208,11 @@ class LineStream : public std::enable_shared_from_this<LineStream> {
 
 }  // namespace
 
-void submit_lines(Backend& backend, HttpServer& server, const RestCallPtr& call, std::string by) {
+void submit_lines(Backend& backend, HttpServer& server, const RestCallPtr& call, std::string by,
+                  std::string traceparent) {
   if (const auto refused = call->become_stream()) return call->fail(*refused);
-  std::make_shared<LineStream>(backend, server, call->caller(), std::move(by))->begin(call);
+  std::make_shared<LineStream>(backend, server, call->caller(), std::move(by), std::move(traceparent))
+      ->begin(call);
 }
 
 }  // namespace gpusched::api

@@ -4,6 +4,7 @@
 #include <deque>
 #include <memory>
 
+#include "api/calls/trace_jobs.h"
 #include "api/contract/names.h"
 #include "api/contract/parse.h"
 #include "api/contract/token.h"
@@ -112,6 +113,7 @@ void TasksRest::submit(const HttpRequest& request, const Segments&, const RestCa
   }
   parsed->by = shown_requester(request.requested_by, request.peer);
   call->note().name_user(*parsed);
+  trace_jobs(*parsed, request.traceparent);
   backend_.submit(call->caller(), std::move(*parsed), [this, call](Answer<Submitted> answer) {
     if (!answer) return call->fail(answer.error());
     call->note().name_jobs(*answer);
