@@ -48,6 +48,11 @@ HttpResponse RestCall::decorated(HttpResponse response) {
 void RestCall::add_headers(HttpResponse& response) const {
   response.headers.emplace_back("X-Request-Id",
                                 client_request_id_.empty() ? to_string(request_) : client_request_id_);
+  // A cache keeps what was sent for a cookie, if nothing says otherwise.
+  const bool by_cookie = caller_ != nullptr && caller_->session != 0;
+  const auto is_told = [](const auto& header) { return header.first == "Cache-Control"; };
+  if (by_cookie && std::ranges::none_of(response.headers, is_told))
+    response.headers.emplace_back("Cache-Control", "no-store");
   if (allow_origin_.empty()) return;
   response.headers.emplace_back("Access-Control-Allow-Origin", allow_origin_);
   response.headers.emplace_back("Access-Control-Expose-Headers", "Retry-After, X-Request-Id");

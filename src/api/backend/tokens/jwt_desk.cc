@@ -10,6 +10,7 @@
 #include "api/views/rights.h"
 #include "api/views/state_views.h"
 #include "base/check.h"
+#include "base/limits.h"
 #include "sign/api_key.h"
 
 namespace gpusched::api {
@@ -226,10 +227,10 @@ Answer<CallerPtr> JwtDesk::find_holder(std::string_view token, const IdToken& of
   }
   if (known->trust == nullptr) return unknown_credential();
   const int64_t now = now_seconds();
-  // An id token is remembered apart: as a bearer's it may be for another audience. No client has a space, and
-  // no token.
+  // An id token is remembered apart: as a bearer's it may be for another audience. No header has a line's
+  // end.
   std::string hash = sign::hash_api_secret(
-      of.client_id.empty() ? std::string(token) : std::string(of.client_id) + " " + std::string(token));
+      of.client_id.empty() ? std::string(token) : std::string(of.client_id) + "\n" + std::string(token));
   if (of.nonce.empty()) {
     if (CallerPtr holder = recall(hash, now, generation)) return holder;
   }
@@ -276,7 +277,7 @@ Answer<CallerPtr> JwtDesk::verify(std::string_view token, const Known& known, co
     return refused("its subject (sub) is too long: with its issuer it has more than " +
                    std::to_string(limits::kNameBytesMax) + " bytes");
   ends_at = claims.expires_at() + std::clamp<int64_t>(expected.leeway_seconds, 0, sign::kJwtLeewayMaxSeconds);
-  caller->ends_at = Time{ends_at * seconds(1).ns};
+  caller->ends_at = Time{std::min(ends_at, limits::kTimeMax.ns / seconds(1).ns) * seconds(1).ns};
   return std::make_shared<const access::Caller>(std::move(*caller));
 }
 
