@@ -316,21 +316,25 @@ bool Auditor::exceeds(const First& limit, const Amount& used, const Amount& want
 std::optional<Auditor::First> Auditor::blocked_below(JobId id) const {
   const BookJob& job = jobs_.at(id);
   const Amount own = total_of(job.parts);
-  const auto blocks = [&](const First& limit) -> bool {
+  std::optional<First> nearest;
+  // False: it can never start below this limit, and so keeps nothing of any.
+  const auto look = [&](const First& limit) -> bool {
     const std::optional<Amount> used = used_below(limit);
-    return used.has_value() && exceeds(limit, *used, own) && !exceeds(limit, {}, own);
+    if (exceeds(limit, {}, own)) return false;
+    if (!nearest.has_value() && used.has_value() && exceeds(limit, *used, own)) nearest = limit;
+    return true;
   };
   for (TenantId at = job.tenant; at.valid(); at = tenants_.at(at).parent) {
     const BookTenant& tenant = tenants_.at(at);
     // How much memory it would be given depends on where, and GPU hours come back by themselves.
     const int64_t memory = tenant.limits.get(Resource::kGpuMemory);
     if (memory != Limits::kUnlimited || tenant.window.ns > 0) return std::nullopt;
-    if (const First limit{.job = id, .tenant = at}; blocks(limit)) return limit;
+    if (!look({.job = id, .tenant = at})) return std::nullopt;
   }
   const Job* known = replica_.jobs.find(id);
-  if (!replica_.config.pools.on() || known == nullptr) return std::nullopt;
+  if (!replica_.config.pools.on() || known == nullptr) return nearest;
   const First pool{.job = id, .is_pool = true, .work = work_of(replica_.class_of(*known).parts)};
-  return blocks(pool) ? std::optional(pool) : std::nullopt;
+  return look(pool) ? nearest : std::nullopt;
 }
 
 /// A node takes the job at once.
@@ -406,13 +410,13 @@ void Auditor::check_first_kept(const AttemptPlaced& event, const BookJob& job) {
   }
 }
 
-/// By when all that is used of the limit is expected to be back.
+/// By when all that is used of the limit, and of any other that the first waits for, is expected to be back.
 Time Auditor::back_by(Time now) const {
   Time back = now + kStopExpected;
   for (const JobAttempt& live : live_) {
     const BookJob& other = jobs_.at(live.first);
     const Attempt* known = replica_.find_attempt(live.first, live.second);
-    if (known == nullptr || attempts_.at(live).abandoned || !is_below(first_, live.first)) continue;
+    if (known == nullptr || attempts_.at(live).abandoned) continue;
     const Time begin = known->started_at.valid() ? known->started_at : known->placed_at;
     back = std::max(back, begin + std::max(other.longest, run_of(other)));
   }
