@@ -46,10 +46,11 @@ class FakeProvider final : public SignInProvider {
     const std::string claims = R"({"iss":")" + issuer + R"(","aud":)" + audience + R"(,"sub":")" + subject +
                                R"(","groups":["ml"],"nonce":")" + (nonce.empty() ? found->second : nonce) +
                                R"(","exp":)" + ends + more + "}";
-    return (stranger != nullptr ? *stranger : provider_key()).token(claims);
+    return given = (stranger != nullptr ? *stranger : provider_key()).token(claims);
   }
 
   std::string issuer = kIssuer, audience = R"("page")", subject = "ana", nonce, more;
+  std::string given;  ///< The last token.
   int64_t lives = 600;
   bool must_name = false, fails = false;
   const sign::TestTokenKey* stranger = nullptr;
@@ -279,6 +280,26 @@ TEST_F(SignIns, AHeaderGoesBeforeACookieAndAWrongOneIsRefused) {
   EXPECT_EQ(whoami("Cookie: gpu-session=" + std::string(43, 'A') + "; " + session.substr(8)), 401);
   EXPECT_EQ(whoami(session + wrong), 401);
   EXPECT_EQ(whoami("Cookie: x-gpu-session=1; theme=dark\r\n" + session), 200);
+}
+
+TEST_F(SignIns, AnIdTokenIsNoBearersWhateverStandsBeforeIt) {
+  EXPECT_EQ(whoami(with(sign_in())), 200);
+  const std::string token = provider->given;
+  for (const std::string& text : {token, "page " + token, "page\t" + token, "page" + token})
+    EXPECT_EQ(whoami("Authorization: Bearer " + text + "\r\n"), 401) << text.substr(0, 6);
+}
+
+TEST_F(SignIns, NoCacheKeepsWhatACookieGot) {
+  const std::string session = with(sign_in());
+  for (const char* const path : {"/v1/whoami", "/api/v1/jobs", "/me"})
+    EXPECT_NE(http("GET", path, "", session).head.find("Cache-Control: no-store"), std::string::npos) << path;
+  EXPECT_EQ(http("GET", "/v1/whoami", "", kToken).head.find("no-store"), std::string::npos);
+}
+
+TEST_F(SignIns, ATokenMayEndInThousandsOfYears) {
+  provider->lives = 250'000'000'000;
+  const std::string session = sign_in();
+  EXPECT_EQ(whoami(with(session)), 200);
 }
 
 TEST_F(SignIns, ASessionIsNeverOneThatTheBrowserBrought) {

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "base/bytes.h"
+#include "base/text/packed_field.h"
 #include "base/text/trace_variable.h"
 
 namespace gpusched::api {
@@ -124,23 +125,7 @@ Blob without_secrets(const Blob& packed) {
     const std::size_t begin = packed.view().size() - reader.remaining();
     const uint64_t tag = reader.varint();
     std::string_view bytes;
-    switch (tag & 7) {
-      case 0:
-        reader.varint();
-        break;
-      case 1:
-        reader.fixed64();
-        break;
-      case 2:
-        bytes = reader.bytes();
-        break;
-      case 5:
-        reader.fixed32();
-        break;
-      default:
-        return {};  // Groups: a JobSpec has none.
-    }
-    if (!reader.ok()) return {};
+    if (!read_field(reader, tag, bytes)) return {};
     if (tag >> 3 == kEnvironment && secrets.contains(entry_of(bytes).first)) continue;
     const std::size_t end = packed.view().size() - reader.remaining();
     shown.append(packed.view().substr(begin, end - begin));

@@ -1,6 +1,7 @@
 #include "base/text/trace_variable.h"
 
 #include "base/bytes.h"
+#include "base/text/packed_field.h"
 #include "base/text/trace_context.h"
 
 namespace gpusched {
@@ -42,25 +43,10 @@ bool keeps_trace_away(std::string_view packed_spec) {
   ByteReader reader(packed_spec);
   while (!reader.at_end()) {
     const uint64_t tag = reader.varint();
-    switch (tag & 7) {
-      case 0:
-        reader.varint();
-        break;
-      case 1:
-        reader.fixed64();
-        break;
-      case 2:
-        if (const std::string_view bytes = reader.bytes(); tag == kEnvironment && names_variable(bytes))
-          return true;
-        break;
-      case 5:
-        reader.fixed32();
-        break;
-      default:
-        return true;
-    }
+    std::string_view bytes;
+    if (!read_field(reader, tag, bytes) || (tag == kEnvironment && names_variable(bytes))) return true;
   }
-  return !reader.ok();
+  return false;
 }
 
 }  // namespace

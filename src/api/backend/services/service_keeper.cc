@@ -150,13 +150,6 @@ void ServiceKeeper::keep_only(const ServiceKey& key, const std::set<std::string>
   if (known.pending.empty() && known.again.empty()) requests_.erase(at);
 }
 
-std::size_t ServiceKeeper::remembered() const {
-  const std::lock_guard lock(mutex_);
-  std::size_t count = 0;
-  for (const auto& [key, one] : requests_) count += one.pending.size() + one.again.size();
-  return count;
-}
-
 bool ServiceKeeper::may_begin(const ServiceKey& service, const std::string& id, Time now) {
   const std::lock_guard lock(mutex_);
   Requests& known = requests_[service];

@@ -32,9 +32,6 @@ class ServiceKeeper final : public std::enable_shared_from_this<ServiceKeeper> {
   /// Does nothing from now on.
   void stop();
 
-  /// How many requests it remembers that are under way, were refused, or need another key.
-  std::size_t remembered() const;
-
  private:
   /// What it knows of its own requests about a service. Forgotten as soon as no plan wants them.
   struct Requests {
@@ -64,7 +61,7 @@ class ServiceKeeper final : public std::enable_shared_from_this<ServiceKeeper> {
   const std::shared_ptr<ServiceBook> book_;
   const SystemClock clock_;
 
-  mutable std::mutex mutex_;  // Guards all below.
+  std::mutex mutex_;  // Guards all below.
   std::condition_variable wake_;
   bool stopping_ = false;
   std::map<ServiceKey, Requests> requests_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "api/doors/sign_in/sign_in_pages.h"
+#include "base/text/only_value.h"
 
 namespace gpusched::api {
 namespace {
@@ -15,18 +16,6 @@ void send_refusal(const RestCallPtr& call, const ApiError& error) {
   if (call->note().line.action == kSignIn) call->note().line.caller = nullptr;
   call->note().tell(&error);
   call->send(refusal_page(error));
-}
-
-/// The one value of a name; nothing: there is none, or several, of which two readers could take different
-/// ones.
-std::optional<std::string_view> one_of(const QueryParameters& query, std::string_view name) {
-  std::optional<std::string_view> found;
-  for (const auto& [key, value] : query) {
-    if (key != name) continue;
-    if (found) return std::nullopt;
-    found = value;
-  }
-  return found;
 }
 
 bool is_ours(std::string_view host, const BrowserPlace& place) {
@@ -119,7 +108,9 @@ void SignInRest::callback(const HttpRequest& request, const Segments&, const Res
     return send_refusal(call,
                         {ErrorKind::kInvalidArgument, "the provider's answer is malformed; sign in again"});
   const FoundCookie cookie = find_cookie(request.cookie, sign_in_cookie(*here));
-  const auto text = [&](std::string_view name) { return one_of(*query, name).value_or(std::string_view()); };
+  const auto text = [&](std::string_view name) {
+    return only_value(*query, name).value_or(std::string_view());
+  };
   const bool names_issuer = std::ranges::any_of(*query, [](const auto& one) { return one.first == "iss"; });
   const SignInDesk::Brought brought{
       .cookie = cookie.value,
