@@ -113,6 +113,25 @@ TEST_F(PageScanTest, EndsAPageByWhatTheCallerMayKnowOfAlone) {
   }
 }
 
+TEST_F(PageScanTest, NamesNoNextPageThatWouldBeEmptyForTheCaller) {
+  TestEngine engine;
+  const TenantId hidden = engine.add_tenant("hidden"), open = engine.add_tenant("open");
+  engine.apply(UpdateTenant{.tenant = open, .given = kTenantAnonymous, .anonymous = true});
+  engine.submit({.cpu_milli = 1'000, .tenant = hidden});
+  for (int i = 0; i < 2; ++i) engine.submit({.cpu_milli = 1'000, .tenant = open});
+  const JobId newest = engine.submit({.cpu_milli = 1'000, .tenant = open});
+  const auto page_of = [&](CallerPtr caller) {
+    PageScan scan(std::move(caller), {.limit = 2, .before = newest}, TenantId{});
+    while (scan.step({.state = engine.state(), .reasons = reasons_, .position = 1})) {
+    }
+    return std::move(scan).take();
+  };
+  EXPECT_TRUE(page_of(shared_token_caller()).next.valid());
+  const JobPage page = page_of(anonymous_caller());
+  EXPECT_EQ(page.jobs.size(), 2U);
+  EXPECT_FALSE(page.next.valid());
+}
+
 TEST_F(PageScanTest, LooksAtABoundedNumberOfJobsInOneStep) {
   int steps = 0;
   PageScan rare(shared_token_caller(), {.state = JobState::kFailed, .limit = 10}, TenantId{});
