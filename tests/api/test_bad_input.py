@@ -197,8 +197,9 @@ def test_wrong_parameters_are_400(scheduler, query):
 
 def test_wrong_waits_are_400(scheduler):
     job = scheduler.submit()
-    for wait in ("x", "-1s", "1y", "1.5s"):
-        assert scheduler.call("GET", f"/api/v1/jobs/{job}?wait={wait}").json["field"] == "wait"
+    for wait in ("x", "-1s", "1y", "1.5s", "601s", "1h"):
+        for path in ("/api/v1", "/v1"):
+            assert scheduler.call("GET", f"{path}/jobs/{job}?wait={wait}").json["field"] == "wait", wait
 
 
 @pytest.mark.parametrize("data", [

@@ -161,8 +161,8 @@ void JobsRest::get_job(const HttpRequest& request, const Segments& path, const R
   Duration wait;
   if (const auto text = query.text("wait")) {
     const auto given = parse_duration(*text);
-    if (!given) query.fail("wait", "must be a duration such as 30s, at most 10m");
-    wait = std::min(given.value_or(Duration{}), kWaitMax);
+    if (!given || *given > kWaitMax) query.fail("wait", "must be a duration such as 30s, at most 10m");
+    wait = given.value_or(Duration{});
   }
   if (query.problem()) return call->fail(*query.problem());
   if (wait.ns == 0)

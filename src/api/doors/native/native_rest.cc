@@ -174,8 +174,8 @@ void NativeRest::get_job(NativeCall& call) {
   Duration wait;
   if (const auto text = call.query.text("wait")) {
     const auto given = parse_duration(*text);
-    if (!given) call.query.fail("wait", "must be a duration such as 30s, at most 10m");
-    wait = std::min(given.value_or(Duration{}), kWaitMax);
+    if (!given || *given > kWaitMax) call.query.fail("wait", "must be a duration such as 30s, at most 10m");
+    wait = given.value_or(Duration{});
   }
   if (call.refused()) return;
   if (wait.ns == 0) return backend_.get_job(call.call->caller(), *job, tenant, answer_with_job(call, mask));
