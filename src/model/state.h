@@ -279,6 +279,9 @@ struct State {
   void charge_move(const Job& job, Time at);
   const Booking* find_booking(BookingId id) const;
   const Booking* find_booking_named(std::string_view name) const;
+  /// When a booking next begins on the node, of others than `own`, on which whoever asks runs: its further
+  /// occurrences are the asker's, too. kNever: none does. `own` invalid: Node::booked_from.
+  Time next_booking_of_others(const Node& node, BookingId own) const;
   /// Adds the booking, or puts it in place of what it was, with its timer and what its nodes know of it.
   void put_booking(Booking booking);
   void remove_booking(BookingId id);

@@ -45,6 +45,17 @@ void State::remove_booking(BookingId id) {
   refresh_booked(its_nodes);
 }
 
+Time State::next_booking_of_others(const Node& node, BookingId own) const {
+  if (!own.valid() || node.booked_from == kNever) return node.booked_from;
+  Time next = kNever;
+  for (const auto& [id, booking] : bookings) {
+    if (id == own || !std::binary_search(booking.nodes.begin(), booking.nodes.end(), node.id)) continue;
+    if (!booking.active) next = std::min(next, booking.begin);
+    if (booking.active && booking.repeats()) next = std::min(next, booking.begin + booking.every);
+  }
+  return next;
+}
+
 void State::refresh_booked(const std::vector<NodeId>& nodes_of_it) {
   for (const NodeId id : nodes_of_it) {
     Node* node = find_node(id);

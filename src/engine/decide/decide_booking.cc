@@ -98,12 +98,12 @@ std::optional<Rejection> check_longer(const State& state, const Job& job, Durati
   if (!state.line.empty()) return refused;
   const Attempt* attempt = state.find_attempt(job.id, job.attempt_count);
   CHECK(attempt != nullptr);
-  if (state.class_of(job).parts.front().booking != 0)
-    return std::nullopt;  // It stands in a reservation of its own.
+  const BookingId own{state.class_of(job).parts.front().booking};
+  if (own.valid() && state.config.feature_level < 11) return std::nullopt;
   const Time begin = attempt->started_at.valid() ? attempt->started_at : now;
   const Time end = limit.ns == 0 ? kNever : begin + limit + limits::kRuntimeSlack;
   const bool meets = std::any_of(attempt->members.begin(), attempt->members.end(), [&](const Member& member) {
-    const Time next = state.node_at(member.node).booked_from;
+    const Time next = state.next_booking_of_others(state.node_at(member.node), own);
     return next != kNever && next <= end;
   });
   return meets ? std::optional(refused) : std::nullopt;

@@ -355,13 +355,14 @@ bool Planner::meets_booking(const State& state, Candidate& candidate, uint32_t s
   const Node& node = state.nodes[slot];
   const Job* job = state.jobs.find(candidate.job);
   CHECK(job != nullptr);
-  if (state.class_of(*job).parts.front().booking != 0 || node.booked_from == kNever) return false;
+  const BookingId own{state.class_of(*job).parts.front().booking};
+  const Time next = state.next_booking_of_others(node, own);
+  if (next == kNever) return false;
   const Duration longest = job->max_runtime.ns > 0
                                ? job->max_runtime + limits::kRuntimeSlack
                                : policies_.run_times->of_running(state, *job, Duration{}, now_);
-  if (longest < node.booked_from - now_) return false;
-  candidate.booked_from =
-      candidate.booked_from.valid() ? std::min(candidate.booked_from, node.booked_from) : node.booked_from;
+  if (longest < next - now_) return false;
+  candidate.booked_from = candidate.booked_from.valid() ? std::min(candidate.booked_from, next) : next;
   return true;
 }
 
