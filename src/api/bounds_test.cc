@@ -56,9 +56,8 @@ class CountingHost final : public Host {
   std::size_t most() const { return most_; }
   std::size_t most_bytes() const { return most_bytes_; }
 
-  void propose(Command command, Decision decision) override {
-    host_.propose(std::move(command), std::move(decision));
-  }
+  using Host::propose;
+  void propose(Proposal proposal) override { host_.propose(std::move(proposal)); }
   void propose(EditSet set) override { host_.propose(std::move(set)); }
   void on_group_done(std::function<void()> hook) override { host_.on_group_done(std::move(hook)); }
   Observer& observer() override { return host_.observer(); }

@@ -1,5 +1,6 @@
 #include "codec/group.h"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 
@@ -15,6 +16,8 @@ namespace {
 /// Stands where a command's type does, in front of a digest. Programs that know no digests refuse it as a
 /// command of a newer version.
 constexpr uint64_t kDigestEntry = 0x3FFF;
+/// The same, in front of the command whose proposer it names.
+constexpr uint64_t kProposerEntry = 0x3FFE;
 
 enum class Decoded : uint8_t { kOk, kCorrupt, kNewer };
 
@@ -30,6 +33,17 @@ Decoded decode_command(std::size_t index, std::string_view bytes, Command& comma
   } else {
     return Decoded::kCorrupt;
   }
+}
+
+bool is_caller_kind(CallerKind kind) { return kind >= CallerKind::kAnonymous && kind <= kCallerKindLast; }
+
+Decoded decode_proposer(std::string_view bytes, Proposer& proposer) {
+  proposer.kind = {};  // Of what has none.
+  Decoder decoder(bytes);
+  decoder.decode(proposer);
+  if (!decoder.ok()) return Decoded::kCorrupt;
+  if (decoder.is_newer()) return Decoded::kNewer;
+  return is_caller_kind(proposer.kind) ? Decoded::kOk : Decoded::kCorrupt;
 }
 
 std::string hex64(uint64_t value) {
@@ -62,18 +76,26 @@ void GroupEncoder::note_digest(uint64_t digest) {
   writer.fixed64(digest);
 }
 
-void GroupEncoder::add(const Command& command) {
+void GroupEncoder::add(const Command& command, const Proposer* proposer) {
   CHECK(well_formed(command));  // What is written must be readable.
+  if (proposer != nullptr) {
+    CHECK(is_caller_kind(proposer->kind));
+    add_entry(kProposerEntry, *proposer);
+  }
+  std::visit([&](const auto& concrete) { add_entry(command.index(), concrete); }, command);
+  ++count_;
+}
+
+template <typename Content>
+void GroupEncoder::add_entry(uint64_t type, const Content& content) {
   ByteWriter writer(bytes_);
-  writer.varint(command.index());
-  // The command's length stands before it, in four bytes so that nothing has to move.
+  writer.varint(type);
+  // The content's length stands before it, in four bytes so that nothing has to move.
   const std::size_t at = bytes_.size();
   writer.fixed32(0);
-  Encoder encoder(bytes_);
-  std::visit([&](const auto& concrete) { encoder.encode(concrete); }, command);
+  Encoder(bytes_).encode(content);
   const auto size = static_cast<uint32_t>(bytes_.size() - at - 4);
   std::memcpy(bytes_.data() + at, &size, sizeof size);
-  ++count_;
 }
 
 std::size_t encoded_bytes(const Command& command) {
@@ -81,6 +103,17 @@ std::size_t encoded_bytes(const Command& command) {
   constexpr std::size_t kHeaderBytes = 1 + sizeof(uint32_t);
   return kHeaderBytes +
          std::visit([](const auto& concrete) { return SizeVisitor::size_of(concrete); }, command);
+}
+
+std::size_t encoded_bytes(const Proposer& proposer) {
+  constexpr std::size_t kHeaderBytes = 2 + sizeof(uint32_t);
+  return kHeaderBytes + SizeVisitor::size_of(proposer);
+}
+
+const Proposer* CommandGroup::proposer_of(std::size_t index) const {
+  const auto found =
+      std::ranges::lower_bound(proposers, index, {}, [](const auto& one) { return one.first; });
+  return found == proposers.end() || found->first != index ? nullptr : &found->second;
 }
 
 Result<CommandGroup> decode_group(std::string_view payload) {
@@ -102,6 +135,15 @@ Result<CommandGroup> decode_group(std::string_view payload) {
       group.digest_before = digest.fixed64();
       continue;
     }
+    if (index == kProposerEntry) {
+      const bool second = !group.proposers.empty() && group.proposers.back().first == group.commands.size();
+      const Decoded decoded =
+          decode_proposer(bytes, group.proposers.emplace_back(group.commands.size(), Proposer{}).second);
+      if (decoded == Decoded::kNewer) return newer("a field of a command's proposer");
+      if (decoded == Decoded::kCorrupt || second)
+        return Error{.code = ErrorCode::kCorrupt, .message = "the proposer of a command cannot be decoded"};
+      continue;
+    }
     if (index >= std::variant_size_v<Command>) return newer("command type " + std::to_string(index));
     Command& command = group.commands.emplace_back();
     const Decoded decoded = decode_command(index, bytes, command);
@@ -112,7 +154,8 @@ Result<CommandGroup> decode_group(std::string_view payload) {
           .message = "command " + std::to_string(group.commands.size()) + " of a record cannot be decoded"};
     }
   }
-  if (!reader.ok()) return Error{.code = ErrorCode::kCorrupt, .message = "a record is too short"};
+  if (!reader.ok() || (!group.proposers.empty() && group.proposers.back().first == group.commands.size()))
+    return Error{.code = ErrorCode::kCorrupt, .message = "a record is too short"};
   if (group.at < Time{} || group.at > limits::kTimeMax) {
     return Error{.code = ErrorCode::kCorrupt, .message = "a record's time is out of range"};
   }
@@ -124,6 +167,7 @@ std::string dump_group(const CommandGroup& group) {
   if (group.digest_before) out += ",\"digest_before\":\"" + hex64(*group.digest_before) + "\"";
   out += ",\"commands\":[";
   bool first = true;
+  std::size_t index = 0;
   for (const Command& command : group.commands) {
     if (!first) out += ',';
     first = false;
@@ -131,6 +175,10 @@ std::string dump_group(const CommandGroup& group) {
     out += name_of(command);
     out += "\",\"fields\":";
     std::visit([&](const auto& concrete) { dump_json(out, concrete); }, command);
+    if (const Proposer* const proposer = group.proposer_of(index++)) {
+      out += ",\"proposer\":";
+      dump_json(out, *proposer);
+    }
     out += '}';
   }
   return out + "]}";

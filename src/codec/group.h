@@ -4,11 +4,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
 #include "base/time.h"
 #include "engine/messages/commands.h"
+#include "model/identity/proposer.h"
 
 namespace gpusched {
 
@@ -19,6 +21,12 @@ struct CommandGroup {
   /// The state's running digest behind the group before; absent in what older versions wrote.
   std::optional<uint64_t> digest_before;
   std::vector<Command> commands;
+  /// Who proposed them, where that is known: places in `commands`, ascending.
+  std::vector<std::pair<std::size_t, Proposer>> proposers;
+
+  /// Who proposed the command at this place; null: an agent or the scheduler itself, or an older version
+  /// wrote it.
+  const Proposer* proposer_of(std::size_t index) const;
 };
 
 /// Builds a payload command by command, so that a command's bytes are made once.
@@ -28,8 +36,9 @@ class GroupEncoder {
   void begin(Time at);
   /// Notes the state's running digest behind the group before. Before the first command.
   void note_digest(uint64_t digest);
-  /// `command` must be well formed.
-  void add(const Command& command);
+  /// `command` must be well formed. `proposer`: null is nobody. To be given only from feature level 11 on:
+  /// programs before that do not read it.
+  void add(const Command& command, const Proposer* proposer = nullptr);
   uint32_t command_count() const { return count_; }
   /// Valid until the next call of any other member.
   std::string_view payload() const { return bytes_; }
@@ -37,6 +46,9 @@ class GroupEncoder {
   std::string take() { return std::move(bytes_); }
 
  private:
+  template <typename Content>
+  void add_entry(uint64_t type, const Content& content);
+
   std::string bytes_;
   uint32_t count_ = 0;
 };
@@ -47,6 +59,8 @@ inline constexpr std::size_t kGroupHeaderBytes = 8 + 14;
 /// Bytes that `GroupEncoder::add` appends for the command. Exact, and cheaper than encoding: it answers
 /// whether a command fits a journal record before anything waits for it. The command must be well formed.
 std::size_t encoded_bytes(const Command& command);
+/// Bytes that its proposer takes beside it.
+std::size_t encoded_bytes(const Proposer& proposer);
 
 /// Untrusted bytes end here: kCorrupt for what no encoder wrote, kVersion for a command of a newer version.
 /// Commands that are not `well_formed` are corrupt too; ids are not looked at, `decide` answers for them.

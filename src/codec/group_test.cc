@@ -69,7 +69,8 @@ JobRequest full_request() {
           .spec = Blob(std::string("bytes\0and more", 14)),
           .held = true,
           .preemption_mode = PreemptionMode::kCancel,
-          .preemption_exempt = true};
+          .preemption_exempt = true,
+          .preempt_grace = seconds(9)};
 }
 
 /// One command of every kind with every field set to something that is not its default.

@@ -43,9 +43,7 @@ std::string draw_cluster_name() {
 
 struct Input {
   struct Propose {
-    Command command;
-    Decision decision;
-    std::size_t bytes = 0;  ///< In the journal.
+    Proposal proposal;
   };
   struct ProposeEdits {
     EditSet set;
@@ -140,9 +138,10 @@ class HostImpl final : public Host {
     snapshotter_.start();
   }
 
-  void propose(Command command, Decision decision) override {
-    const std::size_t bytes = encoded_bytes(command);
-    push({Input::Propose{std::move(command), std::move(decision), bytes}});
+  using Host::propose;
+  void propose(Proposal proposal) override {
+    proposal.bytes = encoded_bytes(proposal);
+    push({Input::Propose{std::move(proposal)}});
   }
   void propose(EditSet set) override {
     const std::size_t bytes = encoded_bytes(set);
@@ -224,7 +223,8 @@ class HostImpl final : public Host {
                       std::holds_alternative<Input::ReadLog>(input.what) ||
                       std::holds_alternative<Input::Reboot>(input.what);
     if (!asks) return true;
-    const std::size_t bytes = propose != nullptr ? propose->bytes : edits != nullptr ? edits->bytes : 0;
+    std::size_t bytes = edits != nullptr ? edits->bytes : 0;
+    if (propose != nullptr) bytes = propose->proposal.bytes;
     if (asked_count_ + core_count_ >= limits::kRequestsWaitingMax ||
         asked_bytes_ + core_bytes_ + bytes > 2 * limits::kProposalBytesMax)
       return false;
@@ -244,7 +244,7 @@ class HostImpl final : public Host {
   static void drop(Input& input, const Error& error) {
     std::visit(Overloaded{
                    [&](Input::Propose& propose) {
-                     if (propose.decision) propose.decision(error);
+                     if (propose.proposal.decision) propose.proposal.decision(error);
                    },
                    [&](Input::ProposeEdits& edits) { edits.set.decided(error); },
                    [&](Input::ReadLog& log) { log.done(error); },
@@ -307,9 +307,7 @@ class HostImpl final : public Host {
 void HostImpl::take(Input& input) {
   std::visit(
       Overloaded{
-          [&](Input::Propose& propose) {
-            core_.propose(std::move(propose.command), std::move(propose.decision), propose.bytes);
-          },
+          [&](Input::Propose& propose) { core_.propose(std::move(propose.proposal)); },
           [&](Input::ProposeEdits& edits) { core_.propose(std::move(edits.set)); },
           [&](Input::Durable& durable) { core_.on_durable(durable.result); },
           [&](Input::Opened& opened) {

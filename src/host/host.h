@@ -66,7 +66,10 @@ class Host {
 
   /// Queues a command; `decision` is called on the host's thread once it is durable and applied; at once, on
   /// the caller's, with kUnavailable when too much waits already.
-  virtual void propose(Command command, Decision decision) = 0;
+  virtual void propose(Proposal proposal) = 0;
+  void propose(Command command, Decision decision) {
+    propose(Proposal{.command = std::move(command), .decision = std::move(decision)});
+  }
   /// The same of edits that are made together or not at all.
   virtual void propose(EditSet set) = 0;
   /// Called on the host's thread after the last decision of each group. Add before serving begins.

@@ -286,6 +286,9 @@ struct Tenant {
   TenantId id;
   TenantId parent;
   std::string name;
+  /// Its name without the differences that people do not see, where that takes more than the case of Latin
+  /// letters; else empty. Names of one key are one name. Since feature level 11.
+  std::string name_key;
   std::string email;
   std::string organization;
   Limits limits;
@@ -359,6 +362,7 @@ struct Tenant {
     visit(40, "reclaim_ms", self.reclaim_ms);
     visit(41, "reclaim_ms_max", self.reclaim_ms_max);
     visit(42, "gpu_time_rest", self.gpu_time.rest);
+    visit(43, "name_key", self.name_key);
     visit(90, "anonymous", self.anonymous);
   }
 };

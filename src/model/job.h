@@ -160,6 +160,9 @@ struct Job {
   Blob usage;        ///< Resources that its last attempt used, once that has ended, packed: see last_usage.
   bool require_feasible =
       false;  ///< Refused what no node could run; so are its changes. Since feature level 10.
+  /// Time that it asked for between its preemption and its end; 0: none, or not known. Since feature
+  /// level 11.
+  int32_t preempt_grace_ms = 0;
   int64_t given_gpu_memory_mb =
       0;              ///< Of GPUs for which it names no size, in its last attempt. Since feature level 10.
   Blob submitted_by;  ///< Who submitted it, for people; empty: not known. Since feature level 8.
@@ -261,6 +264,7 @@ struct Job {
     visit(123, "owner", self.owner);
     visit(130, "require_feasible", self.require_feasible);
     visit(131, "given_gpu_memory_mb", self.given_gpu_memory_mb);
+    visit(132, "preempt_grace_ms", self.preempt_grace_ms);
   }
 };
 

@@ -72,6 +72,7 @@ Job& State::add_element(JobId element, bool parked) {
   job.preemption_mode = whole->preemption_mode;
   job.preemption_exempt = whole->preemption_exempt;
   job.require_feasible = whole->require_feasible;
+  job.preempt_grace_ms = whole->preempt_grace_ms;
   job.job_class = whole->job_class;
   retain_class(job.job_class);
   const Time deadline = whole->deadline;

@@ -462,20 +462,20 @@ int64_t count_of(const std::vector<IndexRange>& ranges);
 enum class OnParentFailure : uint8_t { kCancel = 0, kWait };
 
 /// What this version may write into the state; journaled with the configuration: older journals replay as
-/// they did. 1: jobs remember where their earlier attempts ran. 2: an operator's kOk for a quarantined
-/// device does not free it but has its node look at it again; jobs keep what their image's name meant at
-/// first; tenants' use is counted, older use less; jobs know that they once started. 3: jobs remember how
-/// much service they had. 4: an array's element that is no job yet is named once in a job's dependencies, as
-/// others are. 5: jobs of several parts and members; nodes remember how attempts ended on them, and those on
-/// which jobs die that live elsewhere are found. 6: a node's name, data folder and devices belong to one
-/// machine until it is dead for certain; a cluster has a name; an array's element that is touched before its
-/// turn waits for its turn; a promise to a job that now asks for something else ends; reservations begin
-/// within a year; time that nobody watched is not counted against shares that drain; GPU time of shares
-/// keeps what is less than a millisecond. 7: what is kept of a job's move is a record, not a sentence; jobs
-/// keep their timelines; a job whose starts fail is held; starts can be paused. 8: jobs keep who submitted
-/// them. 9: jobs have owners, whose request keys are theirs; reservations end with their tenant. 10: a
-/// deadline that was met is over; what a moved job held stays counted; nodes have identities.
-inline constexpr int64_t kFeatureLevel = 10;
+/// they did. 1: jobs remember where their earlier attempts ran. 2: an operator's kOk has a quarantined
+/// device's node look at it again; jobs keep what their image's name meant at first; tenants' use is counted,
+/// older use less; jobs know that they started once. 3: jobs remember how much service they had. 4: an
+/// array's future element is named once in a job's dependencies, as others are. 5: jobs have several parts;
+/// nodes remember how attempts ended on them, and those are found on which alone jobs die. 6: a node's name,
+/// data folder and devices belong to one machine until it is dead for certain; a cluster has a name; an
+/// array's element that is touched before its turn waits for its turn; a promise to a job that now asks for
+/// something else ends; reservations begin within a year; time that nobody watched does not count against
+/// shares that drain; GPU time of shares keeps what is less than a millisecond. 7: a job's move is kept as a
+/// record; jobs keep their timelines; a job whose starts fail is held; starts can be paused. 8: jobs keep who
+/// submitted them. 9: jobs have owners, whose request keys are theirs; reservations end with their tenant.
+/// 10: a deadline that was met is over; what a moved job held stays counted; nodes have identities. 11:
+/// commands say who proposed them, jobs what grace they ask for; tenants' names have keys.
+inline constexpr int64_t kFeatureLevel = 11;
 
 /// Order and placement of pending jobs. Journaled, so that every leader plans by the same; what it chose
 /// is in the plans.

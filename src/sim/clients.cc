@@ -248,6 +248,7 @@ void Clients::submit_something() {
     submission->command = std::get<SubmitJobs>(maybe_wild(submission->command));
   }
   make_interactive(submission->command, submission->number);
+  ask_for_time(submission->command, submission->number);
   name_reservation(submission->command);
   ++open_;
   send(submission);

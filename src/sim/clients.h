@@ -75,6 +75,7 @@ class Clients {
   void update_tenant();
   void change_rules();
   void make_interactive(SubmitJobs& command, uint64_t number) const;
+  void ask_for_time(SubmitJobs& command, uint64_t number) const;
   void name_reservation(SubmitJobs& command) const;
   void keep_for_somebody(MakeBooking& command) const;
   void delete_tenant();

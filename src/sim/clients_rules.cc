@@ -33,6 +33,13 @@ void Clients::make_interactive(SubmitJobs& command, uint64_t number) const {
   if (job.max_runtime.ns <= 0) job.max_runtime = seconds(5);
 }
 
+/// Some jobs ask for a longer time to save their work than they are given otherwise.
+void Clients::ask_for_time(SubmitJobs& command, uint64_t number) const {
+  if (!demand_.changes_rules || number % 5 != 2) return;
+  for (JobRequest& job : command.jobs)
+    job.preempt_grace = milliseconds(static_cast<int64_t>(number % 7) * 2'000);
+}
+
 /// Some reservations are a tenant's, or one user's of it, on several nodes or again and again.
 void Clients::keep_for_somebody(MakeBooking& command) const {
   if (!demand_.changes_rules) return;

@@ -511,11 +511,15 @@ void SimHost::closed(uint64_t link) {
 
 void SimHost::propose(Command command, Decision decision) {
   input([command = std::move(command), decision = std::move(decision)](Life& life) {
-    life.unanswered += 1;
-    life.core->propose(command, [&life, decision](const Result<Decided>& decided) {
+    // Some by a caller. Not drawn, so that no draw moves.
+    std::optional<Proposer> by;
+    if (life.unanswered % 3 != 0) by = {.kind = CallerKind::kService, .name = "ci", .key_id = "key-3"};
+    const auto answered = [&life, decision](const Result<Decided>& decided) {
       life.unanswered -= 1;
       decision(decided);
-    });
+    };
+    life.unanswered += 1;
+    life.core->propose(Proposal{.command = command, .decision = answered, .by = std::move(by)});
   });
 }
 

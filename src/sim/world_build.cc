@@ -30,7 +30,7 @@ void World::build() {
   HostSettings settings;
   draw_rules(settings.engine);
   draw_tuning(settings);
-  auditor_.expect_grace(settings.tuning.grace);
+  auditor_.expect_grace(settings.tuning.grace, settings.tuning.preempt_grace_max);
   host_ = std::make_unique<SimHost>(context_, settings);
   network_ = std::make_unique<Network>(context_, *host_);
   host_->on_died([this] {

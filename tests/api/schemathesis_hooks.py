@@ -16,7 +16,7 @@ CONTRADICTIONS = re.compile(r"is given twice|users requires tenant_id|given both
 # What the scheduler's configuration forbids; the document is every scheduler's.
 CONFIGURED = re.compile(r"scheduler\.(preempt_webhook_hosts|preempt_grace_max_seconds)\b")
 # Classes of characters that no pattern of JSON Schema names.
-NAMES = re.compile(r"has a character that is not seen or joins another")
+NAMES = re.compile(r"has a character that is not seen or joins another|is not in the usual form of its characters")
 BYTES = re.compile(r"longer than (\d+) bytes|of more than (\d+) bytes")
 
 

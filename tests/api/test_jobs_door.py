@@ -173,6 +173,16 @@ def test_the_same_name_again_is_another_tenant_and_then_ids_are_asked_for(schedu
     assert again[0] == again[1]
 
 
+def test_names_of_tenants_are_unique_in_whatever_case_of_any_script(scheduler):
+    token = scheduler.credential()
+    assert scheduler.call("POST", "/v1/tenants", {"name": "\u00c4pfel"}, token).status in (200, 201)
+    for name in ("\u00e4PFEL", "\u00e4pfel"):
+        again = scheduler.call("POST", "/v1/tenants", {"name": name}, token)
+        assert (again.status, again.json["code"]) == (409, "tenant_exists"), name
+    wide = scheduler.call("POST", "/v1/tenants", {"name": "\uff4c\uff41\uff42"}, token)
+    assert (wide.status, wide.json["field"]) == (400, "name") and "write it as lab" in wide.json["error"]
+
+
 def test_an_anonymous_caller_takes_no_name_of_a_tenant_that_is_not_its_own(scheduler):
     assert scheduler.call("POST", "/api/v1/tenants", {"name": "theirs"}, scheduler.credential()).status == 201
     again = scheduler.call("POST", "/api/v1/tenants", {"name": "theirs"})

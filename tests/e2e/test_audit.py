@@ -295,7 +295,7 @@ def test_the_journal_gives_the_same_writes_in_the_same_order(world):
     written = [line for line in lines(world, outcome="applied") if line["caller_kind"] == "operator"]
     done = world.scheduler.journal("audit", "--json", str(world.scheduler.data_dir))
     assert done.returncode == 0, done.stderr
-    assert "It has no" not in done.stdout and "does not know the caller" in done.stderr
+    assert "It has no" not in done.stdout and "does not know the address" in done.stderr
     proven = [json.loads(text) for text in done.stdout.splitlines()]
     proven = [line for line in proven if line["outcome"] == "applied"]
     assert [told(line) for line in proven] == [told(line) for line in written]
@@ -307,7 +307,9 @@ def test_the_journal_gives_the_same_writes_in_the_same_order(world):
             assert proof["claimed_by"] == line.get("claimed_by", line["peer"]), (line, proof)
         else:
             assert proof["claimed_by"] == line["peer"]
-        assert not {"caller", "peer", "request_id", "door"} & set(proof)
+        for name in ("caller_kind", "caller", "key_id"):
+            assert proof[name] == line[name], (line, proof)
+        assert not {"peer", "request_id", "door"} & set(proof)
         assert proof["time"] <= line["time"]
 
 
@@ -317,7 +319,7 @@ def test_the_journal_has_what_a_crash_took_from_the_file(world):
     world.scheduler.kill()
     text = world.scheduler.journal("audit", str(world.scheduler.data_dir)).stdout
     for job in jobs:
-        assert f"submit_job {job}, by \"127.0.0.1\": applied" in text
+        assert f"submit_job {job}, by operator \"admin by shared token\", in its words \"127.0.0.1\": applied" in text
     file_of(world).unlink()
     assert world.scheduler.journal("audit", str(world.scheduler.data_dir)).stdout == text
     assert world.scheduler.journal("audit", str(world.folder / "nowhere")).returncode == 1

@@ -124,7 +124,7 @@ def test_audit(site):
     assert '"action":"submit_job","resource_kind":"job","resource":"job-' in printed[0]
     assert "submit_job applied" in printed[1]
     assert "submit_job job-" in printed[3] and ": applied" in printed[3]
-    assert "does not know the caller" in printed[3]
+    assert "does not know the address" in printed[3]
 
 
 def test_keys(site):

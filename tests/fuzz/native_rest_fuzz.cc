@@ -22,7 +22,7 @@
 // source: api/fields/pack_spec.cc
 // source: api/fields/place_words.cc
 // source: api/fields/reservation_rows.cc
-// source: api/fields/tenant_rows.cc
+// source: api/fields/tenants/tenant_rows.cc
 // source: log/line.cc
 //
 // Bodies, queries and lines of the native API over HTTP. The parsers are compiled for it alone: the

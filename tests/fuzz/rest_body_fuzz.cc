@@ -13,7 +13,7 @@
 // source: api/fields/job_rules_gpus.cc
 // source: api/fields/pack_spec.cc
 // source: api/fields/place_words.cc
-// source: api/fields/tenant_rows.cc
+// source: api/fields/tenants/tenant_rows.cc
 // source: api/http/http_message.cc
 //
 // Bodies and queries of the jobs door. The parsers are compiled for it alone: the room `api` itself needs

@@ -331,10 +331,10 @@ class Scenario {
     if (line.has("time")) want.max_runtime = duration_of(line.text("time"));
     want.require_feasible = line.has("feasible");
     want.preemption_exempt = line.has("exempt");
-    if (line.has("class"))
-      want.work = line.text("class") == "online" ? WorkClass::kOnline : WorkClass::kBatch;
+    want.work = work_named(line.text("class"));
     if (line.has("cancel_when_preempted")) want.preemption_mode = PreemptionMode::kCancel;
     want.interactive = line.has("now");
+    want.preempt_grace = duration_of(line.text("grace", "0s"));
     want.held = line.has("held");
     want.task_type = line.text("task");
     want.booking = line.text("reservation");

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/time.h"
+#include "model/types.h"
 
 /// What a line of a scenario says; tests/scenarios/README.md has the verbs.
 namespace gpusched {
@@ -40,6 +41,12 @@ inline Duration duration_of(const std::string& text) {
   if (name == "h") return hours(count);
   ADD_FAILURE() << "not a duration: " << text;
   return {};
+}
+
+/// "online" or "batch"; empty: it does not say.
+inline WorkClass work_named(const std::string& word) {
+  if (word.empty()) return WorkClass::kUnset;
+  return word == "online" ? WorkClass::kOnline : WorkClass::kBatch;
 }
 
 /// "60,600"

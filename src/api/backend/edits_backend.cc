@@ -131,7 +131,8 @@ void HostBackend::edit_cluster(const CallerPtr& caller, EditsRequest request, Do
       // Answered once reads show it.
       host_.observer().read(result->sequence, [counts, done](const Observer::View&) { done(counts); });
     };
-    host_.propose(EditSet{.edits = resolver.take(), .dry_run = kept->dry_run, .decided = decided});
+    host_.propose(EditSet{
+        .edits = resolver.take(), .dry_run = kept->dry_run, .decided = decided, .by = proposer_of(*caller)});
   });
 }
 

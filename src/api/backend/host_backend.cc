@@ -88,8 +88,9 @@ HostBackend::HostBackend(Host& host, HostBackendOptions options)
 
 HostBackend::~HostBackend() { keeper_->stop(); }
 
-void HostBackend::propose(Command command, Decision decision, WaitingShares::Charge charge) {
-  host_.propose(std::move(command), [this, charge, decision = std::move(decision)](Result<Decided> decided) {
+void HostBackend::propose(const access::Caller& caller, Command command, Decision decision,
+                          WaitingShares::Charge charge) {
+  const auto answered = [this, charge, decision = std::move(decision)](Result<Decided> decided) {
     if (decided.ok()) {
       // Decisions come in the order of their numbers, from one thread.
       answered_.store(decided->sequence, std::memory_order_release);
@@ -98,13 +99,14 @@ void HostBackend::propose(Command command, Decision decision, WaitingShares::Cha
     }
     shares_->give_back(charge);
     decision(std::move(decided));
-  });
+  };
+  host_.propose(Proposal{.command = std::move(command), .decision = answered, .by = proposer_of(caller)});
 }
 
 void HostBackend::propose_as(const access::Caller& caller, Command command, Decision decision) {
   const std::optional<WaitingShares::Charge> charge = shares_->charge(caller, command);
   if (!charge) return decision(WaitingShares::over_share());
-  propose(std::move(command), std::move(decision), *charge);
+  propose(caller, std::move(command), std::move(decision), *charge);
 }
 
 void HostBackend::read(Observer::Query query) {

@@ -163,9 +163,12 @@ class HostBackend final : public Backend {
                   std::function<Command(JobId, TenantId)> make, Done<JobView> done);
   void propose_for_node(const CallerPtr& caller, Command command, NodeId node, Done<NodeView> done);
   /// Answers with the key as it then is, where `made`, if any, is told its holder.
-  void propose_for_key(Command command, KeyId key, std::string made, Done<KeyView> done);
+  void propose_for_key(const CallerPtr& caller, Command command, KeyId key, std::string made,
+                       Done<KeyView> done);
 
-  void propose(Command command, Decision decision, WaitingShares::Charge charge = {});
+  /// The command is journaled with who it is by.
+  void propose(const access::Caller& caller, Command command, Decision decision,
+               WaitingShares::Charge charge = {});
   /// The same for what every caller may ask, and may ask for very often: refused when the caller has too many
   /// waiting.
   void propose_as(const access::Caller& caller, Command command, Decision decision);

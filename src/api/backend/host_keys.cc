@@ -154,8 +154,9 @@ Answer<CreateKey> key_command(const State& state, const Caller& caller, const Ke
 
 }  // namespace
 
-void HostBackend::propose_for_key(Command command, KeyId key, std::string made, Done<KeyView> done) {
-  propose(std::move(command), [this, key, made = std::move(made), done](Result<Decided> decided) {
+void HostBackend::propose_for_key(const CallerPtr& caller, Command command, KeyId key, std::string made,
+                                  Done<KeyView> done) {
+  propose(*caller, std::move(command), [this, key, made = std::move(made), done](Result<Decided> decided) {
     if (auto refused = refusal(decided)) return done(std::move(*refused));
     const KeyId id = key.valid() ? key : KeyId{decided->applied.first_id};
     // By then the doors know it, too.
@@ -177,7 +178,7 @@ void HostBackend::create_key(const CallerPtr& caller, KeyRequest request, Done<K
     sign::NewApiKey made = sign::make_api_key();
     command->prefix = std::move(made.prefix);
     command->hash = Blob(made.hash);
-    propose_for_key(std::move(*command), KeyId{}, std::move(made.text), done);
+    propose_for_key(caller, std::move(*command), KeyId{}, std::move(made.text), done);
   });
 }
 
@@ -223,7 +224,7 @@ void HostBackend::revoke_key(const CallerPtr& caller, KeyId key, const std::stri
       if (!may_grant(view.state, *caller, binding))
         return done(not_to_give(*caller, "the role " + std::string(to_string(binding.role)), "key_id"));
     }
-    propose_for_key(RevokeKey{.key = key, .by = asked_by(*caller, by)}, key, {}, done);
+    propose_for_key(caller, RevokeKey{.key = key, .by = asked_by(*caller, by)}, key, {}, done);
   });
 }
 
@@ -236,7 +237,8 @@ void HostBackend::bind_role(const CallerPtr& caller, KeyId key, RoleRequest role
     if (!found) return done(found.error());
     const Answer<Binding> binding = binding_of(view.state, *caller, (*found)->tenant, role, "role");
     if (!binding) return done(binding.error());
-    propose_for_key(BindRole{.key = key,
+    propose_for_key(caller,
+                    BindRole{.key = key,
                              .tenant = binding->tenant,
                              .role = binding->role,
                              .taken = taken,

@@ -34,12 +34,12 @@ void HostBackend::remove_node(const CallerPtr& caller, const std::string& node, 
                               Done<Unit> done) {
   if (auto refused = refuse(*caller, access::Action::kRemoveNode, "remove a node"))
     return done(std::move(*refused));
-  read([this, node, by, done](const Observer::View& view) {
+  read([this, caller, node, by, done](const Observer::View& view) {
     const Node* found = view.state.find_node_named(node);
     if (found == nullptr) return done(no_node(node));
     RemoveNode command{
         .node = found->id, .boot_id = found->boot_id, .by = by.substr(0, limits::kNameBytesMax)};
-    propose(std::move(command), [done](Result<Decided> decided) {
+    propose(*caller, std::move(command), [done](Result<Decided> decided) {
       if (auto refused = refusal(decided)) return done(std::move(*refused));
       done(Unit{});
     });
@@ -189,7 +189,7 @@ void HostBackend::set_pools(const CallerPtr& caller, int64_t online_milli, const
                             Done<PoolsView> done) {
   if (auto refused = refuse(*caller, access::Action::kSetPools, "divide the cluster into pools"))
     return done(std::move(*refused));
-  propose(SetPools{.online_milli = online_milli, .batch_milli = 1000 - online_milli, .by = by},
+  propose(*caller, SetPools{.online_milli = online_milli, .batch_milli = 1000 - online_milli, .by = by},
           [this, done](Result<Decided> decided) {
             if (auto refused = refusal(decided)) return done(std::move(*refused));
             host_.observer().read(decided->sequence,
@@ -202,7 +202,7 @@ void HostBackend::pause_starts(const CallerPtr& caller, bool paused, const std::
   if (auto refused = refuse(*caller, access::Action::kPauseStarts,
                             paused ? "pause the cluster" : "resume a paused cluster"))
     return done(std::move(*refused));
-  propose(PauseStarts{.paused = paused, .by = by, .why = reason},
+  propose(*caller, PauseStarts{.paused = paused, .by = by, .why = reason},
           [this, caller, done](Result<Decided> decided) {
             if (auto refused = refusal(decided)) return done(std::move(*refused));
             host_.observer().read(decided->sequence, [this, caller, done](const Observer::View& view) {
@@ -213,7 +213,7 @@ void HostBackend::pause_starts(const CallerPtr& caller, bool paused, const std::
 
 void HostBackend::propose_for_node(const CallerPtr& caller, Command command, NodeId node,
                                    Done<NodeView> done) {
-  propose(std::move(command), [this, caller, node, done](Result<Decided> decided) {
+  propose(*caller, std::move(command), [this, caller, node, done](Result<Decided> decided) {
     if (auto refused = refusal(decided)) return done(std::move(*refused));
     host_.observer().read(decided->sequence, [this, caller, node, done](const Observer::View& view) {
       const Node* found = view.state.find_node(node);

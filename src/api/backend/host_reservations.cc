@@ -84,7 +84,7 @@ void HostBackend::make_reservation(const CallerPtr& caller, ReservationRequest r
     Answer<std::vector<NodeId>> nodes = nodes_of(view.state, request.nodes);
     if (!nodes) return done(nodes.error());
     command.nodes = std::move(*nodes);
-    propose(std::move(command), [this, caller, done](Result<Decided> decided) {
+    propose(*caller, std::move(command), [this, caller, done](Result<Decided> decided) {
       if (auto refused = refusal(decided)) return done(std::move(*refused));
       const BookingId id{decided->applied.first_id};
       host_.observer().read(decided->sequence, [caller, id, done](const Observer::View& then) {
@@ -120,10 +120,10 @@ void HostBackend::cancel_reservation(const CallerPtr& caller, const std::string&
   if (auto refused = refuse(*caller, access::Action::kCancelReservation, "cancel a reservation"))
     return done(std::move(*refused));
   if (sheds_read(done)) return;
-  read([this, reservation, done = std::move(done)](const Observer::View& view) {
+  read([this, caller, reservation, done = std::move(done)](const Observer::View& view) {
     const Booking* booking = booking_named(view.state, reservation);
     if (booking == nullptr) return done(not_found(reservation));
-    propose(CancelBooking{.booking = booking->id}, [done](Result<Decided> decided) {
+    propose(*caller, CancelBooking{.booking = booking->id}, [done](Result<Decided> decided) {
       if (auto refused = refusal(decided)) return done(std::move(*refused));
       done(Unit{});
     });

@@ -73,7 +73,8 @@ gpusched::JobRequest to_engine(JobRequest&& job, int32_t default_priority) {
                            .flow = std::move(job.flow),
                            .preemption_mode = job.preemption_mode,
                            .booking = std::move(job.reservation),
-                           .interactive = job.interactive};
+                           .interactive = job.interactive,
+                           .preempt_grace = job.preempt_grace};
   out.parts = std::move(parts);
   return out;
 }

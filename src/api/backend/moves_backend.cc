@@ -169,7 +169,7 @@ void HostBackend::apply_moves(const CallerPtr& caller, ApplyMoves request, Done<
     return done(std::move(*refused));
   if (auto off = switched_off(host_.forecasts().tuning().moves.mode)) return done(std::move(*off));
   const auto kept = std::make_shared<ApplyMoves>(std::move(request));
-  const auto question = [this, kept, done](ForecastDesk::Table& table) -> ForecastDesk::Answer {
+  const auto question = [this, caller, kept, done](ForecastDesk::Table& table) -> ForecastDesk::Answer {
     const forecast::World& world = table.world();
     const std::optional<forecast::MoveProposal> found = moves_->find(kept->id, world.now());
     if (!found || !forecast::still_holds(world, *found, table.move_options()))
@@ -177,14 +177,14 @@ void HostBackend::apply_moves(const CallerPtr& caller, ApplyMoves request, Done<
     MoveJobs command = found->command;
     command.by = kept->by;
     command.why = kept->reason;
-    return
-        [this, kept, done, command = std::move(command), shown = view_of(world.state(), *found, kept->id)] {
-          propose(command, [this, kept, shown, done](Result<Decided> decided) {
-            if (auto refused = refusal(decided)) return done(std::move(*refused));
-            moves_->forget(kept->id);
-            done(shown);
-          });
-        };
+    return [this, caller, kept, done, command = std::move(command),
+            shown = view_of(world.state(), *found, kept->id)] {
+      propose(*caller, command, [this, kept, shown, done](Result<Decided> decided) {
+        if (auto refused = refusal(decided)) return done(std::move(*refused));
+        moves_->forget(kept->id);
+        done(shown);
+      });
+    };
   };
   host_.forecasts().ask(answered_.load(std::memory_order_acquire), {}, question,
                         [done](const Error& error) { done(no_forecast(error)); });

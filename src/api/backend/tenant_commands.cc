@@ -1,6 +1,7 @@
 #include "api/backend/tenant_commands.h"
 
-#include "api/fields/tenant_rows.h"
+#include "api/fields/tenants/tenant_name.h"
+#include "api/fields/tenants/tenant_rows.h"
 #include "base/limits.h"
 
 namespace gpusched::api {
@@ -47,7 +48,8 @@ CreateTenant create_command(const TenantRequest& request, TenantId parent) {
       .gpu_time_max_ms = request.gpu_ms_max.value_or(0),
       .anonymous = request.anonymous.value_or(false),
       .name_may_repeat = request.name_may_repeat,
-      .by = request.by};
+      .by = request.by,
+      .name_key = tenant_name_key(request.name.value_or(""))};
 }
 
 UpdateTenant update_command(const TenantRequest& request, TenantId tenant) {
@@ -65,7 +67,8 @@ UpdateTenant update_command(const TenantRequest& request, TenantId tenant) {
                       .gpu_time_window = milliseconds(request.gpu_window_ms.value_or(0)),
                       .gpu_time_max_ms = request.gpu_ms_max.value_or(0),
                       .anonymous = request.anonymous.value_or(false),
-                      .by = request.by};
+                      .by = request.by,
+                      .name_key = tenant_name_key(request.name.value_or(""))};
 }
 
 }  // namespace gpusched::api

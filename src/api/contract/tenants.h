@@ -14,8 +14,9 @@
 /// Tenants, and changes that are made together.
 namespace gpusched::api {
 
-/// What is set of a tenant, as any door has read it or shows it; src/api/fields/tenant_rows.h has a row for
-/// each member. Not given: the default, and of a limit none. Cores are in thousandths, spans in milliseconds.
+/// What is set of a tenant, as any door has read it or shows it; src/api/fields/tenants/tenant_rows.h has a
+/// row for each member. Not given: the default, and of a limit none. Cores are in thousandths, spans in
+/// milliseconds.
 struct TenantSettings {
   std::optional<std::string> name, email, organization;
   std::optional<int64_t> max_gpus, max_gpu_memory_mb, max_cpu_milli, max_memory_mb, max_concurrent_jobs;

@@ -9,7 +9,7 @@
 
 #include "api/fields/node_rows.h"
 #include "api/fields/reservation_rows.h"
-#include "api/fields/tenant_rows.h"
+#include "api/fields/tenants/tenant_rows.h"
 #include "gpusched/v1/scheduler.pb.h"
 
 namespace gpusched::api {

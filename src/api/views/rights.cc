@@ -29,6 +29,12 @@ std::string refused_to(const Caller& caller, Action action) {
 
 }  // namespace
 
+Proposer proposer_of(const Caller& caller) {
+  return {.kind = caller.kind,
+          .name = caller.name.substr(0, limits::kNameBytesMax),
+          .key_id = caller.key_id.substr(0, limits::kNameBytesMax)};
+}
+
 TenantPosition position_of(const State& state, const Tenant& tenant) {
   TenantPosition position{.is_open = is_open(tenant)};
   for (const Tenant* at = &tenant; at != nullptr; at = state.find_tenant(at->parent)) {

@@ -13,10 +13,14 @@
 #include "base/limits.h"
 #include "engine/messages/events.h"
 #include "host/readers/observer.h"
+#include "model/identity/proposer.h"
 
 /// What callers may do to what is in the state: facts for `access::decide_access`, and what is said to those
 /// whom it refuses. All facts stay as they are while what they are about exists, but that a tenant is open.
 namespace gpusched::api {
+
+/// What the journal keeps of who asked for a command.
+Proposer proposer_of(const access::Caller& caller);
 
 /// Whether callers without a credential may use the tenant; of a deleted one it says whose its jobs were.
 inline bool is_open(const Tenant& tenant) { return tenant.id == kDefaultTenant || tenant.anonymous; }

@@ -31,19 +31,22 @@ int64_t guaranteed_below(const State& state, TenantId parent, TenantId except, R
   return sum;
 }
 
-/// Latin letters alike, whatever their case: what people take for one name.
-bool is_same_name(std::string_view a, std::string_view b) {
-  const auto folded = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
-  return std::ranges::equal(a, b, {}, folded, folded);
+/// What people take for one name has one key. Without one that was made for it, Latin letters are alike
+/// whatever their case.
+std::string key_of(std::string name, const std::string& key) {
+  if (!key.empty()) return key;
+  for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return name;
 }
 
-/// Tenants that have the name, in whatever case. Older states may have several that differ by it alone.
-std::vector<TenantId> holders_of(const State& state, const std::string& name) {
+/// Tenants that have the name, or one that people take for it. Older states may have several.
+std::vector<TenantId> holders_of(const State& state, const std::string& name, const std::string& name_key) {
   const std::span<const TenantId> exact = state.tenants_named(name);
   if (state.config.feature_level < 10) return {exact.begin(), exact.end()};
+  const std::string key = key_of(name, state.config.feature_level < 11 ? std::string() : name_key);
   std::vector<TenantId> holders;
   for (const auto& [id, tenant] : state.tenants) {
-    if (!tenant.deleted && is_same_name(tenant.name, name)) holders.push_back(id);
+    if (!tenant.deleted && key_of(tenant.name, tenant.name_key) == key) holders.push_back(id);
   }
   return holders;
 }
@@ -51,7 +54,7 @@ std::vector<TenantId> holders_of(const State& state, const std::string& name) {
 /// A name is one tenant's unless the command says that it may repeat. What anonymous callers may use never
 /// takes the name of a tenant that is not theirs: that one would no longer be found by it.
 bool is_name_free(const State& state, const CreateTenant& command) {
-  const std::vector<TenantId> holders = holders_of(state, command.name);
+  const std::vector<TenantId> holders = holders_of(state, command.name, command.name_key);
   if (!command.name_may_repeat) return holders.empty();
   return !command.anonymous ||
          std::ranges::all_of(holders, [&](TenantId holder) { return state.tenant_at(holder).anonymous; });
@@ -125,6 +128,7 @@ Applied create_tenant(const State& state, const CreateTenant& command, Stamp sta
   CreateTenant without_key = command;
   without_key.request_key.clear();
   without_key.name_may_repeat = false;  // Not the client's word: it says the same over every door.
+  without_key.name_key.clear();         // It follows from the name.
   without_key.by.clear();
   mix_fields(body, without_key);
   // Keys of tenant creation have no tenant yet: they are remembered under none.
@@ -152,6 +156,7 @@ Applied create_tenant(const State& state, const CreateTenant& command, Stamp sta
   tenant.id = TenantId{stamp.sequence};
   tenant.parent = command.parent;
   tenant.name = command.name;
+  if (state.config.feature_level >= 11) tenant.name_key = command.name_key;
   tenant.email = command.email;
   tenant.organization = command.organization;
   tenant.limits = command.limits;
@@ -184,7 +189,7 @@ Applied update_tenant(const State& state, const UpdateTenant& command, Stamp sta
   const Tenant* tenant = state.find_tenant(command.tenant);
   if (tenant == nullptr || tenant->deleted) return reject(RejectionCode::kTenantNotFound);
   if ((command.given & kTenantName) != 0 && command.name != tenant->name) {
-    const std::vector<TenantId> holders = holders_of(state, command.name);
+    const std::vector<TenantId> holders = holders_of(state, command.name, command.name_key);
     // It may change the case of its own name.
     const bool taken = std::ranges::any_of(holders, [&](TenantId id) { return id != tenant->id; });
     if (taken) return reject(RejectionCode::kTenantExists);
@@ -277,7 +282,10 @@ void update_tenant(State& state, const TenantUpdated& event) {
     tenant->gpu_time.at = tenant->gpu_time.limited() ? event.at : Time{};
   }
   tenant->updated_at = event.at;
-  if (given(kTenantName)) state.rename_tenant(*tenant, change.name);
+  if (given(kTenantName)) {
+    state.rename_tenant(*tenant, change.name);
+    if (state.config.feature_level >= 11) tenant->name_key = change.name_key;
+  }
   if (given(kTenantPriorityTier) && state.config.feature_level >= 9) put_in_line(state, tenant->id);
 }
 

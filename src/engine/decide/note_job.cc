@@ -71,6 +71,8 @@ void note_move(State& state, const Promise& promise) {
 
 void note_submitted(State& state, Job& job, const JobSubmitted& event) {
   job.require_feasible = state.config.feature_level >= 10 && event.request.require_feasible;
+  if (state.config.feature_level >= 11)
+    job.preempt_grace_ms = static_cast<int32_t>(event.request.preempt_grace.ms());
   job.submitted_at = event.at;
   job.owner = state.owners.acquire(event.owner_kind, event.owner);
   if (state.config.feature_level < 8 || event.by.empty()) return;

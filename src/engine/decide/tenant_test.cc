@@ -53,6 +53,31 @@ TEST(CreateTenant, ANameIsTakenInWhateverCase) {
   EXPECT_FALSE(engine.apply(UpdateTenant{.tenant = older, .given = kTenantEmail, .email = "x"}).rejection);
 }
 
+TEST(CreateTenant, ANameIsTakenByAllThatHaveItsKey) {
+  TestEngine engine;
+  const CreateTenant grave{.name = "\u00dcBER", .name_key = "\u00fcber"};
+  engine.apply(Configure{.config = {.feature_level = 10}});
+  ASSERT_FALSE(engine.apply(grave).rejection);  // By the rules until feature level 11, which keep no key.
+  EXPECT_TRUE(engine.state().find_tenant_named(grave.name)->name_key.empty());
+  engine.apply(Configure{.config = {.feature_level = kFeatureLevel}});
+  const Applied made = engine.apply(CreateTenant{.name = "\u00c4pfel", .name_key = "\u00e4pfel"});
+  ASSERT_FALSE(made.rejection);
+  expect_rejected(engine.apply(CreateTenant{.name = "\u00e4PFEL", .name_key = "\u00e4pfel"}),
+                  RejectionCode::kTenantExists);
+  // What has no key of its own is one with what folds to it.
+  ASSERT_FALSE(engine.apply(CreateTenant{.name = "\u00e4b"}).rejection);
+  expect_rejected(engine.apply(CreateTenant{.name = "\u00c4B", .name_key = "\u00e4b"}),
+                  RejectionCode::kTenantExists);
+  const TenantId other = engine.add_tenant("other");
+  const UpdateTenant rename{
+      .tenant = other, .given = kTenantName, .name = "\u00c4PFEL", .name_key = "\u00e4pfel"};
+  expect_rejected(engine.apply(rename), RejectionCode::kTenantExists);
+  // A name that is given up takes its key along.
+  engine.apply(UpdateTenant{.tenant = TenantId{made.first_id}, .given = kTenantName, .name = "pears"});
+  EXPECT_TRUE(engine.state().tenant_at(TenantId{made.first_id}).name_key.empty());
+  EXPECT_FALSE(engine.apply(rename).rejection);
+}
+
 TEST(CreateTenant, ANameMayRepeatWhereTheCommandSaysSo) {
   TestEngine engine;
   const TenantId first = engine.add_tenant("t");

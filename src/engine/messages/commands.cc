@@ -239,7 +239,8 @@ bool is_sane(const SubmitJobs& command) {
     return known_features && between(Duration{}, job.max_runtime, limits::kRuntimeMax) &&
            is_sane(job.retry) && (job.flow.empty() || is_sane(job.flow.front())) &&
            between(-limits::kPriorityMax, job.priority, limits::kPriorityMax) &&
-           job.preemption_mode <= kPreemptionModeLast;
+           job.preemption_mode <= kPreemptionModeLast &&
+           between(Duration{}, job.preempt_grace, seconds(limits::kPreemptGraceSecondsMax));
   });
 }
 

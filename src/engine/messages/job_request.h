@@ -70,6 +70,7 @@ struct JobRequest {
   std::string booking;       ///< The name of one, on whose nodes it shall run; empty: on any other.
   std::string task_type;     ///< What its admission costs, see AdmissionPolicy; empty: one token.
   bool interactive = false;  ///< Starts at once or not at all.
+  Duration preempt_grace;    ///< Time that it asks for between its preemption and its end; zero: the usual.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -86,6 +87,7 @@ struct JobRequest {
     visit(70, "task_type", self.task_type);
     visit(71, "booking", self.booking);
     visit(80, "interactive", self.interactive);
+    visit(81, "preempt_grace", self.preempt_grace);
   }
 };
 

@@ -26,6 +26,7 @@ struct CreateTenant {
   bool anonymous = false;        ///< Callers without a credential may use the tenant.
   bool name_may_repeat = false;  ///< Other tenants may have the name already.
   std::string by;                ///< Who asked, for people, as in the other commands; may be empty.
+  std::string name_key;          ///< See Tenant; the door makes it.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -49,6 +50,7 @@ struct CreateTenant {
     visit(90, "anonymous", self.anonymous);
     visit(91, "name_may_repeat", self.name_may_repeat);
     visit(92, "by", self.by);
+    visit(93, "name_key", self.name_key);
   }
 };
 
@@ -97,6 +99,7 @@ struct UpdateTenant {
   int64_t gpu_time_max_ms = 0;
   bool anonymous = false;  ///< Callers without a credential may use the tenant.
   std::string by;
+  std::string name_key;  ///< Of `name`: see Tenant.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -119,6 +122,7 @@ struct UpdateTenant {
     visit(36, "gpu_time_max_ms", self.gpu_time_max_ms);
     visit(90, "anonymous", self.anonymous);
     visit(92, "by", self.by);
+    visit(93, "name_key", self.name_key);
   }
 };
 

@@ -56,6 +56,11 @@ MemberPlacement placement_of(const Node& node, uint32_t part, uint64_t mask) {
   return member;
 }
 
+/// Whether what a victim that ends then gives back comes when the job must have started already.
+bool gives_back_too_late(const Job& job, Time ended) {
+  return job.deadline.valid() && ended + policy::kDrainExpected >= job.deadline;
+}
+
 }  // namespace
 
 void Planner::refresh_preemptors(const State& state) {
@@ -170,13 +175,14 @@ bool Planner::may_end(const State& state, const Job& job, const Attempt& attempt
   const bool shares = std::any_of(attempt.members.begin(), attempt.members.end(),
                                   [](const Member& member) { return member.gpu_milli > 0; });
   if (shares) return false;
+  const Job* victim = state.jobs.find(attempt.job);
+  if (gives_back_too_late(job, now_ + policies_.victims->grace_of(*victim))) return false;
   if (!claim.any()) {
     const Time allowed = policies_.victims->allowed_from(state, job, attempt);
     if (allowed > now_) look = std::min(look, allowed);
     return allowed <= now_;
   }
   if (!policies_.victims->reclaimable(state, attempt)) return false;
-  const Job* victim = state.jobs.find(attempt.job);
   return preserves_guarantees(state, job, claim, std::span(&victim, 1));
 }
 
@@ -525,9 +531,7 @@ bool Planner::preempt(const State& state, const Job& job, Candidate& candidate, 
   const std::optional<Claim> claim = reclaim_claim(state, job);
   entry.preempts = by_priority || can_reclaim();
   entry.tried_at = now_;
-  // What its victims gave back would come too late.
-  const Time back = now_ + policies_.victims->grace() + policy::kDrainExpected;
-  if (job.deadline.valid() && back >= job.deadline) return false;
+  if (gives_back_too_late(job, now_ + policies_.victims->grace())) return false;
   if (!by_priority && !claim.has_value()) return false;
   if (state.promises.size() + plan.groups.size() >= limits::kPromisesMax) return false;
   Time look = kNever;

@@ -200,8 +200,10 @@ class VictimSelect {
   virtual bool spared(const State& state, const Attempt& attempt, Time now) const = 0;
   /// A job that is expected to start within so long without ending anybody waits.
   virtual Duration patience() const = 0;
-  /// How long a victim may take to end. Nobody is ended for a job that must have started by then.
+  /// How long a victim may take to end at least. Nobody is ended for a job that must have started by then.
   virtual Duration grace() const = 0;
+  /// How long this one may: what it asks for, where that is longer.
+  virtual Duration grace_of(const Job& victim) const = 0;
   /// Those whose end gives the node what it lacks at the least cost; none when all together do not.
   /// Without a limit any set will do.
   virtual std::optional<VictimChoice> choose(const Lack& lack, const std::vector<VictimView>& candidates,

@@ -54,7 +54,8 @@ bool potential_less(const Potential& a, const Potential& b);
 /// A guarantee is taken back from whoever borrowed it, whatever the flags and priorities; what would protect
 /// a victim otherwise (`protection`, `recent`, `budget`) then only means that others go first.
 ///
-/// `grace` is what victims are given to end if they ask for no more; what they ask for is not known here.
+/// `grace` is what victims are given to end if they ask for no more, `grace_max` the most that they are
+/// given.
 ///
 /// Of at most `kExactMax` candidates the best set is found by trying all; of more, the cheapest first until
 /// they suffice, then without those that are not needed. Thread-safe.
@@ -68,6 +69,7 @@ class LeastLost final : public VictimSelect {
     Duration silent_max = minutes(5);
     Duration loss_max = hours(1);
     Duration grace = seconds(10);
+    Duration grace_max = minutes(5);
   };
   static constexpr std::size_t kExactMax = 8;
 
@@ -78,6 +80,9 @@ class LeastLost final : public VictimSelect {
   bool spared(const State& state, const Attempt& attempt, Time now) const override;
   Duration patience() const override { return params_.patience; }
   Duration grace() const override { return params_.grace; }
+  Duration grace_of(const Job& victim) const override {
+    return std::max(params_.grace, std::min(milliseconds(victim.preempt_grace_ms), params_.grace_max));
+  }
   std::optional<VictimChoice> choose(const Lack& lack, const std::vector<VictimView>& candidates, Time now,
                                      const VictimLimit& limit = {}) const override;
 

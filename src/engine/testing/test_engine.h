@@ -50,6 +50,7 @@ struct Want {
   WorkClass work = WorkClass::kUnset;
   std::string task_type = {};
   bool interactive = false;
+  Duration preempt_grace = {};
   std::string booking = {};
   int32_t gpu_milli = 0;
   int64_t gpu_share_mb = 0;
@@ -113,7 +114,8 @@ inline JobRequest request_of(const Want& want) {
                      .preemption_exempt = want.preemption_exempt,
                      .booking = want.booking,
                      .task_type = want.task_type,
-                     .interactive = want.interactive};
+                     .interactive = want.interactive,
+                     .preempt_grace = want.preempt_grace};
   if (!want.mig.empty()) {
     Part& part = request.parts.front();
     part.gpu_count = 1;

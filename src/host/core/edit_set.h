@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "engine/planner/trial.h"
+#include "model/identity/proposer.h"
 
 namespace gpusched {
 
@@ -22,6 +23,7 @@ struct EditSet {
   std::vector<ClusterEdit> edits;
   bool dry_run = false;  ///< Only tried.
   std::function<void(Result<EditsDecided>)> decided;
+  std::optional<Proposer> by = {};  ///< Journaled with each.
 };
 
 /// At least what the edits take in the journal.

@@ -59,6 +59,7 @@ Error too_large(const Command& command, std::size_t bytes, std::size_t bytes_max
 policy::LeastLost::Params victim_params(const HostTuning& tuning) {
   policy::LeastLost::Params params = tuning.victims;
   if (tuning.grace.ns > 0) params.grace = tuning.grace;
+  params.grace_max = tuning.preempt_grace_max;
   return params;
 }
 
@@ -139,8 +140,8 @@ void HostCore::refuse_new_work(Proposal& proposal) {
   proposal.decision(Decided{.applied = applied, .sequence = state_.last.sequence});
 }
 
-void HostCore::propose(Command command, Decision decision, std::size_t bytes) {
-  Proposal proposal{.command = std::move(command), .decision = std::move(decision), .bytes = bytes};
+void HostCore::propose(Proposal proposal) {
+  if (proposal.bytes == 0) proposal.bytes = encoded_bytes(proposal);
   if (closed_) {
     return fail(proposal, shutting_down());
   }
@@ -247,7 +248,8 @@ bool HostCore::begin_with_edits() {
       answered = true;
       continue;
     }
-    for (Command& command : commands) group_.push_back({.command = std::move(command), .is_edit = true});
+    for (Command& command : commands)
+      group_.push_back({.command = std::move(command), .is_edit = true, .by = set.by});
     group_.back().decision = [decided = set.decided](const Result<Decided>& last) {
       if (!last.ok()) return decided(last.error());
       decided(EditsDecided{.sequence = last->sequence});
@@ -346,13 +348,15 @@ void HostCore::start_group() {
   encoder_.begin(group_at_);
   encoder_.note_digest(state_.digest.value());
   uint32_t sequences = 0;
-  const auto add = [&](const Command& command) {
-    encoder_.add(command);
-    sequences += sequence_count(command);
+  // Programs of older rules do not read it, and may take this folder until newer ones hold.
+  const bool names_proposers = state_.config.feature_level >= 11;
+  const auto add = [&](const Proposal& next) {
+    encoder_.add(next.command, names_proposers && next.by ? &*next.by : nullptr);
+    sequences += sequence_count(next.command);
   };
   spec_room_.begin_group();
   bool answered = begin_with_edits();
-  for (const Proposal& edit : group_) add(edit.command);
+  for (const Proposal& edit : group_) add(edit);
   // No longer than needed for the disk to be busy, unless one command alone is.
   const auto fits = [&](const Proposal& next) {
     const std::size_t size = encoder_.payload().size();
@@ -366,7 +370,7 @@ void HostCore::start_group() {
       answered = true;
       continue;
     }
-    add(next.command);
+    add(next);
     group_.push_back(std::move(next));
   }
   if (answered) {

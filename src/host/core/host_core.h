@@ -86,12 +86,10 @@ class HostCore {
   /// Queues a command. `decision` may be empty. Refused at once: new work while the disk is full
   /// (kStorageFull) or too much waits already (kUnavailable), and whatever no journal record could hold
   /// (kTooLarge).
+  void propose(Proposal proposal);
   void propose(Command command, Decision decision) {
-    const std::size_t bytes = encoded_bytes(command);
-    propose(std::move(command), std::move(decision), bytes);
+    propose(Proposal{.command = std::move(command), .decision = std::move(decision)});
   }
-  /// `bytes` is what `encoded_bytes` says of the command.
-  void propose(Command command, Decision decision, std::size_t bytes);
   /// Queues edits that are made together, refused at once for what `propose` refuses.
   void propose(EditSet set);
   /// The writer's answer to the group in flight. kStorageFull and kTooLarge: nothing was written. Any other

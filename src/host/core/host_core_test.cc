@@ -326,6 +326,27 @@ TEST(HostCore, EachGroupNamesTheDigestBehindTheOneBefore) {
   EXPECT_EQ(group->digest_before, digest);
 }
 
+// Programs before feature level 11 may take the folder until then.
+TEST(HostCore, WhoProposedIsJournaledFromTheFeatureLevelOnThatKnowsIt) {
+  const Proposer service{.kind = CallerKind::kService, .name = "ci", .key_id = "key-3"};
+  for (const int64_t level : {int64_t{10}, int64_t{11}}) {
+    Core core;
+    core.core.propose(Configure{.config = {.feature_level = level}}, {});
+    while (core.core.state().config.feature_level != level) core.commit();
+    bool answered = false;
+    core.core.propose(Proposal{.command = PauseStarts{.by = "ana"},
+                               .decision = [&](const Result<Decided>&) { answered = true; },
+                               .by = service});
+    while (!answered) core.commit();
+    const Result<CommandGroup> group = decode_group(core.writer.last.payload);
+    ASSERT_TRUE(group.ok()) << group.error().message;
+    ASSERT_TRUE(std::holds_alternative<PauseStarts>(group->commands.front()));
+    const Proposer* const by = group->proposer_of(0);
+    ASSERT_EQ(by != nullptr, level >= 11);
+    EXPECT_EQ(by == nullptr ? service : *by, service);
+  }
+}
+
 /// Submissions of 1 MB and more for two tenants, under a limit of 64 MB.
 class Specs : public ::testing::Test {
  protected:

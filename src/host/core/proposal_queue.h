@@ -40,10 +40,16 @@ struct Proposal {
   Command command;
   Decision decision;
   bool is_plan = false;
-  bool is_edit = false;   ///< One of an EditSet: accepted with all others, or not at all.
-  std::size_t bytes = 0;  ///< What it takes in a journal record; set by ProposalQueue where it is 0.
+  bool is_edit = false;                 ///< One of an EditSet: accepted with all others, or not at all.
+  std::size_t bytes = 0;                ///< What it takes in a journal record; set where it is 0.
   std::optional<TenantId> holder = {};  ///< Whose new work it is (State::spec_holder); none: nobody's.
+  std::optional<Proposer> by = {};      ///< Journaled with the command; none: an agent or this program.
 };
+
+/// What it takes in a journal record.
+inline std::size_t encoded_bytes(const Proposal& proposal) {
+  return encoded_bytes(proposal.command) + (proposal.by ? encoded_bytes(*proposal.by) : 0);
+}
 
 /// Proposals that wait for their group, with the bytes that they will take in the journal.
 ///
@@ -77,7 +83,7 @@ class ProposalQueue {
 
  private:
   Proposal counted(Proposal proposal) {
-    if (proposal.bytes == 0) proposal.bytes = encoded_bytes(proposal.command);
+    if (proposal.bytes == 0) proposal.bytes = encoded_bytes(proposal);
     bytes_ += proposal.bytes;
     if (proposal.holder) {
       counts_.take(proposal.holder->value, 1);

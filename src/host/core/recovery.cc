@@ -60,7 +60,8 @@ Result<Unit> replay(State& state, const JournalRecord& record, RecoveryReport& r
     return corrupt("time goes back in journal record " + std::to_string(record.position));
   if (group->digest_before && *group->digest_before != state.digest.value())
     return diverged(state, record.position, *group->digest_before);
-  for (const Command& command : group->commands) {
+  for (std::size_t i = 0; i < group->commands.size(); ++i) {
+    const Command& command = group->commands[i];
     if (const auto* configure = std::get_if<Configure>(&command)) {
       const Result<Unit> known = check_level(configure->config.feature_level, level);
       if (!known) return known;
@@ -68,7 +69,7 @@ Result<Unit> replay(State& state, const JournalRecord& record, RecoveryReport& r
     events.clear();
     const Applied applied =
         apply(state, command, Stamp{.sequence = state.last.sequence + 1, .at = group->at}, events);
-    if (watcher != nullptr) watcher(state, command, applied, group->at);
+    if (watcher != nullptr) watcher(state, command, applied, group->at, group->proposer_of(i));
     ++report.replayed_commands;
   }
   ++report.replayed_records;

@@ -24,8 +24,10 @@ struct Recovered {
 Result<Recovered> recover(Journal& journal, SnapshotStore& snapshots, RecoveryReport& report,
                           int64_t level = kFeatureLevel);
 
-/// Sees each command of a replay: the state behind it, what became of it, and its time.
-using ReplayWatcher = std::function<void(const State&, const Command&, const Applied&, Time)>;
+/// Sees each command of a replay: the state behind it, what became of it, its time, and who proposed it,
+/// where that is known.
+using ReplayWatcher =
+    std::function<void(const State&, const Command&, const Applied&, Time, const Proposer*)>;
 
 /// Applies one journal record to the state behind the record before it, whose digest must be the one that the
 /// record names. kCorrupt, kVersion: the record is not what follows; the state may be half way then.

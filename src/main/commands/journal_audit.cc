@@ -1,6 +1,8 @@
 #include "main/commands/journal_audit.h"
 
 #include <algorithm>
+#include <memory>
+#include <span>
 #include <utility>
 
 #include "api/contract/spec_peek.h"
@@ -119,8 +121,18 @@ struct LineOf {
   Made operator()(const ReportWatchdogFinding&) const { return std::nullopt; }
 };
 
-/// Nothing of `line` that a door alone knows.
-constexpr std::string_view kUnknown[] = {"request_id", "door", "caller_kind", "caller", "key_id", "peer"};
+/// What a door alone knows of a line,
+constexpr std::string_view kUnknown[] = {"request_id", "door", "peer"};
+/// and what older records do not say.
+constexpr std::string_view kCaller[] = {"caller_kind", "caller", "key_id"};
+
+void leave_out(std::string& json, std::span<const std::string_view> names) {
+  for (const std::string_view name : names) {
+    const std::string begins = ",\"" + std::string(name) + "\":\"";
+    const std::size_t at = json.find(begins);
+    json.erase(at, json.find('"', at + begins.size()) + 1 - at);  // They hold no quotes.
+  }
+}
 
 }  // namespace
 
@@ -170,29 +182,31 @@ Result<Unit> JournalAudit::visit(const JournalRecord& record) {
   }
   const Result<Unit> replayed =
       replay(state_, record, report_, events_, kFeatureLevel,
-             [this](const State& behind, const Command& command, const Applied& applied, Time at) {
-               watch(behind, command, applied, at);
-             });
+             [this](const State& behind, const Command& command, const Applied& applied, Time at,
+                    const Proposer* by) { watch(behind, command, applied, at, by); });
   if (replayed) position_ = record.position;
   return replayed;
 }
 
-void JournalAudit::watch(const State& behind, const Command& command, const Applied& applied, Time at) {
+void JournalAudit::watch(const State& behind, const Command& command, const Applied& applied, Time at,
+                         const Proposer* by) {
   if (const auto* registered = std::get_if<RegisterNode>(&command)) {
     const Node* const node = behind.find_node_named(registered->name);
     if (node != nullptr) nodes_[node->id] = node->name;
   }
-  if (const auto line = audit_line_of(nodes_, command, applied, at)) write_(*line);
+  std::optional<Line> line = audit_line_of(nodes_, command, applied, at);
+  if (!line) return;
+  if (by != nullptr)
+    line->caller = std::make_shared<access::Caller>(
+        access::Caller{.kind = by->kind, .name = by->name, .key_id = by->key_id});
+  write_(*line);
 }
 
 std::string journal_audit_json(const Line& line) {
   std::string all;
   append_line(all, line);
-  for (const std::string_view name : kUnknown) {
-    const std::string begins = ",\"" + std::string(name) + "\":\"";
-    const std::size_t at = all.find(begins);
-    all.erase(at, all.find('"', at + begins.size()) + 1 - at);  // They hold no quotes.
-  }
+  leave_out(all, kUnknown);
+  if (line.caller == nullptr) leave_out(all, kCaller);
   all.pop_back();
   return all;
 }
@@ -206,8 +220,16 @@ std::string journal_audit_text(const Line& line) {
   out += "  " + std::string(to_string(*line.action)) + " " + name_of(line.job, line.resource);
   if (line.count != 1)
     out += " to " + name_of(line.last_job, line.last) + " (" + std::to_string(line.count) + ")";
+  if (line.caller != nullptr) {
+    out += ", by " + std::string(to_string(line.caller->kind));
+    if (!line.caller->name.empty()) {
+      out += ' ';
+      append_json_string(out, line.caller->name);
+    }
+    if (!line.caller->key_id.empty()) out += " " + line.caller->key_id;
+  }
   if (!line.claimed_by.empty()) {
-    out += ", by ";
+    out += line.caller == nullptr ? ", by " : ", in its words ";
     append_json_string(out, line.claimed_by);
   }
   if (!line.unix_user.empty()) {

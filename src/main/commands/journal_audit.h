@@ -12,9 +12,10 @@
 
 namespace gpusched {
 
-/// The line that a command of somebody's leaves; none for what nodes and the scheduler itself propose. What
-/// only the door knew is not in it: caller, address, request. `claimed_by` is the command's `by`, which is
-/// the address where the client gave no name. `nodes`: their names, also of those that are gone.
+/// The line that a command of somebody's leaves, without its caller; none for what nodes and the scheduler
+/// itself propose. What only the door knew is not in it: address, request. `claimed_by` is the command's
+/// `by`, which is the address where the client gave no name. `nodes`: their names, also of those that are
+/// gone.
 using NodeNames = std::map<NodeId, std::string>;
 std::optional<audit::Line> audit_line_of(const NodeNames& nodes, const Command& command,
                                          const Applied& applied, Time at);
@@ -34,7 +35,8 @@ class JournalAudit {
 
  private:
   Result<Unit> begin(uint64_t first_position);
-  void watch(const State& behind, const Command& command, const Applied& applied, Time at);
+  void watch(const State& behind, const Command& command, const Applied& applied, Time at,
+             const Proposer* by);
 
   Disk& disk_;
   const std::string snapshots_;

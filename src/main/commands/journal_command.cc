@@ -147,7 +147,8 @@ class JournalReader {
     err_ << told
          << " writes. A journal has no reads, sessions, reboots and calls that were refused before they "
             "became "
-            "commands; of a write it does not know the caller, the address and the request. `by` is what the "
+            "commands; of a write it does not know the address and the request. What follows `in its words` "
+            "is what the "
             "client called itself, unchecked, or else its address\n";
     if (summary_.first_position() > 1 || audit.skipped() > 0) {
       err_ << "Writes before record " << summary_.first_position() + audit.skipped()

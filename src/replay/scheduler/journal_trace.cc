@@ -95,7 +95,8 @@ class Reader {
                             .parts = state_.class_of(*job).parts,
                             .max_runtime = job->max_runtime,
                             .preemption_mode = job->preemption_mode,
-                            .preemption_exempt = job->preemption_exempt}};
+                            .preemption_exempt = job->preemption_exempt,
+                            .preempt_grace = milliseconds(job->preempt_grace_ms)}};
     ended_.push_back(std::move(ended));
   }
 

@@ -59,7 +59,10 @@ class Auditor {
   /// The device is hotter than new work may find it.
   void on_device_hot(const std::string& uuid) { ever_hot_.insert(uuid); }
   /// What stopped jobs are given: nobody is ended for a job that must have started by then.
-  void expect_grace(Duration grace) { grace_ = grace; }
+  void expect_grace(Duration grace, Duration most) {
+    grace_ = grace;
+    grace_max_ = most;
+  }
   /// The device is gone, or shows a fault that keeps new work from it.
   void on_device_fault(const std::string& uuid) { ever_faulty_.insert(uuid); }
 
@@ -128,6 +131,7 @@ class Auditor {
     RetryPolicy retry;
     Duration max_runtime;
     Duration longest;  ///< That it was expected to run, before its limit was changed.
+    Duration grace;    ///< That it asked for, as far as the rules know it.
     uint32_t attempts = 0;
     bool final = false;
     bool forgotten = false;
@@ -320,6 +324,7 @@ class Auditor {
   void on(const NodeAvailabilityChanged& event);
   void on(const NodeSuspected& event);
   void on(const BookingMade& event);
+  void check_ends_before_bookings(const AttemptPlaced& event, const BookJob& job);
   void on(const BookingBegan& event);
   void on(const BookingEnded& event);
   void on(const DeviceFreed& event);
@@ -406,7 +411,8 @@ class Auditor {
 
   const Schedule& schedule_;
   std::string failure_;
-  Duration grace_;  ///< See expect_grace.
+  Duration grace_;      ///< See expect_grace.
+  Duration grace_max_;  ///< At most so much of what jobs ask for.
 
   // What is durable.
   std::vector<std::string> payloads_;
@@ -427,7 +433,8 @@ class Auditor {
   std::map<JobAttempt, BookAttempt> attempts_;
   std::set<JobAttempt> live_;
   std::map<BookingId, std::vector<NodeId>> bookings_;
-  std::map<NodeId, BookingId> booked_;  ///< Nodes on which a booking is.
+  std::map<NodeId, BookingId> booked_;      ///< Nodes on which a booking is.
+  std::map<BookingId, Time> booked_since_;  ///< When it was made.
   std::map<NodeId, BookNode> nodes_;
   std::set<NodeId> heard_;            ///< Registered since the scheduler that runs began.
   std::map<JobAttempt, Hold> holds_;  ///< Attempt 0: what is promised.

@@ -45,6 +45,9 @@ void Auditor::on_durable(const JournalRecord& record) {
   if (off > kTimeOffMax || off < Duration{} - kTimeOffMax)
     fail("journal record " + std::to_string(record.position) + " is stamped " +
          std::to_string(off.ms() / 3'600'000) + " hours from the true time");
+  if (!group->proposers.empty() && replica_.config.feature_level < 11)
+    fail("journal record " + std::to_string(record.position) +
+         " says who proposed to programs that cannot read it");
   Events events;
   for (const Command& command : group->commands) {
     events.clear();
@@ -282,6 +285,7 @@ void Auditor::on(const AttemptPlaced& event) {
     check_gpu_time(event.job, job, event.at);
     check_growth(event, job);
     check_first_kept(event, job);
+    check_ends_before_bookings(event, job);
   }
   begin_hold(event.job, event.attempt, event.at);
   if (job.backs_off) fail(name_of(event.job) + " is placed before its back-off is over");
@@ -608,37 +612,6 @@ void Auditor::on(const JobsForgotten& event) {
     jobs_.at(finished_.front()).forgotten = true;
     finished_.pop_front();
   }
-}
-
-void Auditor::on(const TenantCreated& event) {
-  const Tenant& tenant = *event.tenant;
-  tenants_[tenant.id] = {.parent = tenant.parent,
-                         .limits = tenant.limits,
-                         .guarantee = tenant.guarantee,
-                         .window = tenant.gpu_time.length,
-                         .gpu_ms_max = tenant.gpu_time.max_ms,
-                         .window_since = tenant.created_at};
-}
-
-void Auditor::on(const TenantsForgotten& event) {
-  for (const TenantId tenant : event.tenants) tenants_.erase(tenant);
-}
-
-void Auditor::on(const TenantUpdated& event) {
-  const UpdateTenant& change = *event.change;
-  BookTenant& tenant = tenants_.at(change.tenant);
-  const auto take = [&](TenantField field, Resource resource) {
-    if ((change.given & field) != 0) tenant.limits.set(resource, change.limits.get(resource));
-  };
-  take(kTenantMaxGpus, Resource::kGpus);
-  take(kTenantMaxGpuMemory, Resource::kGpuMemory);
-  take(kTenantMaxCpu, Resource::kCpu);
-  take(kTenantMaxMemory, Resource::kMemory);
-  take(kTenantMaxJobs, Resource::kJobs);
-  if ((change.given & kTenantWaiting) != 0) tenant.limits.waiting_plus_one = change.limits.waiting_plus_one;
-  if ((change.given & kTenantSoftWaiting) != 0)
-    tenant.limits.soft_waiting_plus_one = change.limits.soft_waiting_plus_one;
-  take_quota(tenant, change, event.at);
 }
 
 }  // namespace gpusched::sim

@@ -14,6 +14,7 @@ void Auditor::book_submission(const JobSubmitted& event, BookJob& job) {
     if (job.owner != (owns ? submissions_.at(submission->second).owner : JobOwner{}))
       fail(name_of(event.job) + " is owned by another than who submitted it");
   }
+  if (replica_.config.feature_level >= 11) job.grace = event.request.preempt_grace;
   book_flow(event, job);
 }
 
@@ -56,6 +57,7 @@ void Auditor::on(const ElementAdded& event) {
               .max_runtime = array.max_runtime,
               .exempt = array.exempt,
               .preemption_mode = array.preemption_mode};
+  job.grace = array.grace;
   job.array = event.array;
   job.parents = array.parents;
   job.begin_at = array.begin_at;

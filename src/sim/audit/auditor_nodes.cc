@@ -116,7 +116,29 @@ void Auditor::on(const NodeSuspected& event) {
     fail("an operator is called for node " + nodes_.at(event.node).name + ", which may drain by itself");
 }
 
-void Auditor::on(const BookingMade& event) { bookings_[event.booking->id] = event.booking->nodes; }
+void Auditor::on(const BookingMade& event) {
+  bookings_[event.booking->id] = event.booking->nodes;
+  booked_since_[event.booking->id] = replica_.last.at;
+}
+
+// What is placed is gone when the next reservation of others begins on its nodes, as far as it says how long
+// it runs. The plan is some moments older than its record, and did not know of what was reserved meanwhile.
+void Auditor::check_ends_before_bookings(const AttemptPlaced& event, const BookJob& job) {
+  constexpr Duration kPlanAgeMax = milliseconds(100);
+  if (job.max_runtime.ns <= 0) return;
+  const BookingId own{job.parts.front().booking};
+  const Time end = event.at + job.max_runtime + limits::kRuntimeSlack - kPlanAgeMax;
+  for (const auto& [id, booking] : replica_.bookings) {
+    if (id == own || booked_since_.at(id) + kPlanAgeMax >= event.at) continue;
+    const Time begin = booking.active && booking.repeats() ? booking.begin + booking.every : booking.begin;
+    if (begin >= end || (booking.active && !booking.repeats())) continue;
+    const bool there = std::ranges::any_of(event.members, [&](const Member& member) {
+      return std::binary_search(booking.nodes.begin(), booking.nodes.end(), member.node);
+    });
+    if (there)
+      fail(name_of(event.job) + " is placed where reservation " + booking.name + " begins before it ends");
+  }
+}
 
 void Auditor::on(const BookingBegan& event) {
   for (const NodeId node : bookings_.at(event.booking)) {

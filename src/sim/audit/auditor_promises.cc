@@ -26,12 +26,12 @@ void Auditor::on(const DevicesPromised& event) {
   if (promise.moves) return book_move(promise, job);
   if (job.final || job.state != JobState::kPending || job.held || job.backs_off || job.promised)
     fail(name_of(promise.job) + " is promised something and does not wait for it");
-  // The plan is some moments older than its record.
-  if (!promise.victims.empty() && job.deadline.valid() &&
-      promise.since + grace_ + policy::kDrainExpected >= job.deadline + kPlanAgeMax)
-    fail("others are ended for " + name_of(promise.job) +
-         ", whose deadline comes before what they hold is back");
   for (const Preemption& victim : promise.victims) {
+    // The plan is some moments older than its record.
+    const Duration grace = std::max(grace_, std::min(jobs_.at(victim.job).grace, grace_max_));
+    if (job.deadline.valid() && promise.since + grace + policy::kDrainExpected >= job.deadline + kPlanAgeMax)
+      fail(name_of(victim.job) + " is ended for " + name_of(promise.job) +
+           ", whose deadline comes before what it holds is back");
     if (unclaimed_.erase({victim.job, victim.attempt}) == 0)
       fail(name_of(promise.job) + " names a victim that is not ended for it");
   }

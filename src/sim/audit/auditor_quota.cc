@@ -151,4 +151,35 @@ void Auditor::check_reclaim(const Promise& promise) {
   }
 }
 
+void Auditor::on(const TenantCreated& event) {
+  const Tenant& tenant = *event.tenant;
+  tenants_[tenant.id] = {.parent = tenant.parent,
+                         .limits = tenant.limits,
+                         .guarantee = tenant.guarantee,
+                         .window = tenant.gpu_time.length,
+                         .gpu_ms_max = tenant.gpu_time.max_ms,
+                         .window_since = tenant.created_at};
+}
+
+void Auditor::on(const TenantsForgotten& event) {
+  for (const TenantId tenant : event.tenants) tenants_.erase(tenant);
+}
+
+void Auditor::on(const TenantUpdated& event) {
+  const UpdateTenant& change = *event.change;
+  BookTenant& tenant = tenants_.at(change.tenant);
+  const auto take = [&](TenantField field, Resource resource) {
+    if ((change.given & field) != 0) tenant.limits.set(resource, change.limits.get(resource));
+  };
+  take(kTenantMaxGpus, Resource::kGpus);
+  take(kTenantMaxGpuMemory, Resource::kGpuMemory);
+  take(kTenantMaxCpu, Resource::kCpu);
+  take(kTenantMaxMemory, Resource::kMemory);
+  take(kTenantMaxJobs, Resource::kJobs);
+  if ((change.given & kTenantWaiting) != 0) tenant.limits.waiting_plus_one = change.limits.waiting_plus_one;
+  if ((change.given & kTenantSoftWaiting) != 0)
+    tenant.limits.soft_waiting_plus_one = change.limits.soft_waiting_plus_one;
+  take_quota(tenant, change, event.at);
+}
+
 }  // namespace gpusched::sim

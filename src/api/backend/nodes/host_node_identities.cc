@@ -61,7 +61,7 @@ void HostBackend::create_node_token(const CallerPtr& caller, NodeTokenRequest re
                      .expires_at = expires_at,
                      .secret = std::move(made.text)};
   // Whoever is told of it may use it at once: `NodeDesk::join` looks where readers look.
-  propose(std::move(command),
+  propose(*caller, std::move(command),
           [this, view = std::move(view), done = std::move(done)](Result<Decided> decided) {
             if (auto refused = refusal(decided)) return done(std::move(*refused));
             host_.observer().read(decided->sequence, [view, done](const Observer::View&) { done(view); });
@@ -96,7 +96,7 @@ void HostBackend::revoke_node(const CallerPtr& caller, const std::string& node, 
   // No node has such a name.
   if (has_control_character(node) || node.empty() || node.size() > limits::kNameBytesMax)
     return done(ApiError{ErrorKind::kNodeIdentityNotFound, "the node has no certificate"});
-  propose(RevokeNode{.node = node, .by = who_asked(*caller, by)},
+  propose(*caller, RevokeNode{.node = node, .by = who_asked(*caller, by)},
           [this, node, done = std::move(done)](Result<Decided> decided) {
             if (auto refused = refusal(decided)) return done(std::move(*refused));
             host_.observer().read(decided->sequence, [node, done](const Observer::View& view) {

@@ -9,7 +9,7 @@
 #include "api/doors/native/native_views.h"
 #include "api/doors/pages.h"
 #include "api/fields/checks.h"
-#include "api/fields/tenant_rows.h"
+#include "api/fields/tenants/tenant_rows.h"
 #include "api/grpc/grpc_call.h"
 #include "base/limits.h"
 #include "scheduler/scheduler.grpc.pb.h"

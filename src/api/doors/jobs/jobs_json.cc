@@ -5,7 +5,8 @@
 #include "api/doors/json_fields.h"
 #include "api/fields/checks.h"
 #include "api/fields/job_rows.h"
-#include "api/fields/tenant_rows.h"
+#include "api/fields/tenants/tenant_name.h"
+#include "api/fields/tenants/tenant_rows.h"
 #include "base/limits.h"
 
 namespace gpusched::api {

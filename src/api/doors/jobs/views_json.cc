@@ -11,7 +11,7 @@
 #include "api/fields/job_rows.h"
 #include "api/fields/node_rows.h"
 #include "api/fields/place_words.h"
-#include "api/fields/tenant_rows.h"
+#include "api/fields/tenants/tenant_rows.h"
 #include "gpusched/v1/scheduler.pb.h"
 #include "gpusched/v1/types.pb.h"
 

@@ -3,7 +3,8 @@
 #include "api/doors/native/native_views.h"
 #include "api/fields/checks.h"
 #include "api/fields/job_rows.h"
-#include "api/fields/tenant_rows.h"
+#include "api/fields/tenants/tenant_name.h"
+#include "api/fields/tenants/tenant_rows.h"
 #include "base/limits.h"
 #include "base/text.h"
 

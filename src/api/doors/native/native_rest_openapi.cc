@@ -13,7 +13,7 @@
 #include "api/fields/job_rows.h"
 #include "api/fields/node_rows.h"
 #include "api/fields/reservation_rows.h"
-#include "api/fields/tenant_rows.h"
+#include "api/fields/tenants/tenant_rows.h"
 #include "base/limits.h"
 #include "gpusched/v1/scheduler.pb.h"
 

@@ -12,7 +12,7 @@
 #include "api/fields/job_message.h"
 #include "api/fields/node_rows.h"
 #include "api/fields/reservation_rows.h"
-#include "api/fields/tenant_rows.h"
+#include "api/fields/tenants/tenant_rows.h"
 #include "gpusched/v1/scheduler.pb.h"
 
 /// The native API's messages from and to what the backend speaks.

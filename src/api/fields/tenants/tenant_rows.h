@@ -54,8 +54,6 @@ const TenantRow* find_tenant_row(std::string_view name);
 std::optional<ApiError> set_text(const TenantRow& row, std::string text, TenantSettings& settings);
 std::optional<ApiError> set_whole(const TenantRow& row, int64_t number, TenantSettings& settings);
 std::optional<ApiError> set_fraction(const TenantRow& row, double number, TenantSettings& settings);
-/// A name that looks like an id would be ambiguous wherever either is accepted.
-std::optional<ApiError> check_tenant_name(const TenantSettings& settings);
 
 /// Which settings are given or lifted, as the engine's TenantField bits.
 uint32_t given_bits(const TenantRequest& request);

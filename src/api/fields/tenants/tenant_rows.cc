@@ -1,4 +1,4 @@
-#include "api/fields/tenant_rows.h"
+#include "api/fields/tenants/tenant_rows.h"
 
 #include <algorithm>
 #include <charconv>
@@ -279,56 +279,6 @@ std::optional<ApiError> set_fraction(const TenantRow& row, double number, Tenant
   return std::nullopt;
 }
 
-namespace {
-
-/// The code point at the beginning of the text, which is UTF-8, and what is behind it.
-uint32_t take_code_point(std::string_view& text) {
-  const auto first = static_cast<unsigned char>(text.front());
-  const std::size_t bytes = first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-  uint32_t point = bytes == 1 ? first : first & (0xFFU >> (bytes + 1));
-  for (std::size_t i = 1; i < bytes && i < text.size(); ++i)
-    point = point << 6 | (static_cast<unsigned char>(text[i]) & 0x3F);
-  text.remove_prefix(std::min(bytes, text.size()));
-  return point;
-}
-
-/// Characters that nobody sees, that turn the direction of writing, or that make one letter of two code
-/// points: with these two names that are not the same look the same.
-constexpr std::pair<uint32_t, uint32_t> kMisleading[] = {
-    {0x00, 0x1F},     {0x7F, 0xA0},     {0xAD, 0xAD},       {0x300, 0x36F},    {0x61C, 0x61C},
-    {0x115F, 0x1160}, {0x1680, 0x1680}, {0x17B4, 0x17B5},   {0x180B, 0x180F},  {0x1AB0, 0x1AFF},
-    {0x1DC0, 0x1DFF}, {0x2000, 0x200F}, {0x2028, 0x202F},   {0x205F, 0x206F},  {0x20D0, 0x20FF},
-    {0x3000, 0x3000}, {0x3164, 0x3164}, {0xFE00, 0xFE0F},   {0xFE20, 0xFE2F},  {0xFEFF, 0xFEFF},
-    {0xFFA0, 0xFFA0}, {0xFFF0, 0xFFFF}, {0x1D173, 0x1D17A}, {0xE0000, 0xE0FFF}};
-
-bool is_misleading_name(std::string_view name) {
-  if (name.front() == ' ' || name.back() == ' ') return true;
-  while (!name.empty()) {
-    const uint32_t point = take_code_point(name);
-    const auto has_it = [&](const auto& range) { return point >= range.first && point <= range.second; };
-    if (std::ranges::any_of(kMisleading, has_it)) return true;
-  }
-  return false;
-}
-
-}  // namespace
-
-std::optional<ApiError> check_tenant_name(const TenantSettings& settings) {
-  if (!settings.name) return std::nullopt;
-  const std::string& name = *settings.name;
-  if (name.empty()) return invalid("name", "name is empty; a tenant needs one");
-  constexpr std::string_view kPrefix = "tenant-";
-  if (name == "default" || (name.starts_with(kPrefix) && name.size() > kPrefix.size() &&
-                            parse_count(std::string_view(name).substr(kPrefix.size()), INT64_MAX)))
-    return invalid("name", "name must not look like a tenant's id; choose another one");
-  if (is_misleading_name(name)) {
-    return invalid("name",
-                   "name begins or ends with a space, or has a character that is not seen or joins another "
-                   "one; leave it out");
-  }
-  return std::nullopt;
-}
-
 uint32_t given_bits(const TenantRequest& request) {
   uint32_t given = 0;
   for (const TenantRow& row : kRows) {
@@ -400,7 +350,8 @@ std::string tenant_fields_markdown() {
       "([native REST](native-rest.md), and the same\nover gRPC) and in the jobs door's bodies "
       "([REST](rest.md)), its type and its bounds. An update changes only the\ngiven fields; over REST "
       "`null` removes a limit, over gRPC its name in `unlimited` does.\n\nThis page is generated from "
-      "`src/api/fields/tenant_rows.cc`; a test compares the two.\n\n| field | type | bounds | meaning "
+      "`src/api/fields/tenants/tenant_rows.cc`; a test compares the two.\n\n| field | type | bounds | "
+      "meaning "
       "|\n|---|---|---|---|\n";
   for (const TenantRow& row : kRows) {
     out.append("| `").append(row.name).append("` | ").append(type_of(row)).append(" | ");
