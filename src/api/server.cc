@@ -125,8 +125,8 @@ struct Server::Impl {
                     .valid = options.node_certificate_valid,
                     .required = options.node_certificates_required}),
         doorkeeper{.token = options.token,
-                   .token_required =
-                       options.token_required || options.old_agent_handshake || !is_loopback(options.address),
+                   .token_required = !answers_without_credential(options.address, options.token_required,
+                                                                 options.old_agent_handshake),
                    .everybody = options.everybody,
                    .keys = &backend.keys(),
                    .tokens = options.sign_in != nullptr
@@ -258,6 +258,10 @@ struct Server::Impl {
                                 .type = "counter",
                                 .value = static_cast<int64_t>(backend.refused_for_share()),
                                 .labels = {{"reason", "queue"}}});
+    metrics.counters.push_back({.name = "calls_without_credential_total",
+                                .type = "counter",
+                                .help = "Calls that were let in without a credential.",
+                                .value = static_cast<int64_t>(admission.calls_without_credential())});
     for (const CallRoom room : {CallRoom::kHttp, CallRoom::kGrpc}) {
       metrics.counters.push_back({.name = "calls_open",
                                   .type = "gauge",

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "config/keys.h"
 #include "log/log.h"
+#include "main/callers/anonymous_callers.h"
 #include "main/fencing.h"
 #include "main/keys/order_key_files.h"
 #include "main/own_certificate.h"
@@ -428,6 +429,7 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
 }
 
 void ServiceImpl::publish_ports(const api::ServerPorts& bound) {
+  log_anonymous(config_, bound);
   ports_.http = bound.http;
   ports_.grpc = bound.grpc;
   ports_.metrics = bound.metrics;

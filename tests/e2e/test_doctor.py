@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
+import urllib.request
 
 import harness
 import pytest
@@ -60,6 +62,44 @@ def test_a_scheduler_that_wants_the_token_on_every_call(new_world):
     assert f"does not know what {token} holds now" in found["health"][0]["detail"]
     assert "restart" in found["health"][0]["mend"]
     token.write_text(was)
+
+
+def test_callers_without_a_credential_are_named(new_world):
+    def told_of(world, required):
+        ports = world.scheduler.ports
+        path = world.folder / "doctor.yaml"
+        path.write_text(f"api:\n  http_port: {ports['http']}\n  token_required: {required}\n")
+        (finding,) = doctor(world, "gpu-scheduler", "--data-dir", world.scheduler.data_dir, "--config", path)[1]["anonymous"]
+        assert finding["verdict"] == "ok"
+        lines = world.scheduler.log_since_start().splitlines()
+        return finding["detail"], [json.loads(line)["details"] for line in lines
+                                   if '"callers_without_credential"' in line]
+
+    world = new_world()
+    world.scheduler.start()
+    detail, (event,) = told_of(world, "false")
+    assert detail.startswith("callers without a credential are answered on 127.0.0.1: every user of this machine may")
+    ports = world.scheduler.ports
+    assert event["listeners"] == (f"http 127.0.0.1:{ports['http']}, grpc 127.0.0.1:{ports['grpc']}, "
+                                  f"metrics 127.0.0.1:{ports['metrics']}")
+    assert "enter and end the jobs of other such callers" in event["may"]
+    assert "api.token_required" in event["hint"]
+
+    def counted():
+        url = f"http://127.0.0.1:{ports['metrics']}/metrics"
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
+            (line,) = re.findall(r"^gpu_scheduler_calls_without_credential_total (\d+)$", answer.read().decode(), re.M)
+        return int(line)
+
+    before = counted()
+    assert world.scheduler.api(anonymous=True).call("GET", "/v1/jobs")[0] == 200
+    assert world.scheduler.api().call("GET", "/v1/jobs")[0] == 200
+    assert counted() == before + 2, "the list, and this reading of the metrics"
+    closed = new_world(API_TOKEN_REQUIRED="true")
+    closed.scheduler.start()
+    detail, events = told_of(closed, "true")
+    assert detail == "callers without a credential are refused at every port"
+    assert events == []
 
 
 def test_a_port_that_somebody_else_holds(world):

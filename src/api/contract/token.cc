@@ -125,6 +125,10 @@ bool is_loopback(std::string_view address) {
   return address == "localhost" || address == "::1" || address == "[::1]";
 }
 
+bool answers_without_credential(std::string_view address, bool token_required, bool old_agent_handshake) {
+  return is_loopback(address) && !token_required && !old_agent_handshake;
+}
+
 std::string random_bytes(std::size_t size) {
   need_sodium();
   std::string bytes(size, '\0');

@@ -24,6 +24,10 @@ bool bearer_matches(std::string_view authorization, std::string_view token);
 /// True for 127.0.0.0/8, ::1 and "localhost": nobody else can reach it.
 bool is_loopback(std::string_view address);
 
+/// Whether callers without a credential are answered where doors listen on `address`: on loopback, unless
+/// `token_required` or agents need the old handshake, which cannot tell such callers' jobs apart.
+bool answers_without_credential(std::string_view address, bool token_required, bool old_agent_handshake);
+
 /// How people get a token of a provider of identities. None of it is secret.
 struct SignIn {
   std::string issuer;

@@ -105,7 +105,12 @@ std::optional<ApiError> Admission::hold_off(const Doorkeeper& doorkeeper, const 
 
 Answer<CallerPtr> Admission::caller_of(const Doorkeeper& doorkeeper, std::string_view address,
                                        std::string_view authorization, const CallerPtr& peer) {
-  if (authorization.empty()) return doorkeeper.caller_of(authorization, peer);  // Nothing is tried.
+  if (authorization.empty()) {  // Nothing is tried.
+    Answer<CallerPtr> caller = doorkeeper.caller_of(authorization, peer);
+    if (caller && (*caller)->kind == access::CallerKind::kAnonymous)
+      anonymous_.fetch_add(1, std::memory_order_relaxed);
+    return caller;
+  }
   const std::string group = address_group(address);
   const Time now = now_();
   const uint64_t fingerprint = failed_.fingerprint(authorization);  // Long texts are hashed without the lock.

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -43,6 +45,8 @@ class Admission {
 
   CallerTable& callers() { return *callers_; }
   std::size_t addresses() const;  ///< That are remembered.
+  /// Calls that came without a credential, of somebody whom nothing else names, where such are let in.
+  uint64_t calls_without_credential() const { return anonymous_.load(std::memory_order_relaxed); }
 
  private:
   std::optional<ApiError> hold_off(const Doorkeeper& doorkeeper, const std::string& group,
@@ -51,6 +55,7 @@ class Admission {
   const CallerLimits limits_;
   const std::function<Time()> now_;
   const std::shared_ptr<CallerTable> callers_;
+  std::atomic<uint64_t> anonymous_{0};
   mutable std::mutex mutex_;  // Guards the rest.
   RecentTable<TokenBucket> addresses_;
   FailedCredentials failed_;

@@ -20,6 +20,7 @@
 #include "client/http_client.h"
 #include "client/json.h"
 #include "client/local_token.h"
+#include "main/callers/anonymous_callers.h"
 #include "main/commands/check_keys.h"
 #include "main/commands/check_nodes.h"
 #include "main/own_certificate.h"
@@ -273,6 +274,18 @@ Finding check_address(const Config& config) {
           .mend = "wg-quick up wg0    # a tunnel, or api.enable_tls, see docs/operate/tls.md"};
 }
 
+/// Nothing to mend: it is so by default, and whoever runs the scheduler shall know it.
+Finding check_anonymous(const Config& config) {
+  Finding finding{.check = "anonymous"};
+  if (!answers_anonymous(config)) {
+    finding.detail = "callers without a credential are refused at every port";
+  } else {
+    finding.detail = "callers without a credential are answered on " + config.api.address + ": " +
+                     anonymous_rights(config) + "; api.token_required: true refuses them";
+  }
+  return finding;
+}
+
 Finding check_certificate(const Config& config, const std::string& data_dir) {
   constexpr int64_t kSoon = int64_t{14} * 24 * 3'600;
   const sign::TlsFiles files = tls_files(config, data_dir);
@@ -330,6 +343,7 @@ Diagnosis examine_scheduler(const Config& config, const std::string& data_dir) {
   }
   diagnosis.add(check_owner(data_dir, running));
   diagnosis.add(check_address(config));
+  diagnosis.add(check_anonymous(config));
   if (config.api.enable_tls) diagnosis.add(check_certificate(config, data_dir));
   if (!config.api.jwt_issuer.empty()) diagnosis.add(check_tokens(config));
   const auto port = [&](const char* key, int64_t number) {
