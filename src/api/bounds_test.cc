@@ -17,6 +17,7 @@
 #include "api/backend/host_backend.h"
 #include "api/grpc/grpc_call.h"
 #include "api/grpc_server.h"
+#include "api/testing/host_proxy.h"
 #include "base/queue_limits.h"
 #include "gpusched/v1/node.grpc.pb.h"
 #include "gpusched/v1/scheduler.grpc.pb.h"
@@ -25,9 +26,9 @@ namespace gpusched::api {
 namespace {
 
 /// A host that deals with agents' messages when the test lets it, and counts them.
-class CountingHost final : public Host {
+class CountingHost final : public HostProxy {
  public:
-  explicit CountingHost(Host& host) : host_(host) {}
+  using HostProxy::HostProxy;
 
   void node_received(SessionId session, v1::AgentMessage message, std::function<void()> handled) override {
     const std::lock_guard lock(mutex_);
@@ -47,7 +48,7 @@ class CountingHost final : public Host {
     --waiting_;
     bytes_ -= one.message.ByteSizeLong();
     lock.unlock();
-    host_.node_received(one.session, std::move(one.message), std::move(one.handled));
+    HostProxy::node_received(one.session, std::move(one.message), std::move(one.handled));
   }
   void wait_until_waiting(std::size_t count) {
     std::unique_lock lock(mutex_);
@@ -56,37 +57,12 @@ class CountingHost final : public Host {
   std::size_t most() const { return most_; }
   std::size_t most_bytes() const { return most_bytes_; }
 
-  using Host::propose;
-  void propose(Proposal proposal) override { host_.propose(std::move(proposal)); }
-  void propose(EditSet set) override { host_.propose(std::move(set)); }
-  void on_group_done(std::function<void()> hook) override { host_.on_group_done(std::move(hook)); }
-  Observer& observer() override { return host_.observer(); }
-  ForecastDesk& forecasts() override { return host_.forecasts(); }
-  SessionId node_opened(std::shared_ptr<NodeSession> session) override {
-    return host_.node_opened(std::move(session));
-  }
-  void node_closed(SessionId session) override { host_.node_closed(session); }
-  void read_log(NodeId node, v1::ReadLog request, std::function<void(Result<v1::LogChunk>)> done) override {
-    host_.read_log(node, std::move(request), std::move(done));
-  }
-  void reboot_node(NodeId node, std::string reason, std::function<void(Result<Unit>)> done) override {
-    host_.reboot_node(node, std::move(reason), std::move(done));
-  }
-  void with_nodes(std::function<void(NodeHub*)> use) override { host_.with_nodes(std::move(use)); }
-  std::shared_ptr<TelemetryTable> telemetry() const override { return host_.telemetry(); }
-  void touch(std::function<void()> alive) override { host_.touch(std::move(alive)); }
-  HostHealth health() const override { return host_.health(); }
-  HostStats stats() const override { return host_.stats(); }
-  const RecoveryReport& recovery() const override { return host_.recovery(); }
-  void stop() override { host_.stop(); }
-
  private:
   struct Held {
     SessionId session = 0;
     v1::AgentMessage message;
     std::function<void()> handled;
   };
-  Host& host_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Held> held_;
@@ -426,6 +402,96 @@ TEST_F(Bounds, StreamsOfOneCallerAreBoundedAndGivenBack) {
   server.shutdown();
   host_->stop();  // It may call the server's hook until then.
   EXPECT_EQ(admission.callers().calls_open(CallRoom::kGrpc), 0u);
+}
+
+/// Every text is the token of an administrator of that name.
+class AnyName final : public TokenHolders {
+ public:
+  Answer<CallerPtr> holder_of(std::string_view token) const override {
+    access::Caller caller = *shared_token_caller();
+    caller.kind = access::CallerKind::kPerson;
+    caller.name = std::string(token);
+    return std::make_shared<const access::Caller>(std::move(caller));
+  }
+  Answer<std::shared_ptr<void>> while_valid(const CallerPtr&,
+                                            std::function<void(const ApiError&)>) const override {
+    return std::shared_ptr<void>();
+  }
+};
+
+TEST_F(Bounds, AnOperatorsCallPassesWhileOthersFillTheRoomOfGrpc) {
+  HostBackend backend(*host_, {});
+  Admission admission(CallerLimits{});
+  const AnyName everybody;
+  GrpcServer server({.doorkeeper = {.token_required = true, .tokens = &everybody}, .admission = &admission},
+                    backend, *host_);
+  ASSERT_TRUE(server.start().ok());
+  admission.callers().set_room(CallRoom::kGrpc, 32);  // Two places of them are for vital calls.
+  backend.on_group_done([&server] { server.flush(); });
+  RawClient client(server);
+  const auto stub = v1::Scheduler::NewStub(client.channel());
+  v1::SubmitJobsRequest submit;
+  submit.add_jobs()->mutable_spec()->set_script("true");
+  v1::SubmitJobsResponse submitted;
+  grpc::ClientContext submitting;
+  submitting.AddMetadata("authorization", "Bearer first");
+  ASSERT_TRUE(stub->SubmitJobs(&submitting, submit, &submitted).ok());
+  v1::GetJobRequest request;
+  request.set_job_id(submitted.job_ids(0));
+  struct Watching {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReader<v1::Job>> stream;
+  };
+  std::vector<std::unique_ptr<Watching>> open;
+  v1::Job job;
+  for (int i = 0; i < 12; ++i) {  // Each takes what it gets.
+    for (bool taken = true; taken;) {
+      auto one = std::make_unique<Watching>();
+      one->context.AddMetadata("authorization", "Bearer flooder-" + std::to_string(i));
+      one->stream = stub->WatchJob(&one->context, request);
+      taken = one->stream->Read(&job);
+      if (taken) {
+        open.push_back(std::move(one));
+      } else {
+        EXPECT_EQ(one->stream->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+      }
+    }
+  }
+  EXPECT_EQ(open.size(), 29U);
+  client.authorization = "Bearer operator";
+  EXPECT_EQ(client.call("/gpusched.v1.Scheduler/GetCluster", "").error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(client.call("/gpusched.v1.Scheduler/ListNodes", "").error_message(), "");
+  v1::DrainNodeRequest drain;
+  drain.set_node_name("n1");
+  const grpc::Status drained = client.call("/gpusched.v1.Scheduler/DrainNode", drain.SerializeAsString());
+  EXPECT_EQ(drained.error_code(), grpc::StatusCode::NOT_FOUND) << drained.error_message();
+  v1::CancelJobsRequest cancel;
+  cancel.add_job_ids(submitted.job_ids(0));
+  EXPECT_EQ(client.call("/gpusched.v1.Scheduler/CancelJobs", cancel.SerializeAsString()).error_message(), "");
+  for (const auto& one : open) {  // They end with the job.
+    while (one->stream->Read(&job)) {
+    }
+    EXPECT_EQ(job.state(), v1::JOB_STATE_CANCELLED);
+  }
+  server.shutdown();
+  host_->stop();  // It may call the server's hook until then.
+  EXPECT_EQ(admission.callers().calls_open(CallRoom::kGrpc), 0u);
+}
+
+TEST_F(Bounds, AGrpcConnectionWithoutCallsIsClosed) {
+  HostBackend backend(*host_, {});
+  GrpcServer server({.doorkeeper = {.everybody = shared_token_caller()}, .connection_idle = seconds(1)},
+                    backend, *host_);
+  ASSERT_TRUE(server.start().ok());
+  const RawClient client(server);
+  const auto patience = std::chrono::system_clock::now() + std::chrono::seconds(60);
+  ASSERT_TRUE(client.channel()->WaitForConnected(patience));
+  EXPECT_TRUE(client.channel()->WaitForStateChange(GRPC_CHANNEL_READY, patience));
+  // It connects again by itself.
+  RawClient again(server);
+  EXPECT_EQ(again.call("/gpusched.v1.Scheduler/GetCluster", "").error_message(), "");
+  server.shutdown();
 }
 
 TEST(CallMetadata, KnowsAddressesAsGrpcWritesThem) {

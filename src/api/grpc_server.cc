@@ -119,6 +119,9 @@ Result<Unit> GrpcServer::start() {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsMax);
   // Who connects and says nothing, does not go on with its handshake, or speaks no HTTP/2, is let go.
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10'000);
+  // gRPC bounds no number of connections: those that nobody calls on go. A client connects again by itself.
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
+                             static_cast<int>(impl->options.connection_idle.ms()));
   // An agent that was cut off without a word is noticed, and so are its orders that go nowhere.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);

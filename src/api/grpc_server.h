@@ -25,11 +25,12 @@ struct GrpcServerOptions {
   uint16_t port = 0;        ///< 0: any free one.
   uint16_t tasks_port = 0;  ///< All services are there, too; 0: nowhere else.
   Doorkeeper doorkeeper = {};
-  std::string token_file = {};          ///< Where the token is; see NodeServiceOptions.
-  bool old_agent_handshake = false;     ///< See NodeServiceOptions.
-  Admission* admission = nullptr;       ///< What all calls but agents' pass; null: nobody is limited.
-  Duration message_wait = seconds(30);  ///< A call whose message is not there by then is ended.
-  RequestMeter* reads = nullptr;        ///< See GrpcManners.
+  std::string token_file = {};             ///< Where the token is; see NodeServiceOptions.
+  bool old_agent_handshake = false;        ///< See NodeServiceOptions.
+  Admission* admission = nullptr;          ///< What all calls but agents' pass; null: nobody is limited.
+  Duration message_wait = seconds(30);     ///< A call whose message is not there by then is ended.
+  Duration connection_idle = minutes(10);  ///< A connection without a call for so long is closed.
+  RequestMeter* reads = nullptr;           ///< See GrpcManners.
   RequestMeter* writes = nullptr;
   audit::AuditLog* audit = nullptr;                      ///< Null: there is none. It must outlive the server.
   std::shared_ptr<const sign::TlsServer> tls = nullptr;  ///< None: plain.
