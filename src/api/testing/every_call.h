@@ -22,6 +22,7 @@ struct Subjects {
   std::string job, tenant, node = "n1", reservation = "n1";
   std::string submit_to = {};  ///< Tenant of submissions; empty: none is named.
   std::string key = {};
+  std::string lease = "none", lease_key = "none";  ///< As the allocation door names a job and a key.
 };
 
 /// A path of a route's pattern. It stays a pattern where it has a part that nothing stands for.
@@ -34,7 +35,8 @@ inline std::string target_of(std::string_view pattern, const Subjects& about) {
     const bool any = segment == "*" || segment.starts_with('{');
     if (any && (above == "jobs" || above == "tasks" || above == "services")) segment = about.job;
     if (any && above == "tenants") segment = about.tenant;
-    if (any && (above == "gpu" || above == "api-keys")) segment = "none";  // Ids of the allocation door.
+    if (any && above == "gpu") segment = about.lease;
+    if (any && above == "api-keys") segment = about.lease_key;
     if (any && above == "keys") segment = about.key;
     if (any && (above == "nodes" || above == "node-identities")) segment = about.node;
     if (any && above == "reservations") segment = about.reservation;
@@ -66,6 +68,7 @@ inline std::string body_of(access::Action action, bool is_native, std::string_vi
     case Action::kCancelJob:
       return path.ends_with(":cancel") ? R"({"job_ids":[")" + about.job + R"("]})" : "";
     case Action::kUpdateJob:
+      if (path.ends_with("/renew")) return "";
       return path.ends_with("/scale") ? R"({"replicas":1})" : R"({"priority":1})";
     case Action::kCreateTenant:
       return R"({"name":"mine"})";
@@ -152,6 +155,8 @@ inline std::unique_ptr<google::protobuf::Message> message_of(const GrpcMethodRow
 struct GrpcReply {
   grpc::Status status;
   std::string bytes;  ///< The answer, packed: what texts are in it is seen as it is.
+  /// What was sent behind it, but for the number of the call.
+  std::string trailing = {};
 };
 /// Calls the method and takes its first answer.
 inline GrpcReply call_method(std::shared_ptr<grpc::Channel> channel, const GrpcMethodRow& method,
@@ -171,6 +176,11 @@ inline GrpcReply call_method(std::shared_ptr<grpc::Channel> channel, const GrpcM
   void* tag = nullptr;
   bool ok = false;
   queue.Next(&tag, &ok);
+  for (const auto& [name, value] : context.GetServerTrailingMetadata()) {
+    const std::string_view key(name.data(), name.size());
+    if (key == "gpusched-request-id") continue;
+    reply.trailing.append(key).append("=").append(value.data(), value.size()).append("\n");
+  }
   std::vector<grpc::Slice> slices;
   if (answer.Valid() && answer.Dump(&slices).ok()) {
     for (const grpc::Slice& slice : slices)
