@@ -45,6 +45,22 @@ sign::JwtOutcome verify(const World& world, std::string_view token) {
   return outcome;
 }
 
+/// A token of 1 MB, which is refused by its size: of the input over and over, of a right token with the input
+/// behind it, and of claims that are as long.
+void check_large(const World& world, std::string_view text) {
+  constexpr size_t kLarge = size_t{1} << 20;
+  const auto grown = [&](std::string token) {
+    while (token.size() < kLarge) token += text.empty() ? std::string_view("A") : text;
+    return token;
+  };
+  const std::string good = world.ec.token(R"({"iss":"i","aud":"a","sub":"s","exp":1700000001})");
+  CHECK(verify(world, good).fault == sign::JwtFault::kNone);
+  for (const std::string& token : {grown({}), grown(good), grown(good + "."),
+                                   world.ec.token(R"({"iss":"i","aud":"a","sub":")" +
+                                                  std::string(kLarge, 's') + R"(","exp":1700000001})")})
+    CHECK(verify(world, token).fault == sign::JwtFault::kMalformed);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -69,9 +85,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const sign::TestTokenKey* const key : {&kWorld.ed, &kWorld.ec, &kWorld.secret}) {
     const sign::JwtOutcome chosen =
         verify(kWorld, key->token(header, R"({"iss":"i","aud":"a","sub":"s","exp":1700000001})"));
+    // Neither does a header of the input's choice make good what has expired or is for somebody else.
+    for (const std::string_view refused : {R"({"iss":"i","aud":"a","sub":"s","exp":1699999990})",
+                                           R"({"iss":"i","aud":"b","sub":"s","exp":1700000001})",
+                                           R"({"iss":"i","aud":["b","c"],"sub":"s","exp":1700000001})",
+                                           R"({"iss":"j","aud":"a","sub":"s","exp":1700000001})"})
+      CHECK(verify(kWorld, key->token(header, refused)).fault != sign::JwtFault::kNone);
     if (chosen.fault == sign::JwtFault::kNone)
       CHECK(header.find("\"" + key->kid() + "\"") != std::string_view::npos ||
             header.find("\\u") != std::string_view::npos);
   }
+  if (size % 64 == 0) check_large(kWorld, text);
   return 0;
 }
