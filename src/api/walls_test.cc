@@ -6,12 +6,8 @@
 
 #include <regex>
 
-#include "api/doors/jobs/jobs_rest.h"
-#include "api/doors/native/native_rest.h"
-#include "api/doors/tasks/tasks_rest.h"
 #include "api/metrics/metrics_text.h"
-#include "api/testing/every_call.h"
-#include "api/testing/tenants_test.h"
+#include "api/testing/walls_test.h"
 #include "api/views/place_in_line.h"
 #include "engine/testing/test_engine.h"
 
@@ -19,103 +15,6 @@ namespace gpusched::api {
 namespace {
 
 using access::Action;
-
-constexpr const char* kWord = "zqxv";
-constexpr const char* kHiddenTenant = "zqxv-other";
-constexpr const char* kAbsentTenant = "zqxv-nbody";  // As long.
-
-/// Ana has a role in `lab`, which is below `zqxv-above`, as `zqxv-sibling` is. Bob has jobs in `zqxv-other`
-/// and `zqxv-sibling`: running, waiting and ended.
-class Walls : public TenantsTest, public ::testing::WithParamInterface<Role> {
- protected:
-  Walls() {
-    above_ = make("zqxv-above", "");
-    lab_ = make("lab", "zqxv-above");
-    sibling_ = make("zqxv-sibling", "zqxv-above");
-    other_ = make("zqxv-other", "");
-    ana_->bindings = {{.tenant = lab_, .role = GetParam()}};
-    bob_->bindings = {{.tenant = other_, .role = Role::kUser}, {.tenant = sibling_, .role = Role::kUser}};
-    bob_->unix_users = {"zqxv-user"};
-    eve_->bindings = {{.tenant = lab_, .role = Role::kUser}};
-    for (const char* const name : {"n1", "n2"}) propose(testing::registration_of(name, {.gpus = 8}));
-    running_ = submit_as(bob_, job_of("zqxv-other", R"("gpu_count":6,"priority":200)"));
-    shared_ = submit_as(bob_, job_of("zqxv-other", R"("gpu_count":1,"gpu_milli":500,"gpu_memory_mb":1000)"));
-    for (const JobId job : {running_, shared_}) wait_for(job, JobState::kScheduled);
-    ReservationRequest night{.name = "zqxv-night",
-                             .tenant = "zqxv-other",
-                             .users = {"zqxv-user"},
-                             .nodes = {"n2"},
-                             .length = hours(1),
-                             .reason = "zqxv-reason"};
-    reservation_ = answer<ReservationView>(
-        [&](auto done) { backend_.make_reservation(admin(), night, std::move(done)); });
-    ended_ = submit_as(bob_, job_of("zqxv-sibling", R"("gpu_count":8)"));
-    answer<Unit>([&](auto done) { backend_.cancel(bob_, ended_, "", "zqxv-bob", std::move(done)); });
-    waiting_ = submit_as(bob_, job_of("zqxv-other", R"("gpu_count":8,"priority":300)"));
-    KeyRequest key{.name = "zqxv-key", .tenant = "zqxv-other"};
-    key_ = answer<KeyView>([&](auto done) { backend_.create_key(admin(), key, std::move(done)); }).id;
-    own_ = submit_as(eve_, R"({"tenant_id":"lab","name":"mine","script":"true","gpu_count":8})");
-  }
-
-  TenantId make(const std::string& name, const std::string& parent) {
-    TenantRequest tenant;
-    tenant.name = name;
-    tenant.email = name + "@example.org";
-    tenant.organization = name;
-    if (!parent.empty()) tenant.parent = parent;
-    return make_tenant(std::move(tenant));
-  }
-  static std::string job_of(const std::string& tenant, const std::string& more) {
-    return R"({"tenant_id":")" + tenant +
-           R"(","name":"zqxv-run","script":"echo zqxv","labels":{"zqxv":"zqxv"},)"
-           R"("environment":{"ZQXV":"zqxv"},"user_id":"zqxv-label",)" +
-           more + "}";
-  }
-
-  /// Fails when the text has the word, or the number of what is not ana's.
-  void expect_nothing(const std::string& said, const std::string& what) const {
-    EXPECT_EQ(said.find(kWord), std::string::npos) << what << ": " << said;
-    for (const JobId job : {running_, shared_, ended_, waiting_}) expect_not(said, job_name(job), what);
-    for (const TenantId tenant : {above_, sibling_, other_}) expect_not(said, tenant_name(tenant), what);
-    expect_not(said, key_name(key_), what);
-  }
-  static void expect_not(const std::string& said, const std::string& name, const std::string& what) {
-    EXPECT_FALSE(std::regex_search(said, std::regex(name + "([^0-9]|$)"))) << what << ": " << said;
-  }
-
-  struct Call {
-    HttpMethod method;
-    Action action;
-    std::string_view path;
-    bool is_native;
-  };
-  static std::vector<Call> all_calls() {
-    std::vector<Call> calls;
-    for (const JobsRest::RouteRow& row : JobsRest::routes())
-      calls.push_back({row.method, row.action, row.pattern, false});
-    for (const TasksRest::RouteRow& row : TasksRest::routes())
-      calls.push_back({row.method, row.action, row.pattern, false});
-    for (const NativeRoute& route : NativeRest::routes())
-      calls.push_back({route.method, route.action, route.path, true});
-    return calls;
-  }
-  Reply answer_to(const Call& call, const Subjects& about) {
-    const bool watches = call.path.ends_with("watch");  // Its answer has no end, but a head.
-    return http(watches ? "HEAD" : std::string(to_string(call.method)), target_of(call.path, about),
-                body_of(call.action, call.is_native, call.path, about), "Content-Type: application/json\r\n");
-  }
-  static std::string replaced(std::string text, const std::string& from, const std::string& to) {
-    for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
-      text.replace(at, from.size(), to);
-    return text;
-  }
-
-  std::shared_ptr<access::Caller> bob_ = person("bob"), eve_ = person("eve");
-  TenantId above_, lab_, sibling_, other_;
-  JobId running_, shared_, ended_, waiting_, own_;
-  ReservationView reservation_;
-  KeyId key_;
-};
 
 INSTANTIATE_TEST_SUITE_P(Roles, Walls, ::testing::Values(Role::kViewer, Role::kUser, Role::kTenantAdmin),
                          [](const auto& one) { return std::string(to_string(one.param)); });
@@ -172,6 +71,8 @@ TEST_P(Walls, WhatIsHiddenIsAnsweredAsIfItWereNotThere) {
       const GrpcReply is_absent = call_method(channel_, method, *message_of(method, none));
       EXPECT_EQ(is_hidden.status.error_code(), is_absent.status.error_code()) << method.name;
       EXPECT_EQ(is_hidden.status.error_message(), as_hidden(is_absent.status.error_message())) << method.name;
+      EXPECT_EQ(is_hidden.status.error_details(), as_hidden(is_absent.status.error_details())) << method.name;
+      EXPECT_EQ(is_hidden.trailing, as_hidden(is_absent.trailing)) << method.name;
       EXPECT_EQ(is_hidden.bytes, as_hidden(is_absent.bytes)) << method.name;
     }
   }
