@@ -38,7 +38,7 @@ class FakeProvider final : public SignInProvider {
     exchanges += 1;
     if (must_name && !named)
       return Error{.code = ErrorCode::kUnauthenticated, .message = "it names no issuer"};
-    if (fails) return Error{.code = ErrorCode::kUnavailable, .message = "it is <b>away</b>"};
+    if (fails) return Error{.code = ErrorCode::kUnavailable, .message = why};
     const auto found = begun_.find(verifier);
     if (found == begun_.end())
       return Error{.code = ErrorCode::kUnauthenticated, .message = "another verifier"};
@@ -51,6 +51,7 @@ class FakeProvider final : public SignInProvider {
 
   std::string issuer = kIssuer, audience = R"("page")", subject = "ana", nonce, more;
   std::string given;  ///< The last token.
+  std::string why = "it is <b>away</b>";
   int64_t lives = 600;
   bool must_name = false, fails = false;
   const sign::TestTokenKey* stranger = nullptr;
@@ -235,6 +236,57 @@ TEST_F(SignIns, AnotherProvidersAnswerIsRefused) {
   EXPECT_EQ(provider->exchanges, 0);
   provider->must_name = true;
   EXPECT_EQ(finish(begin(), "&iss=https%3A%2F%2Fidp.example").status, 200);
+}
+
+TEST_F(SignIns, AProvidersWordsAreShownInBoundsAndEscaped) {
+  provider->fails = true;
+  provider->why = "<i>\x1b[31m\r\nSet-Cookie: a=b" + std::string(10'000, 'w');
+  const Reply reply = finish(begin());
+  EXPECT_EQ(reply.status, 503);
+  EXPECT_NE(reply.body.find("&lt;i&gt;?[31m??Set-Cookie: a=b"), std::string::npos) << reply.body;
+  EXPECT_EQ(reply.body.find(std::string(400, 'w')), std::string::npos);
+  EXPECT_EQ(reply.head.find("Set-Cookie: a=b"), std::string::npos) << reply.head;
+}
+
+TEST_F(SignIns, ASessionOpensAWebSocketOfOurOwnPages) {
+  const std::string session = sign_in();
+  const int socket = connect_to(server_->http_port());
+  const timeval patience{20, 0};
+  setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  const std::string request =
+      "GET /api/v1/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+      "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n" +
+      with(session) + kOwn + "\r\n";
+  EXPECT_EQ(send(socket, request.data(), request.size(), MSG_NOSIGNAL), static_cast<ssize_t>(request.size()));
+  std::string said;
+  const auto read_until = [&](const std::string& end) {
+    char buffer[4'096];
+    for (ssize_t size = 1; size > 0 && said.find(end) == std::string::npos;) {
+      size = recv(socket, buffer, sizeof buffer, 0);
+      if (size > 0) said.append(buffer, static_cast<std::size_t>(size));
+    }
+    EXPECT_NE(said.find(end), std::string::npos) << said;
+  };
+  read_until(R"("type":"begin")");
+  EXPECT_TRUE(said.starts_with("HTTP/1.1 101")) << said;
+  // What the person may see is told on it, and it ends with the session.
+  const Reply made = http("POST", "/api/v1/jobs", R"({"script":"true","name":"x"})", with(session) + kOwn);
+  EXPECT_EQ(made.status, 201) << made.body;
+  read_until(field(made.body, "job_id"));
+  EXPECT_EQ(http("POST", "/logout", "", with(session) + kOwn).status, 200);
+  read_until("session has ended");
+  close(socket);
+}
+
+TEST(MyPage, SaysThatAListWasRefusedInsteadOfNone) {
+  const access::Caller ana{.kind = access::CallerKind::kPerson, .name = "ana"};
+  const std::string refused =
+      me_page(ana, {}, ApiError{ErrorKind::kCallerLimit, "this <b>caller</b> has 9 calls under way"}).body;
+  EXPECT_EQ(refused.find("There are none"), std::string::npos) << refused;
+  EXPECT_NE(refused.find("This &lt;b&gt;caller&lt;/b&gt; has 9 calls under way."), std::string::npos)
+      << refused;
+  EXPECT_NE(refused.find("<code>caller_limit</code>"), std::string::npos) << refused;
+  EXPECT_NE(me_page(ana, {}, JobPage{}).body.find("There are none"), std::string::npos);
 }
 
 TEST_F(SignIns, ACookieCountsForOurOwnPagesAlone) {

@@ -12,8 +12,12 @@
 #include <algorithm>
 #include <boost/asio/error.hpp>
 #include <cerrno>
+#include <condition_variable>
 #include <cstring>
+#include <mutex>
+#include <thread>
 
+#include "base/net/cancel_scope.h"
 #include "sign/tls_trust.h"
 
 namespace gpusched::client_internal {
@@ -32,20 +36,60 @@ std::string reason_of(int error) {
   return text;
 }
 
-/// Waits until `what` (POLLIN or POLLOUT) is possible; false when the deadline came first.
+/// Waits until `what` (POLLIN or POLLOUT) is possible; false when the deadline came first, or the wait was
+/// cancelled.
 bool wait_for(int socket, short what, Connection::Clock::time_point deadline) {
-  while (true) {
+  while (!CancelScope::is_cancelled()) {
     int left_ms = -1;
     if (deadline != Connection::Clock::time_point::max()) {
       const auto left =
           std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Connection::Clock::now());
       left_ms = static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1 << 30));
     }
+    const bool in_parts = CancelScope::exists() && (left_ms < 0 || left_ms > kCancelLookMs);
+    if (in_parts) left_ms = kCancelLookMs;
     pollfd source{.fd = socket, .events = what, .revents = 0};
     const int ready = ::poll(&source, 1, left_ms);
     if (ready > 0) return true;
-    if (ready == 0 || errno != EINTR) return false;
+    if (ready == 0 ? !in_parts : errno != EINTR) return false;
   }
+  return false;
+}
+
+struct FreeAddresses {
+  void operator()(addrinfo* found) const { ::freeaddrinfo(found); }
+};
+using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
+
+Addresses resolve(const std::string& host, const std::string& port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  return Addresses(::getaddrinfo(host.c_str(), port.c_str(), &hints, &found) == 0 ? found : nullptr);
+}
+
+/// The same, no later than the deadline and unless it is cancelled. Nothing ends a look-up before its own
+/// time: a thread that has nothing but the names is left behind with it.
+Addresses resolve_in_time(const std::string& host, const std::string& port,
+                          Connection::Clock::time_point deadline) {
+  struct LookUp {
+    std::mutex mutex;
+    std::condition_variable ended;
+    bool is_over = false;
+    Addresses found;
+  };
+  const auto look_up = std::make_shared<LookUp>();
+  std::thread([look_up, host, port] {
+    Addresses found = resolve(host, port);
+    const std::lock_guard lock(look_up->mutex);
+    look_up->found = std::move(found);
+    look_up->is_over = true;
+    look_up->ended.notify_all();
+  }).detach();
+  std::unique_lock lock(look_up->mutex);
+  while (!look_up->is_over && !CancelScope::is_cancelled() && Connection::Clock::now() < deadline)
+    look_up->ended.wait_for(lock, std::chrono::milliseconds(kCancelLookMs));
+  return std::move(look_up->found);
 }
 
 /// A connected, non-blocking socket to one of the addresses; else -1 with the last reason.
@@ -126,15 +170,12 @@ Result<std::unique_ptr<Connection>> Connection::open(const HttpEndpoint& endpoin
     if (local < 0) return unavailable(reason_of(error));
     return std::unique_ptr<Connection>(new Connection(local));
   }
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (::getaddrinfo(endpoint.host.c_str(), endpoint.port.c_str(), &hints, &found) != 0)
-    return unavailable("the host name could not be resolved");
+  const Addresses found = CancelScope::exists() ? resolve_in_time(endpoint.host, endpoint.port, deadline)
+                                                : resolve(endpoint.host, endpoint.port);
+  if (found == nullptr) return unavailable("the host name could not be resolved");
   // The addresses that were looked at are those that are connected to: nobody resolves the name again.
-  const bool allowed = are_allowed(found, options);
-  const int socket = allowed ? connect_any(found, deadline, error) : -1;
-  ::freeaddrinfo(found);
+  const bool allowed = are_allowed(found.get(), options);
+  const int socket = allowed ? connect_any(found.get(), deadline, error) : -1;
   if (!allowed)
     return Error{.code = ErrorCode::kPermissionDenied,
                  .message = "the host has an address that is not of the public Internet"};

@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "base/net/cancel_scope.h"
 #include "client/test_server.h"
 
 namespace gpusched {
@@ -224,6 +229,33 @@ TEST(HttpClientStreams, EndWhenTheCallerWantsNoMore) {
   HttpClient client = client_of(server.url());
   EXPECT_TRUE(client.stream({.method = "GET", .target = "/"}, [](std::string_view) { return false; }).ok());
   EXPECT_TRUE(client.request({.method = "GET", .target = "/"}).ok());
+}
+
+TEST(HttpClients, EndTheirWaitsWhenTheirThreadIsCancelled) {
+  std::atomic<bool> cancelled{false}, asked{false};
+  const TestServer silent([&](const Request&) {
+    asked = true;
+    while (!cancelled) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    return Reply{};
+  });
+  std::thread canceller([&] {
+    while (!asked) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    cancelled = true;
+  });
+  const CancelScope scope(cancelled);
+  HttpClient client = client_of(silent.url());
+  const Result<HttpAnswer> answer = client.request({.method = "GET", .target = "/", .timeout = seconds(600)});
+  EXPECT_FALSE(answer.ok());
+  canceller.join();
+  // And nothing more is begun, not even a name looked up.
+  EXPECT_FALSE(client_of("http://localhost:1").request({.method = "GET", .target = "/"}).ok());
+  cancelled = false;
+  EXPECT_TRUE(CancelScope::exists());
+  const TestServer answers([](const Request&) { return Reply{}; });
+  EXPECT_TRUE(client_of("http://localhost:" + std::to_string(answers.port()))
+                  .request({.method = "GET", .target = "/", .timeout = seconds(60)})
+                  .ok());
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/net/cancel_scope.h"
 #include "base/net/public_address.h"
 #include "client/http_client.h"
 #include "log/log.h"
@@ -138,6 +139,7 @@ std::string JwtSource::stamp_of_file() const {
 }
 
 void JwtSource::run() {
+  const CancelScope scope(stopping_);
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     const Clock::time_point now = Clock::now();

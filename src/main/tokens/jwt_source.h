@@ -70,7 +70,7 @@ class JwtSource {
   const std::function<void(JwtKeysPtr)> found_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  bool stopping_ = false;
+  std::atomic<bool> stopping_{false};  // Written under the mutex.
   std::atomic<bool> unknown_{false};
   bool again_ = false;
   // Of the thread.

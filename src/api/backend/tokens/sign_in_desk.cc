@@ -54,19 +54,25 @@ ApiError too_often(const char* whose, Duration wait) {
           .retry_after = std::max(wait, seconds(1))};
 }
 
+/// Text that may hold words of the provider's, for people: printable, and no longer than a sentence or two.
+/// The whole text is in the log.
+std::string shown_text(std::string_view text) {
+  constexpr std::size_t kBytesMax = 400;
+  std::string out(text.substr(0, kBytesMax));
+  std::ranges::replace_if(out, [](char c) { return c < ' ' || c >= '\x7f'; }, '?');
+  if (text.size() > kBytesMax) out += "...";
+  return out;
+}
+
+/// The provider's code for people, who may be shown another text than that of a provider.
+std::string shown_code(std::string_view code) { return shown_text(code.substr(0, 64)); }
+
 ApiError of_provider(const Error& error) {
   const bool is_refused =
       error.code == ErrorCode::kUnauthenticated || error.code == ErrorCode::kPermissionDenied;
   return {.kind = is_refused ? ErrorKind::kUnauthenticated : ErrorKind::kUnavailable,
-          .message = error.message + "; sign in again, and tell an operator if it stays so",
+          .message = shown_text(error.message) + "; sign in again, and tell an operator if it stays so",
           .retry_after = is_refused ? Duration{} : seconds(10)};
-}
-
-/// The provider's code for people, who may be shown another text than that of a provider.
-std::string shown_code(std::string_view code) {
-  std::string out(code.substr(0, 64));
-  std::ranges::replace_if(out, [](char c) { return c < ' ' || c >= '\x7f'; }, '?');
-  return out;
 }
 
 }  // namespace

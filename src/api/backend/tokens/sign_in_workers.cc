@@ -3,6 +3,8 @@
 #include <chrono>
 #include <utility>
 
+#include "base/net/cancel_scope.h"
+
 namespace gpusched::api {
 
 Time steady_time() {
@@ -43,6 +45,7 @@ void SignInWorkers::done(const std::string& party) {
 }
 
 void SignInWorkers::run() {
+  const CancelScope scope(stopping_);
   std::unique_lock lock(mutex_);
   while (true) {
     came_.wait(lock, [this] { return stopping_ || !queue_.empty(); });

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -35,7 +36,8 @@ class SignInWorkers {
 
   /// Why the work of this party is not taken; then it is not called. Nothing: it is.
   std::optional<ApiError> post(const std::string& party, Work work);
-  /// Returns when nothing is under way. Again: does nothing.
+  /// Returns when nothing is under way, which is soon: what waits for the network is cancelled (CancelScope).
+  /// Again: does nothing.
   void stop();
 
  private:
@@ -47,9 +49,9 @@ class SignInWorkers {
   void run();
   void done(const std::string& party);
 
-  std::mutex mutex_;
+  std::atomic<bool> stopping_{false};  // Written under the mutex.
+  std::mutex mutex_;                   // Guards all below.
   std::condition_variable came_;
-  bool stopping_ = false;
   std::deque<Item> queue_;
   std::map<std::string, std::size_t> of_party_;  ///< Waiting, or under way.
   std::vector<std::thread> threads_;

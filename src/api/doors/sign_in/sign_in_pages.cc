@@ -71,8 +71,23 @@ void add_roles(std::string& out, const access::Caller& caller, const std::vector
   out += ".</p>\n";
 }
 
-void add_jobs(std::string& out, const std::vector<JobView>& jobs) {
+constexpr std::string_view kLinkToSignIn = "<p><a href=\"/login\">Sign in</a></p>\n";
+
+/// Messages begin as a part of a longer line does.
+std::string sentence_of(std::string text) {
+  if (!text.empty() && text[0] >= 'a' && text[0] <= 'z') text[0] = static_cast<char>(text[0] - 'a' + 'A');
+  return text;
+}
+
+void add_jobs(std::string& out, const Answer<JobPage>& page) {
   out += "<h2>Your newest jobs</h2>\n";
+  if (!page) {
+    out += "<p>They cannot be shown now, and whether there are any is not known. " +
+           escaped(sentence_of(page.error().message)) + ".</p>\n<p class=\"quiet\">Code <code>" +
+           escaped(row_of(page.error().kind).code) + "</code></p>\n";
+    return;
+  }
+  const std::vector<JobView>& jobs = page->jobs;
   if (jobs.empty()) {
     out += "<p>There are none. <code>gpu-cli submit</code> makes one.</p>\n";
     return;
@@ -83,14 +98,6 @@ void add_jobs(std::string& out, const std::vector<JobView>& jobs) {
            "</td><td>" + escaped(to_string(job.state)) + "</td><td>" + escaped(job.message) + "</td></tr>\n";
   }
   out += "</table>\n";
-}
-
-constexpr std::string_view kLinkToSignIn = "<p><a href=\"/login\">Sign in</a></p>\n";
-
-/// Messages begin as a part of a longer line does.
-std::string sentence_of(std::string text) {
-  if (!text.empty() && text[0] >= 'a' && text[0] <= 'z') text[0] = static_cast<char>(text[0] - 'a' + 'A');
-  return text;
 }
 
 std::string_view title_of(ErrorKind kind) {
@@ -176,7 +183,7 @@ HttpResponse led_here_page() {
 }
 
 HttpResponse me_page(const access::Caller& caller, const std::vector<TenantView>& tenants,
-                     const std::vector<JobView>& jobs) {
+                     const Answer<JobPage>& jobs) {
   std::string out = "<p>Signed in as <code>" + escaped(caller.name) + "</code>";
   if (caller.ends_at.valid()) out += ", until <b>" + time_text(caller.ends_at) + "</b>";
   out += ".</p>\n";

@@ -31,7 +31,7 @@ HttpResponse led_here_page();
 
 /// Whose page it is: who the caller is, what it may do, its newest jobs, and until when.
 HttpResponse me_page(const access::Caller& caller, const std::vector<TenantView>& tenants,
-                     const std::vector<JobView>& jobs);
+                     const Answer<JobPage>& jobs);
 
 /// The line above the API's document. Null: nobody is signed in.
 std::string docs_banner(const access::Caller* caller);

@@ -145,13 +145,13 @@ void SignInRest::me(const HttpRequest&, const Segments&, const RestCallPtr& call
   const CallerPtr caller = call->caller();
   if (caller->kind == access::CallerKind::kAnonymous) return call->send(not_signed_in_page());
   backend_.list_tenants(caller, [this, caller, call](Answer<std::vector<TenantView>> tenants) {
-    // Who may see none has a page all the same.
+    // Whose list is refused has a page all the same: without names of tenants their numbers stand there.
     std::vector<TenantView> seen = tenants ? std::move(*tenants) : std::vector<TenantView>{};
     JobFilter filter{.limit = kJobsShown};
     filter.owner = std::string(to_string(caller->kind)) + " " + caller->name;
     backend_.list_jobs(caller, std::move(filter),
                        [caller, call, seen = std::move(seen)](Answer<JobPage> page) {
-                         call->send(me_page(*caller, seen, page ? page->jobs : std::vector<JobView>{}));
+                         call->send(me_page(*caller, seen, page));
                        });
   });
 }
