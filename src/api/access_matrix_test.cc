@@ -5,6 +5,10 @@
 #include <regex>
 
 #include "api/contract/token.h"
+#include "api/doors/agent_tasks/agent_tasks_rest.h"
+#include "api/doors/allocation/allocation_ids.h"
+#include "api/doors/allocation/allocation_json.h"
+#include "api/doors/allocation/allocation_rest.h"
 #include "api/doors/jobs/jobs_rest.h"
 #include "api/doors/native/native_rest.h"
 #include "api/doors/session/session_rest.h"
@@ -23,7 +27,9 @@ struct Bound {
   const char* name;
   std::optional<Role> role;
   bool in_tenant = false;
-  bool is_unix = false;  ///< A user whom the kernel names, of a `lab` that everybody may use.
+  bool is_unix = false;       ///< A user whom the kernel names, of a `lab` that everybody may use.
+  bool is_anonymous = false;  ///< Nobody known, of the same `lab`.
+  bool is_shared = false;     ///< Who has the shared token.
 };
 void PrintTo(const Bound& bound, std::ostream* out) { *out << bound.name; }
 
@@ -34,7 +40,7 @@ class Matrix : public TenantsTest, public ::testing::WithParamInterface<Bound> {
   Matrix() {
     TenantRequest tenant;
     tenant.name = "lab";
-    tenant.anonymous = GetParam().is_unix;
+    tenant.anonymous = has_open_lab();
     lab_ = make_tenant(tenant);
     tenant.name = "other";
     tenant.anonymous = false;
@@ -42,9 +48,11 @@ class Matrix : public TenantsTest, public ::testing::WithParamInterface<Bound> {
     bob_->bindings = {{.tenant = lab_, .role = Role::kUser}, {.tenant = other_, .role = Role::kUser}};
     // Only to submit, before anybody calls.
     ana_->bindings = {{.tenant = lab_, .role = Role::kUser}};
-    targets_.push_back({"own job", {.job = job(ana_, "lab"), .tenant = "lab"}, lab_, "ana"});
-    targets_.push_back({"another's job", {.job = job(bob_, "lab"), .tenant = "lab"}, lab_, "bob"});
-    targets_.push_back({"other tenant's job", {.job = job(bob_, "other"), .tenant = "other"}, other_, "bob"});
+    if (GetParam().is_anonymous) *ana_ = access::anonymous_caller();
+    if (GetParam().is_shared) *ana_ = access::shared_token_caller();
+    add_target("own job", ana_, "lab", lab_);
+    add_target("another's job", bob_, "lab", lab_);
+    add_target("other tenant's job", bob_, "other", other_);
     ana_->bindings.clear();
     if (GetParam().role)
       ana_->bindings = {{.tenant = GetParam().in_tenant ? lab_ : TenantId{}, .role = *GetParam().role}};
@@ -55,17 +63,36 @@ class Matrix : public TenantsTest, public ::testing::WithParamInterface<Bound> {
     }
   }
 
+  static bool has_open_lab() { return GetParam().is_unix || GetParam().is_anonymous; }
+
   struct Target {
     std::string what;
     Subjects about;
     TenantId tenant;
+    access::CallerKind owner_kind;
     std::string owner;
   };
+  void add_target(const std::string& what, const CallerPtr& owner, const std::string& tenant, TenantId id) {
+    targets_.push_back({what, {.job = job(owner, tenant), .tenant = tenant}, id, owner->kind, owner->name});
+    targets_.back().about.lease = lease(owner, tenant);
+  }
 
   std::string job(const CallerPtr& who, const std::string& tenant) {
     return job_name(submit_as(who, R"({"script":"true","tenant_id":")" + tenant + "\"}"));
   }
 
+  /// As the allocation door names it.
+  std::string lease(const CallerPtr& who, const std::string& tenant) {
+    Answer<SubmitRequest> request = parse_allocation("{}", "");
+    EXPECT_TRUE(request.ok());
+    request->tenant = tenant;
+    const JobId job =
+        answer<Submitted>([&](auto done) { backend_.submit(who, *request, std::move(done)); }).first_job;
+    return allocation_id(cluster(), AllocationIdKind::kGpu, job.value);
+  }
+  std::string cluster() {
+    return answer<ClusterView>([&](auto done) { backend_.get_cluster(admin(), std::move(done)); }).name;
+  }
   /// Another key of the tenant.
   std::string key_of(const std::string& tenant) {
     KeyRequest request{.name = "key-" + std::to_string(++keys_made_), .tenant = tenant};
@@ -79,8 +106,8 @@ class Matrix : public TenantsTest, public ::testing::WithParamInterface<Bound> {
     if (action == Action::kSeeHealth) return Verdict::kAllowed;  // Asked without a credential, too.
     return decide_access(*ana_, action,
                          {.tenant_path = path,
-                          .owner = {.kind = access::CallerKind::kPerson, .name = target.owner},
-                          .is_open = GetParam().is_unix && target.tenant == lab_});
+                          .owner = {.kind = target.owner_kind, .name = target.owner},
+                          .is_open = has_open_lab() && target.tenant == lab_});
   }
 
   /// What the answer's code says; nothing of a body without one.
@@ -119,7 +146,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Bound{"user", Role::kUser, true}, Bound{"tenant_admin", Role::kTenantAdmin, true},
                       Bound{"all_viewer", Role::kViewer}, Bound{"operator", Role::kOperator},
                       Bound{"admin", Role::kAdmin}, Bound{"metrics", Role::kMetrics},
-                      Bound{"unix_person", std::nullopt, false, true}),
+                      Bound{"unix_person", std::nullopt, false, true},
+                      Bound{.name = "anonymous", .is_anonymous = true},
+                      Bound{.name = "shared_token", .is_shared = true}),
     [](const auto& one) { return std::string(one.param.name); });
 
 TEST_P(Matrix, OverRest) {
@@ -143,9 +172,44 @@ TEST_P(Matrix, OverRest) {
   };
   for (const JobsRest::RouteRow& row : JobsRest::routes()) call(row.method, row.action, row.pattern, false);
   for (const TasksRest::RouteRow& row : TasksRest::routes()) call(row.method, row.action, row.pattern, false);
+  for (const AgentTasksRest::RouteRow& row : AgentTasksRest::routes())
+    call(row.method, row.action, row.pattern, false);
   for (const NativeRoute& route : NativeRest::routes()) call(route.method, route.action, route.path, true);
   call(HttpMethod::kGet, Action::kReadJobFile, "v1/jobs/*/files?path=x", true);
   EXPECT_GE(called, 100U);
+}
+
+/// Its answers have no codes, but a status; and it has nothing for who comes without a credential.
+TEST_P(Matrix, OverTheAllocationDoor) {
+  std::size_t called = 0;
+  const auto call = [&](const AllocationRest::RouteRow& row, const Target& target) {
+    Subjects about = target.about;
+    if (row.action == Action::kRevokeKey)
+      about.lease_key = allocation_id(cluster(), AllocationIdKind::kKey,
+                                      std::stoull(key_of(about.tenant).substr(std::string("key-").size())));
+    const std::string where = target_of(row.pattern, about);
+    const Reply reply =
+        http(std::string(to_string(row.method)), where, body_of(row.action, true, row.pattern, about));
+    const std::string what = std::string(to_string(row.method)) + " " + where;
+    called += 1;
+    if (GetParam().is_anonymous) {
+      EXPECT_EQ(reply.status, 401) << what << reply.body;
+      return;
+    }
+    const std::string code = reply.status == 403   ? "permission_denied"
+                             : reply.status == 404 ? "job_not_found"
+                                                   : std::to_string(reply.status);
+    expect(row.action, target, code, what);
+  };
+  // What ends a lease comes last: of one that has ended everybody who sees it is told that first.
+  for (const bool ends : {false, true}) {
+    for (const AllocationRest::RouteRow& row : AllocationRest::routes()) {
+      if (row.pattern.find('*') == std::string_view::npos) continue;  // Of the caller's own tenant.
+      if ((row.action == Action::kCancelJob) != ends) continue;
+      for (const Target& target : targets_) call(row, target);
+    }
+  }
+  EXPECT_GE(called, 27U);
 }
 
 TEST_P(Matrix, OverGrpc) {

@@ -239,10 +239,11 @@ void AllocationRest::extend(const RestCallPtr& call, const JobView& job, Duratio
       job.started_at.valid() ? std::max(wall_now() - job.started_at, Duration{}) : Duration{};
   // In whole milliseconds, as limits are kept.
   const Duration limit = milliseconds((past + by).ms());
-  if (limit <= job.max_runtime) return show(call, job);
   JobUpdate update;
   update.by = asked_by;
-  update.max_runtime = limit;
+  // It never becomes shorter. One that stays as it is is asked for all the same, so that whoever may not
+  // renew it is told so.
+  update.max_runtime = std::max(limit, job.max_runtime);
   backend_.update_job(call->caller(), job.id, {}, std::move(update), [this, call](Answer<JobView> changed) {
     if (!changed) return call->fail(changed.error());
     show(call, std::move(*changed));
