@@ -42,6 +42,13 @@ def refused(answer, status=403, code="permission_denied"):
     return answer[1]["error"]
 
 
+def strangers(world):
+    """Callers over TCP who are nobody in particular: without a credential, and with a key that has the role of a user in
+    the tenant `default`."""
+    key = world.cli("key", "create", "stranger-" + secrets.token_hex(4), "--role", "user", expected=0).stdout.strip()
+    return (("anonymous", world.scheduler.api(anonymous=True)), ("key", world.scheduler.api(token=key)))
+
+
 # Whom jobs run as.
 
 
@@ -49,30 +56,31 @@ def refused(answer, status=403, code="permission_denied"):
 def test_nobody_submits_as_another_user(rooted, users):
     victim, default = users.add(), users.add()
     world = rooted("--default-user", default)
-    api = world.scheduler.api(anonymous=True)
-    for body in ({"script": "id -un", "user": victim}, {"script": "id -un", "user": "root"}):
-        status, answer, _ = api.call("POST", "/api/v1/jobs", body)
-        if status == 201:
-            api.wait_for(answer["job_id"])
-        assert status == 403, f"ran as {api.output(answer['job_id'])}"
-        assert answer["field"] == "user" and "set the user of a job" in answer["error"]
-    refused(api.call("POST", "/v1/jobs", {"spec": {"command": ["id"], "user": victim}}))
-    refused(api.call("POST", "/v1/jobs", {"jobs": [{"spec": {"command": ["id"], "user": victim}}]}))
-    refused(api.call("POST", "/v1/jobs:plan", {"spec": {"command": ["id"], "user": victim}}))
-    job = api.submit("id -un")
-    api.wait_for(job, "completed")
-    assert api.output(job) == f"{default}\n"
+    for kind, api in strangers(world):
+        for body in ({"script": "id -un", "user": victim}, {"script": "id -un", "user": "root"}):
+            status, answer, _ = api.call("POST", "/api/v1/jobs", body)
+            if status == 201:
+                api.wait_for(answer["job_id"])
+            assert status == 403, f"ran as {api.output(answer['job_id'])}"
+            assert answer["field"] == "user" and answer["code"] == "permission_denied", (kind, answer)
+            assert kind == "key" or "set the user of a job" in answer["error"]
+        refused(api.call("POST", "/v1/jobs", {"spec": {"command": ["id"], "user": victim}}))
+        refused(api.call("POST", "/v1/jobs", {"jobs": [{"spec": {"command": ["id"], "user": victim}}]}))
+        refused(api.call("POST", "/v1/jobs:plan", {"spec": {"command": ["id"], "user": victim}}))
+        job = api.submit("id -un")
+        api.wait_for(job, "completed")
+        assert api.output(job) == f"{default}\n", kind
 
 
 @NEEDS_ROOT
 def test_nobodys_job_is_roots_where_jobs_may_be(rooted):
     world = rooted(allow_root_jobs=True)
-    api = world.scheduler.api(anonymous=True)
-    status, answer, _ = api.call("POST", "/api/v1/jobs", {"script": "id -u"})
-    if status == 201:
-        api.wait_for(answer["job_id"])
-    assert status == 422, f"ran as {api.output(answer['job_id'])}"
-    assert "as root" in answer["error"] and answer["field"] == "user"
+    for kind, api in strangers(world):
+        status, answer, _ = api.call("POST", "/api/v1/jobs", {"script": "id -u"})
+        if status == 201:
+            api.wait_for(answer["job_id"])
+        assert status == 422, f"{kind}: ran as {api.output(answer['job_id'])}"
+        assert "as root" in answer["error"] and answer["field"] == "user", (kind, answer)
     # With the token it is as before.
     job = world.api().submit("id -u")
     world.api().wait_for(job, "completed")
@@ -97,7 +105,7 @@ def test_a_job_that_no_node_has_a_user_for_is_refused_at_once(rooted, users):
 def test_nobody_enters_reads_or_ends_another_users_job(rooted, users, monkeypatch):
     victim, stranger = users.add(), users.add()
     world = rooted("--default-user", stranger)
-    trusted, api = world.api(), world.scheduler.api(anonymous=True)
+    trusted, api, others = world.api(), world.scheduler.api(anonymous=True), strangers(world)
     word = secrets.token_hex(8)
     job = trusted.submit(f"echo {word}; sleep 1000", user=victim, environment={"WORD": word})
     trusted.wait_for(job, "running")
@@ -110,13 +118,17 @@ def test_nobody_enters_reads_or_ends_another_users_job(rooted, users, monkeypatc
         assert word not in done.stdout and done.returncode == 4, done
         done = cli_as(world, stranger, "logs", job)
         assert word not in done.stdout and done.returncode == 4, done
-    refused(api.call("DELETE", f"/api/v1/jobs/{job}"))
-    refused(api.call("GET", f"/api/v1/jobs/{job}/logs"))
-    refused(api.call("GET", f"/v1/jobs/{job}/files?path=x"))
-    refused(api.call("PATCH", f"/v1/jobs/{job}", {"priority": 1}))
-    for verb in ("cancel", "hold", "release", "requeue"):
-        refused(api.call("POST", f"/v1/jobs/{job}/{verb}", {}))
-    refused(api.call("GET", f"/v1/jobs/{job}/log"))
+    for _, other in others:
+        refused(other.call("DELETE", f"/api/v1/jobs/{job}"))
+        refused(other.call("GET", f"/api/v1/jobs/{job}/logs"))
+        refused(other.call("GET", f"/v1/jobs/{job}/files?path=x"))
+        refused(other.call("PATCH", f"/v1/jobs/{job}", {"priority": 1}))
+        for verb in ("cancel", "hold", "release", "requeue"):
+            refused(other.call("POST", f"/v1/jobs/{job}/{verb}", {}))
+        refused(other.call("GET", f"/v1/jobs/{job}/log"))
+        for path in (f"/api/v1/jobs/{job}", "/api/v1/jobs", f"/v1/jobs/{job}", "/v1/jobs"):
+            status, answer, _ = other.call("GET", path)
+            assert status == 200 and word not in str(answer), answer
     # It is seen to be there, and nothing of what it is.
     for path in (f"/api/v1/jobs/{job}", "/api/v1/jobs", f"/v1/jobs/{job}", "/v1/jobs"):
         status, answer, _ = api.call("GET", path)
@@ -156,30 +168,32 @@ def test_tenants_of_operators_are_neither_seen_nor_used(world):
 
 
 def test_a_hidden_job_is_told_of_like_one_that_is_not_there(world):
-    trusted, api = world.api(), world.scheduler.api(anonymous=True)
+    trusted = world.api()
     closed = trusted.post("/tenants", {"name": "closed"}, 201)["id"]
     hidden, absent = trusted.submit("true", tenant_id=closed), "job-987654"
     calls = [("GET", "/api/v1/jobs/{}"), ("DELETE", "/api/v1/jobs/{}"), ("GET", "/api/v1/jobs/{}/explain")]
     calls += [("GET", "/api/v1/jobs/{}/logs"), ("GET", "/v1/jobs/{}/files?path=x"), ("GET", "/v1/jobs/{}/history")]
     calls += [("GET", "/v1/jobs/{}?tenant_id=" + closed), ("POST", "/v1/jobs/{}/hold"), ("GET", "/v1/jobs/{}/watch")]
-    for method, path in calls:
-        told = [refused(api.call(method, path.format(job)), 404, "job_not_found") for job in (hidden, absent)]
-        assert told[0].replace(hidden, absent) == told[1], path
+    for kind, api in strangers(world):
+        for method, path in calls:
+            told = [refused(api.call(method, path.format(job)), 404, "job_not_found") for job in (hidden, absent)]
+            assert told[0].replace(hidden, absent) == told[1], (kind, path)
 
 
 def test_names_of_hidden_tenants_are_not_told(world):
-    trusted, api = world.api(), world.scheduler.api(anonymous=True)
+    trusted = world.api()
     ids = [trusted.post("/tenants", {"name": "twins"}, 201)["id"] for _ in range(2)]
-    job = api.submit("sleep 100")
-    for path in (f"/api/v1/jobs/{job}", f"/api/v1/jobs/{job}/explain", f"/v1/jobs/{job}/log"):
-        told = refused(api.call("GET", f"{path}?tenant_id=twins"), 404, "job_not_found")
-        assert not any(tenant in told for tenant in ids), told
+    for _, api in strangers(world):
+        job = api.submit("sleep 100")
+        for path in (f"/api/v1/jobs/{job}", f"/api/v1/jobs/{job}/explain", f"/v1/jobs/{job}/log"):
+            told = refused(api.call("GET", f"{path}?tenant_id=twins"), 404, "job_not_found")
+            assert not any(tenant in told for tenant in ids), told
     # Whoever sees both is asked which one is meant.
     assert refused(trusted.call("GET", f"/api/v1/jobs/{job}?tenant_id=twins"), 409, "tenant_ambiguous")
 
 
 def test_no_verb_of_operators_is_for_everybody(world):
-    trusted, api = world.api(), world.scheduler.api(anonymous=True)
+    trusted, others = world.api(), strangers(world)
     for method, path, body in (
             ("POST", "/v1/nodes/n1/drain", {"reason": "x"}), ("POST", "/v1/nodes/n1/resume", {}),
             ("POST", "/v1/nodes/n1/reboot", {"reason": "x"}), ("POST", "/v1/nodes/n1/confirm-dead", {}),
@@ -191,9 +205,10 @@ def test_no_verb_of_operators_is_for_everybody(world):
             ("DELETE", "/v1/reservations/r", None), ("GET", "/v1/moves", None), ("POST", "/v1/moves", {"id": "x"}),
             ("PUT", "/api/v1/tenants/default", {"max_gpus": 1}), ("DELETE", "/api/v1/tenants/default", None),
             ("POST", "/api/v1/tenants", {"name": "greedy", "guaranteed_gpus": 4, "max_gpus": 4})):
-        status, answer, _ = api.call(method, path, body)
+        for kind, api in others:
+            status, answer, _ = api.call(method, path, body)
+            assert (status, answer["code"]) == (403, "permission_denied"), (kind, method, path, status, answer)
         trusted_status, trusted_answer, _ = trusted.call(method, path, body)
-        assert (status, answer["code"]) == (403, "permission_denied"), (method, path, status, answer)
         # The call is one that there is, and is not refused to whoever has the token.
         assert trusted_status != 405 and trusted_answer.get("code") != "permission_denied", (path, trusted_answer)
         assert "no such path" not in str(trusted_answer), (path, trusted_answer)
