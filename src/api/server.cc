@@ -258,6 +258,11 @@ struct Server::Impl {
                                 .type = "counter",
                                 .value = static_cast<int64_t>(backend.refused_for_share()),
                                 .labels = {{"reason", "queue"}}});
+    metrics.counters.push_back(
+        {.name = "connections_refused_total",
+         .type = "counter",
+         .help = "HTTP connections closed at once: their address had as many as it may.",
+         .value = static_cast<int64_t>(serving->counts().connections_turned_away)});
     metrics.counters.push_back({.name = "calls_without_credential_total",
                                 .type = "counter",
                                 .help = "Calls that were let in without a credential.",
@@ -348,7 +353,9 @@ struct Server::Impl {
       if (const std::shared_ptr<Waiting> waiting_now = to.lock()) waiting_now->flush();
     });
     // The first request comes when every port is bound: a start that fails has nobody to answer.
-    auto http_started = HttpServer::start({}, make_listeners(), [this](HttpServer& server) {
+    const HttpServerOptions bounds{.address_connections_max = options.limits.connections_max};
+    auto http_started = HttpServer::start(bounds, make_listeners(), [this](HttpServer& server) {
+      serving = &server;
       doors.attach(server);
       end_expired_later(server);
       admission.callers().set_room(CallRoom::kHttp, server.connection_max());
@@ -434,6 +441,7 @@ struct Server::Impl {
   ServerPorts ports;                          ///< From when all are bound.
   std::unique_ptr<UnixCallers> unix_callers;  ///< Before the server that asks it: it must outlive that.
   std::unique_ptr<GrpcServer> grpc;
+  HttpServer* serving = nullptr;  ///< The same as `http`, also while that begins.
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<KeyUseKeeper> key_uses;  ///< Null: nowhere.
 };

@@ -136,6 +136,7 @@ struct Config {
     int64_t caller_rate_burst = 0;
     int64_t caller_streams_max = 1'000;
     int64_t caller_sessions_max = 256;
+    int64_t address_connections_max = 1'000;
     double failed_credentials_rps = 10;
     int64_t failed_credentials_burst = 100;
   } api;

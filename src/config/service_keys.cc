@@ -164,6 +164,15 @@ constexpr ConfigKey kKeys[] = {
      .min = 0,
      .max = kBillion},
     {.section = "api",
+     .name = "address_connections_max",
+     .slot = [](Config& c) -> ConfigSlot { return &c.api.address_connections_max; },
+     .meaning =
+         "Maximum HTTP connections that one client address (IPv6: one /64) has open at a time, and never "
+         "more than half of all. For one more its longest idle one is closed; if none is idle, the new one "
+         "is. This machine's loopback and the Unix socket have no such limit. 0: none.",
+     .min = 0,
+     .max = kBillion},
+    {.section = "api",
      .name = "failed_credentials_rps",
      .slot = [](Config& c) -> ConfigSlot { return &c.api.failed_credentials_rps; },
      .meaning =

@@ -244,7 +244,8 @@ api::CallerLimits limits_of(const Config& config) {
           .caller_rate = {.per_second = api.caller_rate_limit_rps,
                           .burst = static_cast<double>(api.caller_rate_burst)},
           .streams_max = static_cast<std::size_t>(api.caller_streams_max),
-          .sessions_max = static_cast<std::size_t>(api.caller_sessions_max)};
+          .sessions_max = static_cast<std::size_t>(api.caller_sessions_max),
+          .connections_max = static_cast<std::size_t>(api.address_connections_max)};
 }
 
 int32_t tier_of(std::string_view word) {

@@ -85,6 +85,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   int64_t active_at_ns() const { return active_at_ns_; }
   Core& core() { return *core_; }
   std::size_t index = 0;  // Its place in the core's list.
+  std::string party;      // Whose connections it is counted with; empty: nobody's.
 
  private:
   void set_phase(Phase phase, Duration limit);

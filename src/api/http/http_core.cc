@@ -8,7 +8,9 @@
 #include <chrono>
 #include <cstring>
 
+#include "api/contract/token.h"
 #include "api/http/unix_callers.h"
+#include "api/limits/address_group.h"
 #include "base/check.h"
 
 namespace gpusched::api::http_internal {
@@ -125,23 +127,45 @@ void Core::accepted_one(Listening& listening, const error_code& error, StreamSoc
   accept(listening);
 }
 
+/// Whether the party may have one more: for which its own longest idle one is closed if it has to be.
+bool Core::admit(const std::string& party) {
+  const std::size_t most =
+      std::min(options.address_connections_max, std::max<std::size_t>(connection_max_ / 2, 1));
+  const auto found = of_party_.find(party);
+  if (party.empty() || found == of_party_.end() || found->second < most) return true;
+  Connection* oldest = nullptr;
+  for (const auto& connection : connections_) {
+    if (connection->party != party || !connection->idle()) continue;
+    if (oldest == nullptr || connection->active_at_ns() < oldest->active_at_ns()) oldest = connection.get();
+  }
+  if (oldest != nullptr) oldest->close();
+  if (oldest == nullptr) turned_away.fetch_add(1, std::memory_order_relaxed);
+  return oldest != nullptr;
+}
+
 void Core::begin(Listening& listening, StreamSocket socket) {
   error_code ignored;
   socket.non_blocking(true, ignored);
   accepted.fetch_add(1, std::memory_order_relaxed);
   const HttpListener& listener = listening.listener;
-  const auto make = [&](std::string peer) {
+  const auto make = [&](std::string peer, std::string party) {
     auto connection =
         std::make_shared<Connection>(shared_from_this(), std::move(socket), listener, std::move(peer));
+    connection->party = std::move(party);
     add(connection);
     return connection;
   };
   if (listener.unix_socket == nullptr) {
     socket.set_option(Tcp::no_delay(true), ignored);
-    return make(address_of(socket))->begin();
+    std::string address = address_of(socket);
+    std::string party = address_group(address);
+    const bool is_of_machine = is_loopback(address) || is_loopback(party);
+    if (options.address_connections_max == 0 || (is_of_machine && !options.bounds_loopback)) party.clear();
+    if (!admit(party)) return;  // It is closed.
+    return make(std::move(address), std::move(party))->begin();
   }
   const std::optional<sign::PeerCredential> peer = sign::read_peer_credential(socket.native_handle());
-  const auto connection = make("unix:" + (peer ? std::to_string(peer->uid) : std::string()));
+  const auto connection = make("unix:" + (peer ? std::to_string(peer->uid) : std::string()), {});
   connection->begin_naming();
   if (!peer || listener.unix_callers == nullptr) return connection->begin_as(nullptr);
   listener.unix_callers->caller_of(*peer, [this, connection](CallerPtr caller) {
@@ -176,6 +200,7 @@ void Core::handshake_began() {
 }
 
 void Core::add(std::shared_ptr<Connection> connection) {
+  if (!connection->party.empty()) of_party_[connection->party] += 1;
   connection->index = connections_.size();
   connections_.push_back(std::move(connection));
   open.store(connections_.size(), std::memory_order_relaxed);
@@ -183,6 +208,8 @@ void Core::add(std::shared_ptr<Connection> connection) {
 
 void Core::remove(Connection& connection) {
   CHECK(connection.index < connections_.size());
+  if (const auto found = of_party_.find(connection.party); found != of_party_.end() && --found->second == 0)
+    of_party_.erase(found);
   connections_.back()->index = connection.index;
   std::swap(connections_[connection.index], connections_.back());
   connections_.pop_back();

@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <thread>
+#include <unordered_map>
 #include <utility>
 
 #include "api/http/http_connection.h"
@@ -73,6 +74,7 @@ class Core final : public std::enable_shared_from_this<Core> {
 
   const HttpServerOptions options;
   std::atomic<uint64_t> requests{0}, accepted{0}, open{0};
+  std::atomic<uint64_t> turned_away{0};  ///< Connections of addresses that had as many as they may.
 
  private:
   struct Listening {
@@ -88,6 +90,7 @@ class Core final : public std::enable_shared_from_this<Core> {
   void begin(Listening& listening, StreamSocket socket);
   Result<Unit> listen_locally(HttpListener listener);
   void make_room();
+  bool admit(const std::string& party);
   void apply(Task& task);
   void drain();
   void sweep();
@@ -101,6 +104,7 @@ class Core final : public std::enable_shared_from_this<Core> {
   asio::steady_timer sweep_timer_{io_}, due_timer_{io_}, stop_timer_{io_};
   std::vector<std::unique_ptr<Listening>> listening_;
   std::vector<std::shared_ptr<Connection>> connections_;
+  std::unordered_map<std::string, std::size_t> of_party_;  // Connections by Connection::party, those open.
   std::size_t connection_max_ = 0;
   std::size_t handshakes_ = 0;
   SharedRoom<std::string> bodies_;

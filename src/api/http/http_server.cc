@@ -197,7 +197,8 @@ void HttpServer::shutdown() { core_->stop(); }
 HttpServer::Counts HttpServer::counts() const {
   return {.requests = core_->requests.load(std::memory_order_relaxed),
           .connections_accepted = core_->accepted.load(std::memory_order_relaxed),
-          .connections_open = core_->open.load(std::memory_order_relaxed)};
+          .connections_open = core_->open.load(std::memory_order_relaxed),
+          .connections_turned_away = core_->turned_away.load(std::memory_order_relaxed)};
 }
 
 }  // namespace gpusched::api

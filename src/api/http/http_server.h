@@ -181,6 +181,10 @@ struct HttpListener {
 struct HttpServerOptions {
   std::size_t connection_max =
       10'000;  ///< Beyond, the longest idle one is closed. Lowered to the file limit.
+  /// Of one address (IPv6: one /64), and never more than half of all: beyond, its own longest idle one is
+  /// closed, or else the new one is. 0: no bound. Of no meaning for Unix sockets.
+  std::size_t address_connections_max = 0;
+  bool bounds_loopback = false;  ///< Loopback is an address like others; else all of this machine are free.
   uint32_t header_bytes_max = 16 * 1024;
   uint64_t body_bytes_max = 4u << 20;
   /// Of all requests being received, of which nobody gets more than all leave free (SharedRoom); beyond, 503.
@@ -206,6 +210,7 @@ class HttpServer {
     uint64_t requests = 0;
     uint64_t connections_accepted = 0;
     uint64_t connections_open = 0;
+    uint64_t connections_turned_away = 0;  ///< Of addresses that had as many as they may.
   };
 
   /// Listens and serves until `shutdown`. When an address cannot be listened on: kLocked if somebody else

@@ -254,6 +254,48 @@ TEST(HttpServer, BeyondTheLimitTheLongestIdleConnectionMakesRoom) {
   EXPECT_NE(clients[1]->read_until("/y?").find("200 OK"), std::string::npos);
 }
 
+TEST(HttpServer, AnAddressHasNoMoreConnectionsThanItMay) {
+  const auto server = serve(echo, {.address_connections_max = 4, .bounds_loopback = true});
+  const uint16_t port = server->ports()[0];
+  const auto asked = [&](Client& client) {
+    client.send("GET /x HTTP/1.1\r\n\r\n");
+    return client.read_until("/x?").find("200 OK") != std::string::npos;
+  };
+  std::vector<std::unique_ptr<Client>> idle;
+  for (int i = 0; i < 5; ++i) {
+    idle.push_back(std::make_unique<Client>(port));
+    EXPECT_TRUE(asked(*idle.back())) << i;
+    idle.back()->forget();
+  }
+  EXPECT_EQ(idle[0]->read_all(), "");  // It made room for the last one.
+  EXPECT_EQ(server->counts().connections_turned_away, 0u);
+  EXPECT_LE(server->counts().connections_open, 4u);
+  // All of them are at work: nobody's work is ended for one more.
+  idle.clear();
+  std::vector<std::unique_ptr<Client>> busy;
+  for (int i = 0; i < 4; ++i) {
+    busy.push_back(std::make_unique<Client>(port));
+    busy.back()->send("POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+    EXPECT_NE(busy.back()->read_until("\r\n\r\n").find("100 Continue"), std::string::npos);
+  }
+  EXPECT_EQ(Client(port).read_all(), "");
+  EXPECT_EQ(server->counts().connections_turned_away, 1u);
+  for (const auto& one : busy) one->send("ab");
+  for (const auto& one : busy) EXPECT_NE(one->read_until("ab").find("200 OK"), std::string::npos);
+}
+
+TEST(HttpServer, LoopbackHasAllConnections) {
+  const auto server = serve(echo, {.address_connections_max = 1});
+  Client first(server->ports()[0]), second(server->ports()[0]);
+  for (Client* const client : {&first, &second}) {
+    client->send("GET /x HTTP/1.1\r\n\r\n");
+    EXPECT_NE(client->read_until("/x?").find("200 OK"), std::string::npos);
+    client->forget();
+  }
+  first.send("GET /y HTTP/1.1\r\n\r\n");
+  EXPECT_NE(first.read_until("/y?").find("200 OK"), std::string::npos);
+}
+
 TEST(HttpServer, BytesOfBodiesThatArriveAreSharedAmongWhoeverSendsThem) {
   auto server = HttpServer::start(
       {.bodies_bytes_max = 4'000},

@@ -42,6 +42,7 @@ struct CallerLimits {
   Rate caller_rate;                     ///< Requests of one caller.
   std::size_t streams_max = 1'000;      ///< Streams and watches that a caller has open; 0: no limit.
   std::size_t sessions_max = 256;       ///< Sessions that it has open; 0: no limit.
+  std::size_t connections_max = 1'000;  ///< HTTP connections of one address; 0: no limit.
   std::size_t callers_kept = 10'000;    ///< Callers, and as many addresses, that are remembered.
   std::function<Time()> now = nullptr;  ///< A clock that never goes back; null: the monotonic one.
 };
