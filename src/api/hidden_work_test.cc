@@ -16,9 +16,10 @@ namespace {
 class WatchedHost final : public HostProxy {
  public:
   using HostProxy::HostProxy;
-  void propose(Command command, Decision decision) override {
+  using HostProxy::propose;
+  void propose(Proposal proposal) override {
     count("propose");
-    HostProxy::propose(std::move(command), std::move(decision));
+    HostProxy::propose(std::move(proposal));
   }
   void propose(EditSet set) override {
     count("propose");
