@@ -1,13 +1,17 @@
 """People sign in with a browser: at a provider of identities, by the code flow, and with a cookie from then on."""
 
+import contextlib
 import http.client
 import json
 import os
 import re
+import socket
+import subprocess
+import threading
 import urllib.parse
 
 import pytest
-from harness import wait_until
+from harness import IS_ROOT, PATIENCE_S, wait_until
 from identity_provider import Answer, CLIENT, Provider
 from test_reload import hang_up
 
@@ -238,6 +242,32 @@ def test_a_session_ends_with_its_rules_and_with_the_scheduler(site):
     hang_up(site.scheduler, "config_reloaded", 1)  # Since it started again.
     assert site.whoami(browser).status == 401
     assert Browser().send("GET", f"{site.origin}/login").status == 404
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="needs root: has a name server of its own")
+def test_the_scheduler_stops_while_a_name_server_does_not_answer(site):
+    with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as silent:
+        try:
+            silent.settimeout(PATIENCE_S)
+            silent.bind(("127.0.0.77", 53))
+            subprocess.run(["unshare", "-m", "true"], check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"no name server or mounts of its own: {error}")
+        # A look-up of a name takes minutes.
+        names = site.world.folder / "resolv.conf"
+        names.write_text("nameserver 127.0.0.77\noptions timeout:30 attempts:5\n")
+        site.scheduler.prefix = ["unshare", "-m", "sh", "-c", f'mount --bind {names} /etc/resolv.conf && exec "$@"', "sh"]
+        site.scheduler.settings["API_JWT_ISSUER"] = "https://login.example"
+        site.scheduler.restart()
+        told = []
+        asking = threading.Thread(target=lambda: told.append(Browser().send("GET", f"{site.origin}/login")))
+        asking.start()
+        assert b"login" in silent.recv(512), "the name is looked up"
+        site.scheduler.process.terminate()
+        site.scheduler.ended()
+        asking.join()
+        # Who waits is told so before nobody answers any more.
+        assert told[0].status == 503, told[0].text
 
 
 def test_a_client_with_a_secret(new_world, provider, tmp_path):
