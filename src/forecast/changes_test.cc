@@ -2,7 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include "base/limits.h"
+#include "base/prng.h"
 #include "engine/testing/test_engine.h"
 
 namespace gpusched::forecast {
@@ -243,6 +248,197 @@ TEST_F(Changes, ATrialNamesWhomItWouldEnd) {
   ASSERT_EQ(trial.start->preemptions.size(), 1U);
   EXPECT_EQ(trial.start->preemptions.front().job, victim);
   EXPECT_EQ(scratch.state().find_attempt(victim, 1)->stop, StopReason::kNone);
+}
+
+/// A small cluster with some work on it, and some that waits.
+class RandomCluster {
+ public:
+  explicit RandomCluster(uint64_t seed) : prng_(seed) {
+    EngineConfig config{.feature_level = kFeatureLevel};
+    if (prng_.chance(300))
+      config.pools = {.online_milli = 500, .batch_milli = 500, .lend = prng_.chance(500)};
+    if (prng_.chance(300)) config.policy.run_times = "limits";
+    engine_.apply(Configure{.config = config});
+    for (const char* const name : {"lab", "team", "owner"}) tenants_.push_back(engine_.add_tenant(name));
+    for (int64_t count = prng_.between(1, 4); count > 0; --count) add_node();
+    if (prng_.chance(400)) book();
+    for (int64_t count = prng_.between(0, 8); count > 0; --count) run_one();
+    engine_.advance(minutes(prng_.between(0, 30)));
+    for (const TenantId tenant : tenants_) {
+      Limits limits;
+      if (prng_.chance(200)) limits.set(Resource::kGpus, prng_.between(1, 6));
+      if (prng_.chance(100)) limits.set(Resource::kCpu, prng_.between(2, 12) * 1'000);
+      engine_.apply(
+          UpdateTenant{.tenant = tenant, .given = kTenantMaxGpus | kTenantMaxCpu, .limits = limits});
+    }
+    if (prng_.chance(400)) {
+      engine_.apply(UpdateTenant{.tenant = tenants_.back(),
+                                 .given = kTenantGuaranteeGpus,
+                                 .guarantee = {.gpus = prng_.between(1, 6)}});
+    }
+    for (int64_t count = prng_.between(1, 6); count > 0; --count) submit(5);
+    // Of one kind so many that not all are looked at together.
+    if (prng_.chance(20)) {
+      Want many = some_want(3);
+      many.max_runtime = hours(9);
+      for (int i = 0; i < 300; ++i) engine_.submit(many);
+    }
+    engine_.cycle();
+  }
+
+  World world() const {
+    World made(engine_.state().clone_unfinished(), policy::default_policies(), engine_.now());
+    Work work{.left = limits::kForecastWorkMax};
+    EXPECT_TRUE(made.settle(work));
+    return made;
+  }
+  /// Those that wait in `world`, some of them.
+  static std::vector<JobId> waiting(const World& world) {
+    std::vector<JobId> jobs;
+    world.state().jobs.for_each([&](const Job& job) {
+      if (job.is_queued()) jobs.push_back(job.id);
+      return jobs.size() < 6;
+    });
+    return jobs;
+  }
+
+ private:
+  void add_node() {
+    const bool small = prng_.chance(300);
+    nodes_.push_back(engine_.add_node("n" + std::to_string(nodes_.size()),
+                                      {.gpus = static_cast<int>(prng_.between(0, 8)),
+                                       .model = small ? "NVIDIA L4" : "NVIDIA A100-SXM4-80GB",
+                                       .gpu_memory_mb = small ? 24'576 : 81'920,
+                                       .cpu_milli = prng_.between(4, 16) * 1'000,
+                                       .memory_mb = prng_.between(4, 16) * 1'024}));
+  }
+  void book() {
+    std::vector<NodeId> nodes;
+    for (const NodeId node : nodes_)
+      if (nodes.empty() || prng_.chance(700)) nodes.push_back(node);
+    engine_.apply(MakeBooking{.name = "maintenance",
+                              .nodes = nodes,
+                              .begin_after = minutes(prng_.between(31, 300)),
+                              .length = hours(1)});
+  }
+  Want some_want(int64_t gpus_max) {
+    Want want{.gpus = static_cast<int32_t>(prng_.between(0, gpus_max)),
+              .cpu_milli = static_cast<int32_t>(prng_.between(0, 8)) * 1'000,
+              .memory_mb = prng_.between(0, 8) * 1'024,
+              .priority = static_cast<int32_t>(prng_.between(0, 3)),
+              .tenant = tenants_[prng_.below(tenants_.size())]};
+    if (prng_.chance(700)) want.max_runtime = minutes(prng_.between(1, 300));
+    if (want.gpus > 0 && prng_.chance(200)) want.gpu_memory_mb = prng_.chance(500) ? 80'000 : 20'000;
+    if (want.gpus > 0 && prng_.chance(200)) want.model = prng_.chance(500) ? "A100" : "L4";
+    if (want.gpus == 1 && prng_.chance(200)) want.gpu_milli = 500, want.gpu_memory_mb = 0;
+    if (prng_.chance(100)) want.work = WorkClass::kOnline;
+    if (want.gpu_milli == 0 && prng_.chance(100)) want.members = static_cast<int32_t>(prng_.between(2, 3));
+    if (prng_.chance(50)) want.place = {{.exclusive = true}};
+    return want;
+  }
+  JobId submit(int64_t gpus_max) {
+    const Applied applied = engine_.try_submit(some_want(gpus_max));
+    return applied.rejection ? JobId{} : JobId{applied.first_id};
+  }
+  void run_one() {
+    const JobId job = submit(3);
+    engine_.cycle();
+    if (!job.valid()) return;
+    if (engine_.state_of(job) == JobState::kScheduled) {
+      engine_.started(job);
+    } else {
+      engine_.apply(CancelJob{.job = job});
+    }
+  }
+
+  Prng prng_;
+  TestEngine engine_;
+  std::vector<TenantId> tenants_;
+  std::vector<NodeId> nodes_;
+};
+
+/// Done for real in another copy, it starts the job there.
+void carry_out(World world, JobId job, const Change& change) {
+  const Job& waits = world.state().job_at(job);
+  if (change.kind == ChangeKind::kIdleGuarantee) {
+    const auto guarantee = [&](TenantId tenant, int64_t more) {
+      Amount amount = world.state().tenant_at(tenant).guarantee;
+      amount.gpus += more;
+      EXPECT_FALSE(
+          world.apply(UpdateTenant{.tenant = tenant, .given = kTenantGuaranteeGpus, .guarantee = amount})
+              .rejection);
+    };
+    const TenantId borrower = waits.tenant;
+    guarantee(change.lender, -change.lent_gpus);
+    guarantee(borrower, change.lent_gpus);
+  } else {
+    std::vector<Part> parts = world.state().class_of(waits).parts;
+    parts.front() = change.part;
+    const Applied applied = world.apply(UpdateJob{.job = job,
+                                                  .given = uint32_t{kJobParts} | kJobMaxRuntime,
+                                                  .max_runtime = change.max_runtime,
+                                                  .parts = std::move(parts)});
+    EXPECT_FALSE(applied.rejection) << to_string(applied.rejection->code);
+  }
+  Work work{.left = limits::kForecastWorkMax};
+  EXPECT_TRUE(world.settle(work));
+  const bool starts =
+      world.state().job_at(job).state == JobState::kScheduled || world.state().find_promise(job) != nullptr;
+  EXPECT_TRUE(starts) << "job " << job.value << ", " << to_string(change.kind) << ": it waits, "
+                      << describe(world.planner().reason(world.state().job_at(job).job_class));
+}
+
+TEST(Advice, CarriedOutItStartsTheJob) {
+  std::map<ChangeKind, int> told;
+  int booked = 0;
+  for (uint64_t seed = 1; seed <= 60 && !::testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const RandomCluster cluster(seed);
+    const World before = cluster.world();
+    for (const JobId job : RandomCluster::waiting(before)) {
+      World scratch = before.copy();
+      const WaitReason reason = before.planner().reason(before.state().job_at(job).job_class);
+      Work work{.left = limits::kForecastWorkMax};
+      for (const Change& change : smallest_changes(scratch, job, 10, work)) {
+        ++told[change.kind];
+        booked += change.kind == ChangeKind::kShorterLimit && reason.code == WaitCode::kBooked ? 1 : 0;
+        carry_out(before.copy(), job, change);
+      }
+    }
+  }
+  EXPECT_GT(booked, 0);
+  for (const ChangeKind kind : {ChangeKind::kShorterLimit, ChangeKind::kLessCpu, ChangeKind::kLessMemory,
+                                ChangeKind::kLessGpuMemory, ChangeKind::kOtherModel, ChangeKind::kFewerGpus,
+                                ChangeKind::kFewerOfOtherModel, ChangeKind::kIdleGuarantee})
+    EXPECT_GT(told[kind], 0) << to_string(kind);
+}
+
+TEST_F(Changes, AShorterLimitBeforeAReservation) {
+  const NodeId node = engine.add_node("n1", {.gpus = 4});
+  engine.apply(
+      MakeBooking{.name = "maintenance", .nodes = {node}, .begin_after = minutes(90), .length = hours(1)});
+  const JobId waits = engine.submit({.gpus = 2, .max_runtime = hours(4)});
+  engine.cycle();
+  ASSERT_EQ(engine.wait_code(waits), WaitCode::kBooked);
+  const std::vector<Change> found = changes(waits);
+  ASSERT_FALSE(found.empty());
+  EXPECT_EQ(found.front().kind, ChangeKind::kShorterLimit);
+  EXPECT_GE(found.front().max_runtime, minutes(80));
+  EXPECT_LT(found.front().max_runtime, minutes(90));
+  expect_starts(found.front(), waits);
+}
+
+TEST_F(Changes, AShorterLimitBehindManyThatAreLonger) {
+  const NodeId node = engine.add_node("n1", {.gpus = 1});
+  engine.apply(
+      MakeBooking{.name = "maintenance", .nodes = {node}, .begin_after = hours(1), .length = hours(1)});
+  for (int i = 0; i < 600; ++i) engine.submit({.gpus = 1, .max_runtime = hours(2)});
+  const JobId waits = engine.submit({.gpus = 1, .max_runtime = hours(3)});
+  engine.cycle();
+  const std::vector<Change> found = changes(waits);
+  ASSERT_FALSE(found.empty());
+  EXPECT_EQ(found.front().kind, ChangeKind::kShorterLimit);
+  expect_starts(found.front(), waits);
 }
 
 }  // namespace

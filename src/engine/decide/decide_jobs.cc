@@ -171,9 +171,12 @@ std::optional<Rejection> check_change(const State& state, const Job& job, const 
     if (auto problem = Feasibility(state).check(command.parts)) return problem;
   }
   const bool runtime = (command.given & kJobMaxRuntime) != 0;
-  if (job.interactive && (parts || runtime) && !(command.may_raise && job.state != JobState::kPending)) {
-    const JobRequest asked{.parts = parts ? command.parts : state.class_of(job).parts,
-                           .max_runtime = runtime ? command.max_runtime : job.max_runtime};
+  const bool begin = (command.given & kJobBegin) != 0;
+  if (job.interactive && (parts || runtime || begin) &&
+      !(command.may_raise && job.state != JobState::kPending)) {
+    JobRequest asked{.parts = parts ? command.parts : state.class_of(job).parts,
+                     .max_runtime = runtime ? command.max_runtime : job.max_runtime};
+    if (begin) asked.flow = {{.begin_at = command.begin_at, .begin_after = command.begin_after}};
     if (auto problem = check_interactive(state, asked)) return problem;
   }
   if (!runtime || command.may_raise || command.job != job.id) return std::nullopt;  // Else it is no job yet.
@@ -194,6 +197,22 @@ std::optional<Rejection> resolve_times(JobFlow& flow, Time now) {
   if (flow.deadline.valid() && flow.deadline <= std::max(now, flow.begin_at))
     return Rejection{.code = RejectionCode::kDeadlinePassed};
   return std::nullopt;
+}
+
+/// The times that the change gives the job, and those that it leaves. One that is to start at once does not
+/// come to wait longer.
+JobFlow times_of(const State& state, const Job& job, const UpdateJob& command, Time now) {
+  JobFlow times{.begin_at = command.begin_at,
+                .begin_after = command.begin_after,
+                .deadline = command.deadline,
+                .deadline_after = command.deadline_after};
+  if ((command.given & kJobBegin) == 0) times.begin_at = job.not_before, times.begin_after = {};
+  if ((command.given & kJobDeadline) == 0) times.deadline = job.deadline, times.deadline_after = {};
+  if (!job.interactive || !job.deadline.valid() || state.config.feature_level < 10) return times;
+  if (times.deadline_after.ns > 0) times.deadline = now + times.deadline_after;
+  times.deadline_after = {};
+  times.deadline = times.deadline.valid() ? std::min(times.deadline, job.deadline) : job.deadline;
+  return times;
 }
 
 bool has_flow(const JobRequest& request) { return request.interactive || !request.flow.empty(); }
@@ -434,13 +453,8 @@ Applied update_job(const State& state, const UpdateJob& command, Stamp stamp, Ev
   }
   JobUpdated updated{.change = command};
   for (Part& part : updated.change->parts) part.booking = state.class_of(*job).parts.front().booking;
-  JobFlow times{.begin_at = command.begin_at,
-                .begin_after = command.begin_after,
-                .deadline = command.deadline,
-                .deadline_after = command.deadline_after};
-  if ((command.given & kJobBegin) == 0) times.begin_at = job->not_before, times.begin_after = {};
   if ((command.given & (kJobBegin | kJobDeadline)) != 0) {
-    if ((command.given & kJobDeadline) == 0) times.deadline = job->deadline, times.deadline_after = {};
+    JobFlow times = times_of(state, *job, command, stamp.at);
     if (const auto problem = resolve_times(times, stamp.at)) return reject(*problem);
     updated.change->begin_at = times.begin_at;
     updated.change->deadline = times.deadline;
