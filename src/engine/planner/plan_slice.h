@@ -5,6 +5,7 @@
 #include "base/limits.h"
 #include "base/queue_limits.h"
 #include "engine/messages/commands.h"
+#include "engine/policy/policy.h"
 
 namespace gpusched {
 
@@ -16,5 +17,9 @@ inline bool is_full(const CommitPlan& plan) {
   for (const PlanGroup& group : plan.groups) members += group.members.size();
   return members >= limits::kMembersPerSlice;
 }
+
+/// A start then on that node would not be over when its next reservation begins.
+bool runs_into_booking(const policy::RunTimes& run_times, const State& state, const Job& job, uint32_t slot,
+                       Time start, Time now);
 
 }  // namespace gpusched

@@ -18,6 +18,16 @@ constexpr uint32_t kPassesMax = 4 * limits::kPassTriesMax;
 
 const Part& part_of(const State& state, uint32_t job_class) { return state.classes[job_class].parts.front(); }
 
+/// The limit that the job waits for is expected to be back by the start that is promised to it.
+bool is_back_by_start(const auto* promised, auto& claims, const auto& limit, JobId job, auto&& find_start) {
+  const auto found = claims.find(limit);
+  if (promised == nullptr || promised->job != job || found == claims.end()) return false;
+  auto& claim = found->second;
+  if (claim.job != job) return false;
+  if (!claim.found_at.valid()) find_start(claim);
+  return claim.start <= promised->start;
+}
+
 }  // namespace
 
 Planner::Planner(policy::PolicySet policies) : policies_(std::move(policies)) {
@@ -214,7 +224,8 @@ void Planner::place(const State& state, const Job& job, Candidate& candidate, co
   node.exclusive = node.exclusive || part.is_exclusive();
   index_node(state, choice.node);
   policy::PoolAmounts amounts;
-  if (policies_.reservations > 0) {
+  // Whoever may end others asks when there will be room, too.
+  if (policies_.reservations > 0 || may_preempt_ || can_reclaim()) {
     amounts = part.is_exclusive() ? node.room : amounts_on(choice.node, part, choice.device_class);
     take_extra(state, candidate, choice.node, amounts);
     node.first_release = {};
@@ -265,8 +276,16 @@ bool Planner::place_head(const State& state, uint32_t job_class, CommitPlan& pla
   const std::optional<WaitReason> over = limit_block(state, candidate);
   if (over) {
     claim_limits(state, job_class, *over);
-    drop_reservation(state, job_class);  // No node is kept for whom a limit keeps waiting.
+    // No node is kept for whom a limit keeps waiting for longer.
+    const WorkClass pool =
+        over->code == WaitCode::kPool ? work_of(state.class_of(job).parts) : WorkClass::kUnset;
+    const bool keeps =
+        !over->lifts_at.valid() &&
+        is_back_by_start(reservation_of(job_class), limit_claims_, LimitKey{over->tenant, pool, false},
+                         job.id, [&](LimitClaim& claim) { find_limit_start(state, claim); });
+    if (!keeps) drop_reservation(state, job_class);
     block(state, job_class, *over);
+    if (keeps) set_start(job_class, reservation_of(job_class)->start);
     if (over->of_limit) pass_behind_head(state, job_class, plan);
     if (over->lifts_at.valid()) {
       preemptors_.insert(job_class);  // It is looked at again then.

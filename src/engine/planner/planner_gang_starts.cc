@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "engine/planner/plan_slice.h"
 #include "engine/planner/planner.h"
 
 // A gang that waits at the head is promised the earliest time at which all its members fit, as the expected
@@ -281,17 +282,18 @@ std::optional<Planner::Reservation> Planner::gang_start(const State& state, uint
     if (nodes_[slot].ready && nodes_[slot].first_release <= now_) find_steps(state, shape, slot);
   }
   visits_ += nodes_.size();
-  const std::vector<bool> open = open_nodes(state, job_class);
-  const Time at = earliest_gang_time(shape, open);
-  if (at == kNever) return std::nullopt;
+  std::vector<bool> open = open_nodes(state, job_class);
   const Reservation* before = reservation_of(job_class);
-  std::optional<Reservation> found;
-  if (before != nullptr) found = gang_start_on_the_same(shape, open, at, *before);
-  if (!found.has_value()) {
-    found = before == nullptr ? gang_start_at(shape, open, std::max(at, now_))
-                              : gang_start_keeping(shape, open, std::max(at, now_), *before);
-  }
-  if (!found.has_value()) {
+  const auto start_in_open = [&]() -> std::optional<Reservation> {
+    const Time at = earliest_gang_time(shape, open);
+    if (at == kNever) return std::nullopt;
+    std::optional<Reservation> found;
+    if (before != nullptr) found = gang_start_on_the_same(shape, open, at, *before);
+    if (!found.has_value()) {
+      found = before == nullptr ? gang_start_at(shape, open, std::max(at, now_))
+                                : gang_start_keeping(shape, open, std::max(at, now_), *before);
+    }
+    if (found.has_value()) return found;
     std::vector<Time> later;
     for (uint32_t slot = 0; slot < open.size(); ++slot) {
       for (const auto& [time, more] : gang.steps[slot]) {
@@ -301,9 +303,22 @@ std::optional<Planner::Reservation> Planner::gang_start(const State& state, uint
     std::sort(later.begin(), later.end());
     for (std::size_t i = 0; i < kLaterTries && !found.has_value() && !later.empty(); ++i)
       found = gang_start_at(shape, open, later[(later.size() - 1) >> (kLaterTries - 1 - i)]);
+    return found;
+  };
+  const Job& head = state.job_at(info(job_class).head.job);
+  for (std::optional<Reservation> found = start_in_open(); found.has_value(); found = start_in_open()) {
+    // Nodes on which it would not be over when a reservation begins there are no place for it then.
+    const auto meets = [&](const Hold& hold) {
+      return nodes_[hold.node].booked &&
+             runs_into_booking(*policies_.run_times, state, head, hold.node, found->start, now_);
+    };
+    const auto first = std::ranges::find_if(found->holds, meets);
+    found->job_class = job_class;
+    if (first == found->holds.end()) return found;
+    for (const Hold& hold : found->holds)
+      if (meets(hold)) open[hold.node] = false;
   }
-  if (found.has_value()) found->job_class = job_class;
-  return found;
+  return std::nullopt;
 }
 
 // Keeps a gang's reservation true to what is known now; false when it is over.
@@ -311,8 +326,13 @@ bool Planner::refresh_gang_reservation(const State& state, Reservation& held) {
   bool changed = held.start <= now_ || !freed_nodes_.empty();
   bool broken = false;
   for (const Hold& hold : held.holds) {
-    broken = broken || !nodes_[hold.node].ready;
-    changed = changed || nodes_[hold.node].refreshed == cycle_;
+    NodeInfo& node = nodes_[hold.node];
+    broken = broken || !node.ready;
+    if (node.refreshed != cycle_) continue;
+    changed = true;
+    // Who stands before it may have taken what was to be there: what it is told now would be untrue.
+    if (node.first_release <= now_) refresh_releases(state, hold.node);
+    broken = broken || !hold.wanted.fits(node.room - node.releases.held_after(held.start));
   }
   if (!broken && (!changed || now_ < held.looked_at + kGangLookAgain)) return true;
   held.looked_at = now_;

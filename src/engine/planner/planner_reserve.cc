@@ -53,6 +53,15 @@ Duration run_of_running(const policy::RunTimes& run_times, const State& state, c
 
 }  // namespace
 
+bool runs_into_booking(const policy::RunTimes& run_times, const State& state, const Job& job, uint32_t slot,
+                       Time start, Time now) {
+  const Time begins = state.nodes[slot].booked_from;
+  if (begins == kNever || state.class_of(job).parts.front().booking != 0) return false;
+  const Duration longest = job.max_runtime.ns > 0 ? job.max_runtime + limits::kRuntimeSlack
+                                                  : run_times.of_running(state, job, Duration{}, now);
+  return longest >= begins - std::max(start, now);
+}
+
 Time Planner::trust_until(Time now, Time start) {
   return start == kNever ? kNever : now + std::max(kTrustLeast, (start - now) * 2);
 }
@@ -136,9 +145,10 @@ void Planner::take_extra(const State& state, Candidate& candidate, uint32_t slot
   complete(state, candidate);
   for (Reservation& held : reservations_) {
     Hold* hold = held.job_class == candidate.job_class ? nullptr : held.on(slot);
-    if (hold == nullptr || candidate.key < held.key || is_gone_by(candidate, held.start, held.trusting_until))
-      continue;
-    hold->extra -= amounts;
+    if (hold == nullptr || is_gone_by(candidate, held.start, held.trusting_until)) continue;
+    // Who stands before it is not bound by it: what was said of its start may be over.
+    if (candidate.key < held.key) look_ = true;
+    if (!(candidate.key < held.key)) hold->extra -= amounts;
   }
 }
 
@@ -277,7 +287,11 @@ std::optional<Planner::Reservation> Planner::start_on(const State& state, uint32
   Shape& shape = shape_of(job_class);
   refresh_device_classes(state, shape);
   std::optional<Reservation> found = start_of_shape(state, shape, slot);
-  if (found.has_value()) found->job_class = job_class;
+  if (!found.has_value()) return found;
+  if (nodes_[slot].booked &&
+      runs_into_booking(*policies_.run_times, state, state.job_at(head.job), slot, found->start, now_))
+    return std::nullopt;
+  found->job_class = job_class;
   return found;
 }
 
@@ -424,7 +438,7 @@ void Planner::set_start(uint32_t job_class, Time start) {
 // Keeps a reservation true to what is known now; false when it is over.
 bool Planner::refresh_reservation(const State& state, Reservation& held) {
   const ClassInfo& entry = info(held.job_class);
-  if (entry.state == ClassState::kIdle || is_limit(entry.reason)) return false;
+  if (entry.state == ClassState::kIdle || (is_limit(entry.reason) && held.start <= now_)) return false;
   const Job& head = head_of(state, held.job_class);
   if (held.job != head.id) held.trusting_until = trust_until(now_, held.start);
   held.job = head.id;

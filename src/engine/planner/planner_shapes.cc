@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "engine/planner/plan_slice.h"
 #include "engine/planner/planner.h"
 #include "model/topology.h"
 
@@ -192,6 +193,11 @@ std::optional<Planner::Reservation> Planner::earliest_start(const State& state, 
     std::optional<Reservation> found = start_of_shape(state, shape, slot);
     const Time now_found = found.has_value() ? found->start : kNever;
     if (now_found == start) {
+      if (nodes_[slot].booked &&
+          runs_into_booking(*policies_.run_times, state, state.job_at(head.job), slot, start, now_)) {
+        ++at;
+        continue;
+      }
       found->job_class = job_class;
       return found;
     }

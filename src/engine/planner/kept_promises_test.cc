@@ -1,0 +1,121 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/prng.h"
+#include "engine/testing/test_engine.h"
+
+// In random worlds in which work ends when its limit says: once the first in line was promised a start it
+// starts no later, whatever comes later: single jobs, gangs that may grow, jobs of tenants that share a
+// limit, and on nodes that are kept for maintenance again and again.
+namespace gpusched {
+namespace {
+
+using testing::TestEngine;
+using testing::Want;
+
+class BusyWorld {
+ public:
+  explicit BusyWorld(uint64_t seed) : prng_(seed) {
+    EngineConfig config{
+        .aging_per_hour = 0, .feature_level = kFeatureLevel, .policy = {.run_times = "limits"}};
+    engine_.apply(Configure{.config = config});
+    for (int i = 0; i < 4; ++i) nodes_.push_back(engine_.add_node("n" + std::to_string(i), {.gpus = 4}));
+    tenants_ = {kDefaultTenant, engine_.add_tenant("a"), engine_.add_tenant("b")};
+    if (prng_.chance(700)) {
+      engine_.apply(MakeBooking{.name = "maintenance",
+                                .nodes = {nodes_.front(), nodes_.back()},
+                                .begin_after = minutes(prng_.between(30, 120)),
+                                .length = minutes(prng_.between(10, 60)),
+                                .every = minutes(prng_.between(200, 400))});
+    }
+  }
+
+  void run() {
+    for (int left = 150; left > 0 || !running_.empty() || !engine_.state().line.empty();) {
+      for (uint64_t more = prng_.below(4); more > 0 && left > 0; --more, --left) engine_.submit(some_job());
+      while (engine_.planner().wants_cycle()) cycle();
+      if (::testing::Test::HasFailure()) return;
+      note_promise();
+      const Time before = engine_.now();
+      Time next = before + minutes(prng_.between(1, 5));
+      for (const auto& [job, end] : running_) next = std::min(next, end);
+      engine_.advance(next - before);
+      std::vector<JobId> over;
+      for (const auto& [job, end] : running_)
+        if (end <= engine_.now()) over.push_back(job);
+      for (const JobId job : over) {
+        running_.erase(job);
+        engine_.finish(job);
+      }
+      ASSERT_LT(engine_.now(), begin_ + hours(24 * 60)) << "somebody waits for ever";
+    }
+  }
+
+  static inline int kept = 0;
+  static inline int kept_gangs = 0;
+  static inline int overtaken = 0;
+
+ private:
+  Want some_job() {
+    Want want{.gpus = static_cast<int32_t>(prng_.between(1, 4)),
+              .tenant = tenants_[prng_.below(tenants_.size())],
+              .max_runtime = minutes(prng_.between(1, 60))};
+    if (!prng_.chance(250)) return want;
+    want.gpus = static_cast<int32_t>(prng_.between(1, 3));
+    want.members = static_cast<int32_t>(prng_.between(2, 3));
+    if (want.gpus * want.members > 8) want.members = 2;
+    if (prng_.chance(400)) want.members_max = want.members + static_cast<int32_t>(prng_.between(1, 3));
+    want.one_member_per_node = prng_.chance(300);
+    return want;
+  }
+  void cycle() {
+    const JobId first = engine_.state().line.empty() ? JobId{} : engine_.state().line.front().job;
+    for (const PlanGroup& group : engine_.cycle()) {
+      engine_.started(group.job);
+      running_[group.job] = engine_.now() + engine_.job(group.job).max_runtime;
+      overtaken += group.job > first ? 1 : 0;
+      const auto promise = promised_.find(group.job);
+      if (promise == promised_.end()) continue;
+      ASSERT_LE(engine_.now(), promise->second) << "job " << group.job.value;
+      ++kept;
+      kept_gangs += group.members.size() > 1 ? 1 : 0;
+    }
+  }
+  void note_promise() {
+    if (engine_.state().line.empty()) return;
+    const JobId first = engine_.state().line.front().job;
+    const Time start = engine_.planner().reason(engine_.job(first).job_class).start;
+    // One that has come already is found anew when it is looked at next.
+    if (start > engine_.now()) promised_.try_emplace(first, start);
+    const auto promise = promised_.find(first);
+    if (promise == promised_.end()) return;
+    ASSERT_LE(engine_.now(), promise->second)
+        << "job " << first.value
+        << " still waits: " << describe(engine_.planner().reason(engine_.job(first).job_class));
+  }
+
+  Prng prng_;
+  TestEngine engine_;
+  const Time begin_ = engine_.now();
+  std::vector<NodeId> nodes_;
+  std::vector<TenantId> tenants_;
+  std::map<JobId, Time> running_;   ///< With its end.
+  std::map<JobId, Time> promised_;  ///< The first that it was told.
+};
+
+TEST(KeptPromises, NothingThatComesLaterDelaysTheFirst) {
+  for (uint64_t seed = 1; seed <= 24 && !::testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    BusyWorld(seed).run();
+  }
+  EXPECT_GT(BusyWorld::kept, 200);
+  EXPECT_GT(BusyWorld::kept_gangs, 50);
+  EXPECT_GT(BusyWorld::overtaken, 200);
+}
+
+}  // namespace
+}  // namespace gpusched
