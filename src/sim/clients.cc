@@ -420,6 +420,7 @@ JobId Clients::some_job_of_any_kind() {
 
 // Of what a job needs one thing is changed; its other fields are given or not.
 Command Clients::some_update(JobId job) {
+  if (demand_.mixes_all) return any_update(job);
   Prng& prng = context_.prng;
   UpdateJob command{.job = job,
                     .given = static_cast<uint32_t>(prng.between(1, 3)),

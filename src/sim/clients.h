@@ -25,6 +25,7 @@ struct Demand {
   bool changes_rules = false;  ///< Pools and aging change while jobs wait, and some jobs are interactive.
   bool moves_jobs = false;     ///< Tenants let their jobs be ended for others.
   bool keeps_limits = false;   ///< Tenants have limits and no guarantees, pools are strict.
+  bool mixes_all = false;      ///< Beside moves there are gangs and shares, and all of a job is changed.
   int64_t runtime_max_ms = 20'000;
   std::vector<std::string> models;
 };
@@ -86,6 +87,7 @@ class Clients {
   /// Something about a job in any state, or an element that is no job yet.
   JobId some_job_of_any_kind();
   Command some_update(JobId job);
+  Command any_update(JobId job) const;
   /// The command, or a wild one in its place.
   Command maybe_wild(Command command);
   JobFlow some_flow(std::size_t index);

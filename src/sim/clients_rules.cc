@@ -6,12 +6,17 @@
 // What operators change of the cluster's rules while it runs, and jobs of people who wait at the terminal.
 namespace gpusched::sim {
 
-/// Other pools, or none, or another aging.
+/// Other pools, or none, or another aging; or another order of tenants, or half-life.
 void Clients::change_rules() {
   EngineConfig config = host_.settings().engine;
   if (!demand_.changes_rules || config.feature_level < 10) return;
   Prng prng(++rule_changes_ * 0x9E3779B97F4A7C15ULL + context_.auditor.command_count());
-  if (prng.chance(500)) {
+  if (demand_.mixes_all && prng.chance(400)) {
+    static constexpr const char* kOrders[] = {"",     "priority_aging",  "fair_share",
+                                              "fifo", "strict_priority", "cost_aware"};
+    if (prng.chance(500)) config.policy.queue_order = kOrders[prng.below(std::size(kOrders))];
+    if (prng.chance(500)) config.use_half_life = milliseconds(prng.between(1'000, 600'000));
+  } else if (prng.chance(500)) {
     config.aging_per_hour = prng.between(0, 1'000);
   } else if (prng.chance(300)) {
     config.pools = {};
@@ -20,6 +25,32 @@ void Clients::change_rules() {
     config.pools = {.online_milli = online, .batch_milli = 1'000 - online, .lend = !demand_.keeps_limits};
   }
   host_.reload(config);
+}
+
+/// Of all that may be changed some is, or not: what it takes, when it begins, and when it must have.
+Command Clients::any_update(JobId job) const {
+  const State& state = context_.auditor.replica();
+  Prng prng((state.last.sequence + 1) * 0x9E3779B97F4A7C15ULL + job.value);
+  UpdateJob command{.job = job,
+                    .given = static_cast<uint32_t>(prng.between(1, 63)) & ~uint32_t{kJobSpec},
+                    .priority = static_cast<int32_t>(prng.between(-100, 100)),
+                    .max_runtime = milliseconds(prng.between(0, demand_.runtime_max_ms)),
+                    .may_raise = prng.chance(300)};
+  if (prng.chance(700)) command.begin_after = milliseconds(prng.between(1, 30'000));
+  if (prng.chance(700)) command.deadline_after = milliseconds(prng.between(1'000, 600'000));
+  const Job* known = state.jobs.find(job);
+  if (known == nullptr) command.given &= ~uint32_t{kJobParts};
+  if ((command.given & kJobParts) == 0) return command;
+  command.parts = state.class_of(*known).parts;
+  Part& part = command.parts.back();
+  if (prng.chance(400)) part.cpu_milli = static_cast<int32_t>(prng.between(0, 8) * 500);
+  if (prng.chance(400) && !part.is_share() && !part.is_slice())
+    part.gpu_count = static_cast<int32_t>(prng.between(0, demand_.gpus_max));
+  if (prng.chance(300) && !part.is_slice()) {
+    part.member_count = static_cast<int32_t>(prng.between(1, 4));
+    part.member_max = prng.chance(300) ? part.member_count + static_cast<int32_t>(prng.between(0, 4)) : 0;
+  }
+  return command;
 }
 
 /// Some jobs that stand alone are to start at once or not at all.

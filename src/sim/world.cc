@@ -411,7 +411,7 @@ void World::heal() {
     }
   });
   if (wild_ || changes_rules()) schedule_.in(seconds(20), [this] { clients_->cancel_reservations(); });
-  if (!wild_) return;
+  if (!wild_ && !mixes_all()) return;
   // What was changed into something that cannot run, or not for years, is given up too.
   schedule_.in(seconds(2'000), [this] {
     for (const JobId job : auditor_.unfinished()) clients_->cancel(job);

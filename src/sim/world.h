@@ -53,6 +53,7 @@ class World {
   void draw_rules(EngineConfig& engine);
   bool changes_rules() const;
   bool keeps_limits() const;
+  bool mixes_all() const;
   void draw_tuning(HostSettings& settings);
   int32_t add_nodes();
   void add_clients(int32_t gpus_max);

@@ -6,6 +6,7 @@ namespace gpusched::sim {
 namespace {
 
 constexpr uint32_t kDiskFaultShare = 250;
+constexpr uint64_t kMixes = 217;
 
 bool is_passive(Fault fault) {
   switch (fault) {
@@ -77,6 +78,13 @@ bool World::changes_rules() const { return Prng(options_.seed * 0xE7037ED1A0B428
 /// nobody is owed anything, pools are strict, and jobs are expected to run as long as they may.
 bool World::keeps_limits() const {
   return changes_rules() && Prng(options_.seed * 0xE7037ED1A0B428DBULL + 2).chance(500);
+}
+
+/// Half of the other half have gangs and shares beside moves, other orders of tenants, and changes of all
+/// that may be changed of a job. Older worlds do not; of tests/sim-seeds.txt none was made one of these.
+bool World::mixes_all() const {
+  return changes_rules() && !keeps_limits() &&
+         Prng(options_.seed * 0xE7037ED1A0B428DBULL + kMixes).chance(500);
 }
 
 void World::draw_rules(EngineConfig& engine) {
@@ -183,7 +191,8 @@ void World::add_clients(int32_t gpus_max) {
   demand.changes_rules = changes_rules();
   demand.keeps_limits = keeps_limits();
   demand.moves_jobs = changes_rules() && !keeps_limits();
-  if (changes_rules()) demand.share_chance = demand.slice_chance = demand.gang_chance = 0;
+  demand.mixes_all = mixes_all();
+  if (changes_rules() && !mixes_all()) demand.share_chance = demand.slice_chance = demand.gang_chance = 0;
   wild_ = demand.wild_chance > 0;
   clients_ = std::make_unique<Clients>(context_, *host_, std::move(demand));
 }
