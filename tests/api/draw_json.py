@@ -21,8 +21,8 @@ class JsonDraw:
         while "$ref" in schema:
             schema = self.document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]]
         for several in ("allOf", "anyOf", "oneOf"):
-            if several in schema:
-                return self.resolved(self.draw.random.choice(schema[several]))
+            if several in schema:  # Nothing is drawn among the wrong types.
+                return self.resolved(self.draw.random.choice([one for one in schema[several] if one != {"type": "null"}]))
         return schema
 
     def value(self, schema, name="", depth=0):
@@ -33,6 +33,7 @@ class JsonDraw:
         if "enum" in schema and draw.chance(900):
             return draw.random.choice(schema["enum"])
         kind = schema.get("type", "object" if "properties" in schema else "string")
+        kind = draw.random.choice([one for one in kind if one != "null"]) if isinstance(kind, list) else kind
         if kind == "boolean":
             return draw.chance(500)
         if kind == "integer":

@@ -1,17 +1,18 @@
-"""What OpenAPI 3.0 cannot say of a request of the native API, and a check that knows which contradictions it cannot."""
+"""What OpenAPI cannot say of a request, and a check that knows which contradictions it cannot."""
 
 import re
 
 import schemathesis
 
 # Names in maps: of environment variables and labels.
-MAPS = ("environment", "labels", "set")
+MAPS = ("environment", "env", "labels", "set")
 INSTANT = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:")
 # Fields that contradict each other, each well-formed by itself; of an array its ranges, of a command its first word.
 CONTRADICTIONS = re.compile(r"is given twice|users requires tenant_id|given both as a time and as a duration|both parts and resources|"
                             r"is given; (a part has members|of several parts)|given without GPUs|differ; send only one of them|"
                             r"is for the cluster as a whole|would have expired already|send either cluster or tenant_id|"
                             r"more than a year ahead|time after 1970|command and args have in total|"
+                            r"^command: |command is empty|must not stand beside page_token|"
                             r"command\[0\] is empty|which environment does not have|array has (a range that runs backwards|ranges that overlap|more than \d+ elements)")
 # What the scheduler's configuration forbids; the document is every scheduler's.
 CONFIGURED = re.compile(r"scheduler\.(preempt_webhook_hosts|preempt_grace_max_seconds)\b")

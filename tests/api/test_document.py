@@ -34,15 +34,18 @@ VALUES = [
 
 
 def resolved(document, schema):
-    """The schema behind references; whether it may be null is said beside them."""
-    nullable = schema.get("nullable", False)
-    while "$ref" in schema or "allOf" in schema:
-        if "allOf" in schema:
-            schema = schema["allOf"][0]
+    """The schema behind references, of one type, and whether it may be null, too."""
+    nullable = False
+    while "$ref" in schema or "anyOf" in schema:
+        if "anyOf" in schema:
+            nullable = {"type": "null"} in schema["anyOf"]
+            schema = schema["anyOf"][0]
             continue
         schema, keys = document, schema["$ref"].removeprefix("#/").split("/")
         for key in keys:
             schema = schema[key]
+    if isinstance(schema.get("type"), list):
+        return {**schema, "type": schema["type"][0], "nullable": "null" in schema["type"]}
     return {**schema, "nullable": nullable}
 
 

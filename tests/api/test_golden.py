@@ -188,7 +188,7 @@ def test_a_mask_chooses_each_field(server):
     paths = []
     for name, value in shown["Job"]["properties"].items():
         paths.append(name)
-        inner = value.get("allOf", [{}])[0].get("$ref", "").rpartition("/")[2]
+        inner = value.get("anyOf", [{}])[0].get("$ref", "").rpartition("/")[2]
         paths += [f"{name}.{field}" for field in shown[inner]["properties"]] if name in ("spec", "resources", "retry") else []
     for path in [*paths, "job_id,state,spec.name,spec.labels", "resources.gpu_count,resources", "spec.nam", "spcc", "state.x", "warnings.kind", ""]:
         rest.call("GET", f"/v1/jobs/{job}?fields={path}")

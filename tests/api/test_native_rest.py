@@ -102,10 +102,16 @@ def checker(document):
             for key in schema["$ref"].removeprefix("#/").split("/"):
                 node = node[key]
             return check(value, node, place)
-        if "allOf" in schema:
-            return [check(value, one, place) for one in schema["allOf"]]
+        if "anyOf" in schema:
+            return None if value is None else check(value, schema["anyOf"][0], place)
         kinds = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "number": (int, float)}
-        kind = schema["type"]
+        kind = schema.get("type")
+        if isinstance(kind, list):
+            if value is None and "null" in kind:
+                return None
+            kind = kind[0]
+        if kind is None:
+            return None
         assert isinstance(value, kinds[kind]) and (kind == "boolean" or not isinstance(value, bool)), (place, value)
         if "enum" in schema:
             assert value in schema["enum"], (place, value)
@@ -162,13 +168,14 @@ def arbitrary(rng, document, schema, depth=0):
     if rng.random() < 0.08 or depth > 6:
         return rng.choice([None, True, -1, 2**70, 1.5, "x", [], {}, [[]], {"x": {}}])
     if "anyOf" in schema:
-        return arbitrary(rng, document, rng.choice(schema["anyOf"]), depth)
+        return arbitrary(rng, document, rng.choice([one for one in schema["anyOf"] if one != {"type": "null"}]), depth)
     if "$ref" in schema:
         node = document
         for key in schema["$ref"].removeprefix("#/").split("/"):
             node = node[key]
         return arbitrary(rng, document, node, depth)
     kind = schema.get("type", "object")
+    kind = kind[0] if isinstance(kind, list) else kind
     if kind == "object":
         out = {name: arbitrary(rng, document, inner, depth + 1) for name, inner in schema.get("properties", {}).items() if rng.random() < 0.4}
         if isinstance(schema.get("additionalProperties"), dict):
@@ -223,7 +230,7 @@ def schemathesis_finds_nothing(scheduler, *words):
     credential = scheduler.credential()["Authorization"]
     run = subprocess.run(
         [SCHEMATHESIS, "run", f"http://127.0.0.1:{scheduler.ports['http']}/v1/openapi.json", "-H", f"Authorization: {credential}",
-         "--exclude-path-regex", "watch|stream|log$", "--phases", "coverage,fuzzing", "--seed", "1", "--generation-deterministic", *words],
+         "--exclude-path-regex", "watch|stream|logs?$|/ws$|/session$", "--phases", "coverage,fuzzing", "--seed", "1", "--generation-deterministic", *words],
         capture_output=True, text=True, timeout=600, check=False, env=environment, cwd=scheduler.folder)
     assert run.returncode == 0, run.stdout[-8000:] + run.stderr[-2000:]
 
@@ -240,8 +247,9 @@ def test_the_document_and_the_server_agree(start):
 @pytest.mark.skipif(not SCHEMATHESIS.exists() and os.environ.get("CI") != "true",
                     reason="schemathesis is not installed: tools/install-python")
 def test_bodies_that_the_document_forbids_are_refused(start):
-    schemathesis_finds_nothing(start(), "--max-examples", "15", "--include-method", "POST", "--include-method", "PATCH", "--mode",
-                               "negative", "--checks", "not_a_server_error,negative_data_rejection")
+    # The other doors ignore fields that they do not know: their clients send more.
+    schemathesis_finds_nothing(start(), "--max-examples", "15", "--include-path-regex", "^/v1/", "--include-method", "POST",
+                               "--include-method", "PATCH", "--mode", "negative", "--checks", "not_a_server_error,negative_data_rejection")
 
 
 # --- Lists ---

@@ -1,6 +1,7 @@
 #include "api/fields/node_rows.h"
 
 #include "api/contract/names.h"
+#include "base/check.h"
 
 namespace gpusched::api {
 namespace {
@@ -191,6 +192,14 @@ std::optional<FieldWords> words_in(const auto& rows, int number) {
   return std::nullopt;
 }
 
+std::vector<NodeDoorField> door_fields(const auto& rows) {
+  std::vector<NodeDoorField> fields;
+  for (const auto& row : rows) {
+    if (!row.door.empty()) fields.push_back({row.number, row.door, row.meaning});
+  }
+  return fields;
+}
+
 std::string table_of(std::string_view title, const auto& rows) {
   std::string out =
       "\n## " + std::string(title) + "\n\n| native API | jobs door | meaning |\n|---|---|---|\n";
@@ -219,6 +228,13 @@ std::optional<FieldWords> node_words(const google::protobuf::Descriptor& type, i
   if (&type == v1::MigSlice::descriptor()) return words_in(kSliceRows, number);
   if (&type == v1::DeviceHolder::descriptor()) return words_in(kHolderRows, number);
   return std::nullopt;
+}
+
+std::vector<NodeDoorField> node_door_fields(const google::protobuf::Descriptor& type) {
+  if (&type == v1::Node::descriptor()) return door_fields(kNodeRows);
+  if (&type == v1::NodeDevice::descriptor()) return door_fields(kDeviceRows);
+  CHECK(&type == v1::MigSlice::descriptor());
+  return door_fields(kSliceRows);
 }
 
 std::string node_fields_markdown() {

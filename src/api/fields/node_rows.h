@@ -2,6 +2,8 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "api/contract/json_writer.h"
 #include "api/contract/nodes.h"
@@ -18,6 +20,14 @@ void write_door_node(const NodeView& node, JsonWriter& json);
 
 /// What is said of a field of Node, NodeDevice, NodeLink or MigSlice; nothing of another message.
 std::optional<FieldWords> node_words(const google::protobuf::Descriptor& type, int number);
+/// A field of one of these as the jobs door shows it.
+struct NodeDoorField {
+  int number = 0;  ///< In the message; 0: that has none.
+  std::string_view door;
+  std::string_view meaning;
+};
+/// Those of Node, NodeDevice or MigSlice, in their order.
+std::vector<NodeDoorField> node_door_fields(const google::protobuf::Descriptor& type);
 /// The text of docs/reference/node-fields.md.
 std::string node_fields_markdown();
 

@@ -13,6 +13,7 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::string_view kSchemas = "#/components/schemas/";
+constexpr std::string_view kNull = "null";
 
 constexpr std::string_view kHead = R"(<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -43,26 +44,35 @@ std::string_view text_of(const json::value& of, std::string_view name) {
   return text == nullptr ? std::string_view() : std::string_view(*text);
 }
 
-/// A reference, itself or the only one that a value must fit.
-std::string_view reference_in(const json::value& schema) {
-  if (const std::string_view direct = text_of(schema, "$ref"); !direct.empty()) return direct;
-  const json::value* const all = member(schema, "allOf");
-  if (all == nullptr || !all->is_array() || all->as_array().empty()) return {};
-  return text_of(all->as_array().front(), "$ref");
-}
-
 std::string link_to(std::string_view reference) {
   if (!reference.starts_with(kSchemas)) return escaped(reference);
   const std::string name = escaped(reference.substr(kSchemas.size()));
   return "<a href=\"#" + name + "\">" + name + "</a>";
 }
 
+/// "integer", "integer or string"; that it may also be null is not said.
+std::string plain_type(const json::value& schema) {
+  const json::value* const type = member(schema, "type");
+  if (type == nullptr || !type->is_array()) return std::string(text_of(schema, "type"));
+  std::string out;
+  for (const json::value& one : type->as_array()) {
+    if (one.is_string() && one.as_string() != kNull) {
+      out += out.empty() ? "" : " or ";
+      out += one.as_string();
+    }
+  }
+  return out;
+}
+
 /// "text", "list of Job", "one of a, b", as HTML.
 std::string type_of(const json::value& schema) {
-  if (const std::string_view reference = reference_in(schema); !reference.empty()) return link_to(reference);
+  if (const std::string_view reference = text_of(schema, "$ref"); !reference.empty())
+    return link_to(reference);
   if (const json::value* const any = member(schema, "anyOf"); any != nullptr && any->is_array()) {
     std::string out;
-    for (const json::value& one : any->as_array()) out += (out.empty() ? "" : " or ") + type_of(one);
+    for (const json::value& one : any->as_array()) {
+      if (text_of(one, "type") != kNull) out += (out.empty() ? "" : " or ") + type_of(one);
+    }
     return out;
   }
   if (const json::value* const words = member(schema, "enum"); words != nullptr && words->is_array()) {
@@ -73,7 +83,7 @@ std::string type_of(const json::value& schema) {
     }
     return out;
   }
-  const std::string_view type = text_of(schema, "type");
+  const std::string type = plain_type(schema);
   if (const json::value* const items = member(schema, "items")) return "list of " + type_of(*items);
   if (const json::value* const values = member(schema, "additionalProperties");
       values != nullptr && values->is_object())

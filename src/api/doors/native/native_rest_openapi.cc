@@ -8,6 +8,7 @@
 
 #include "api/contract/errors.h"
 #include "api/contract/json_writer.h"
+#include "api/doors/docs/door_openapi.h"
 #include "api/doors/native/native_rest_json.h"
 #include "api/fields/field_shapes.h"
 #include "api/fields/job_rows.h"
@@ -22,17 +23,6 @@ namespace {
 
 namespace pb = google::protobuf;
 using pb::FieldDescriptor;
-
-/// What any call may be refused with.
-constexpr int kRefusals[] = {400, 401, 403, 404, 405, 408, 409, 410, 413, 422, 429, 500, 503, 504};
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return out;
-}
 
 /// "Job" and, for a message in a message, "CancelJobsResponse.Result".
 std::string schema_name(const pb::Descriptor& type) {
@@ -63,21 +53,6 @@ std::optional<FieldWords> words_about(const FieldDescriptor& field) {
                     .most = static_cast<double>(row->most)};
 }
 
-/// A row's meaning without the links of the reference page: "[box](box.md)" is "box".
-std::string without_links(std::string_view text) {
-  std::string out;
-  while (!text.empty()) {
-    const std::size_t open = text.find('[');
-    const std::size_t middle = text.find("](", open);
-    const std::size_t close = text.find(')', middle);
-    if (open == std::string_view::npos || middle == std::string_view::npos || close == std::string_view::npos)
-      break;
-    out.append(text.substr(0, open)).append(text.substr(open + 1, middle - open - 1));
-    text.remove_prefix(close + 1);
-  }
-  return out.append(text);
-}
-
 /// Which paths `fields` takes: "job_id", "spec", "spec.name".
 std::string fields_pattern() {
   std::string one;
@@ -102,12 +77,13 @@ class Document {
   explicit Document(std::string& out) : json_(out) {}
 
   void write(std::span<const NativeRoute> routes, std::string_view version) {
-    json_.begin_object().field("openapi", "3.0.3");
+    json_.begin_object().field("openapi", "3.1.0");
     json_.key("info").begin_object().field("title", "gpu-scheduler").field("version", version);
     json_.field("description",
-                "The native API: JSON of the messages in proto/gpusched/v1. docs/reference/native-rest.md "
-                "explains it.");
+                "All doors over HTTP. The native API is JSON of the messages in proto/gpusched/v1; "
+                "docs/reference/native-rest.md explains it, docs/reference/doors.md which door is whose.");
     json_.end_object();
+    tags();
     json_.key("paths").begin_object();
     std::vector<std::string_view> paths;
     for (const NativeRoute& route : routes) {
@@ -120,6 +96,7 @@ class Document {
       }
       json_.end_object();
     }
+    write_door_paths(json_, door_docs());
     json_.end_object();
     components();
     json_.key("security").begin_array();
@@ -130,9 +107,20 @@ class Document {
   }
 
  private:
+  void tags() {
+    json_.key("tags").begin_array();
+    const auto tag = [this](std::string_view name, std::string_view meaning) {
+      json_.begin_object().field("name", name).field("description", meaning).end_object();
+    };
+    tag("native", "The native API: docs/reference/native-rest.md.");
+    for (const DoorDoc& door : door_docs()) tag(door.tag, door.meaning);
+    json_.end_array();
+  }
+
   void operation(const NativeRoute& route) {
-    json_.text_key(lower(to_string(route.method))).begin_object();
+    json_.text_key(method_key(route.method)).begin_object();
     json_.field("operationId", route.operation).field("summary", route.summary);
+    json_.key("tags").begin_array().value("native").end_array();
     parameters(route);
     if (route.request != nullptr) {
       json_.key("requestBody").begin_object().field("required", !route.optional_body);
@@ -157,8 +145,7 @@ class Document {
         content("application/x-ndjson", [&] { json_.begin_object().field("type", "string").end_object(); });
         break;
       case NativeRoute::Answer::kBytes:
-        content("application/octet-stream",
-                [&] { json_.begin_object().field("type", "string").field("format", "binary").end_object(); });
+        content("application/octet-stream", [&] { json_.begin_object().end_object(); });
         // With format=json; either is a stream while follow is given.
         content("application/x-ndjson", [&] { json_.begin_object().field("type", "string").end_object(); });
         break;
@@ -171,11 +158,7 @@ class Document {
     }
     if (route.response != nullptr) note(*route.response);
     json_.end_object().end_object();
-    for (const int status : kRefusals) {
-      json_.text_key(std::to_string(status)).begin_object();
-      json_.field("$ref", "#/components/responses/Error").end_object();
-    }
-    json_.key("default").begin_object().field("$ref", "#/components/responses/Error").end_object();
+    write_refusals(json_, "Error");
     json_.end_object().end_object();
   }
 
@@ -298,37 +281,51 @@ class Document {
     }
   }
 
+  void type_or_null(std::string_view name, bool nullable) {
+    if (!nullable) {
+      json_.field("type", name);
+    } else {
+      json_.key("type").begin_array().value(name).value("null").end_array();
+    }
+  }
+
   void value_schema(const FieldDescriptor& field, const FieldShape* shape, bool nullable) {
     if (field.message_type() != nullptr && field.message_type() != pb::Timestamp::descriptor())
       return message_reference(field, shape);
     json_.begin_object();
+    const auto type = [&](std::string_view name) { type_or_null(name, nullable); };
     switch (field.cpp_type()) {
       case FieldDescriptor::CPPTYPE_STRING:
-        json_.field("type", "string");
+        type("string");
         json_.field("pattern", shape != nullptr && !shape->pattern.empty() ? shape->pattern : kText);
         break;
       case FieldDescriptor::CPPTYPE_BOOL:
-        json_.field("type", "boolean");
+        type("boolean");
         break;
       case FieldDescriptor::CPPTYPE_DOUBLE:
       case FieldDescriptor::CPPTYPE_FLOAT:
-        json_.field("type", "number").field("format", "double");
+        type("number");
+        json_.field("format", "double");
         break;
       case FieldDescriptor::CPPTYPE_INT32:
-        json_.field("type", "integer").field("format", "int32");
+        type("integer");
+        json_.field("format", "int32");
         break;
       case FieldDescriptor::CPPTYPE_UINT32:
-        json_.field("type", "integer");
+        type("integer");
         if (shape == nullptr) json_.field("minimum", 0).field("maximum", UINT32_MAX);
         break;
       case FieldDescriptor::CPPTYPE_INT64:
-        json_.field("type", "integer").field("format", "int64");
+        type("integer");
+        json_.field("format", "int64");
         break;
       case FieldDescriptor::CPPTYPE_UINT64:
-        json_.field("type", "integer").field("format", "int64").field("minimum", 0);
+        type("integer");
+        json_.field("format", "int64").field("minimum", 0);
         break;
       case FieldDescriptor::CPPTYPE_ENUM:
-        json_.field("type", "string").key("enum").begin_array();
+        type("string");
+        json_.key("enum").begin_array();
         for (int i = 0; i < field.enum_type()->value_count(); ++i) {
           const pb::EnumValueDescriptor& value = *field.enum_type()->value(i);
           const std::string word = enum_word(value);
@@ -337,17 +334,18 @@ class Document {
               (" " + std::string(shape->words) + " ").find(" " + word + " ") != std::string::npos;
           if (value.number() != 0 && taken) json_.value(std::string_view(word));
         }
+        if (nullable) json_.null();
         json_.end_array();
         break;
       case FieldDescriptor::CPPTYPE_MESSAGE:
-        json_.field("type", "string").field("format", "date-time");
+        type("string");
+        json_.field("format", "date-time");
         break;
     }
     if (shape != nullptr && shape->bytes_min >= 0) json_.field("minLength", shape->bytes_min);
     if (shape != nullptr && shape->bytes_max >= 0) json_.field("maxLength", shape->bytes_max);
     if (shape != nullptr && shape->least != INT64_MIN) json_.field("minimum", shape->least);
     if (shape != nullptr && shape->most != INT64_MAX) json_.field("maximum", shape->most);
-    if (nullable) json_.field("nullable", true);
     if (!field.is_repeated()) describe(field, shape);
     json_.end_object();
   }
@@ -400,14 +398,14 @@ class Document {
       if (field.message_type() == nullptr || field.message_type() == pb::Timestamp::descriptor())
         return value_schema(field, shape, !needed);
       if (needed) return value_schema(field, shape, false);
-      // Beside a reference nothing counts.
-      json_.begin_object().field("nullable", true).key("allOf").begin_array();
+      json_.begin_object().key("anyOf").begin_array();
       value_schema(field, shape, false);
+      json_.begin_object().field("type", "null").end_object();
       json_.end_array().end_object();
       return;
     }
-    json_.begin_object().field("type", field.is_map() ? "object" : "array");
-    if (!needed) json_.field("nullable", true);
+    json_.begin_object();
+    type_or_null(field.is_map() ? "object" : "array", !needed);
     if (shape != nullptr && shape->items_min >= 0)
       json_.field(field.is_map() ? "minProperties" : "minItems", shape->items_min);
     if (shape != nullptr && shape->items_max >= 0) {
@@ -446,6 +444,15 @@ class Document {
     asked_parts_and_edits();
     constexpr std::string_view kAloneNeeds[] = {"spec"};
     if (!alone_.empty()) schema(schema_name(*alone_.front()) + ".Alone", alone_, {}, kAloneNeeds);
+    error_schema();
+    write_door_schemas(json_, door_docs());
+    json_.end_object();
+    responses();
+    security();
+    json_.end_object();
+  }
+
+  void error_schema() {
     json_.key("Error").begin_object().field("type", "object");
     json_.key("required").begin_array().value("error").value("code").end_array();
     json_.key("properties").begin_object();
@@ -456,13 +463,25 @@ class Document {
     json_.end_array().end_object();
     json_.key("field").begin_object().field("type", "string");
     json_.field("description", "The field at fault; absent if no single field is.").end_object();
-    json_.end_object().end_object().end_object();
-    json_.key("responses").begin_object().key("Error").begin_object();
-    json_.field("description", "An error; docs/reference/errors.md lists the codes.");
-    json_.key("content").begin_object();
-    content("application/json",
-            [&] { json_.begin_object().field("$ref", "#/components/schemas/Error").end_object(); });
-    json_.end_object().end_object().end_object();
+    json_.end_object().end_object();
+  }
+
+  void responses() {
+    using Pair = std::pair<std::string_view, std::string_view>;
+    json_.key("responses").begin_object();
+    for (const auto& [name, schema] : {Pair("Error", "Error"), Pair("AllocationError", "allocation.Error")}) {
+      json_.key(name).begin_object();
+      json_.field("description", "An error; docs/reference/errors.md lists the codes.");
+      json_.key("content").begin_object();
+      content("application/json", [&] {
+        json_.begin_object().field("$ref", "#/components/schemas/" + std::string(schema)).end_object();
+      });
+      json_.end_object().end_object();
+    }
+    json_.end_object();
+  }
+
+  void security() {
     json_.key("securitySchemes").begin_object().key("token").begin_object();
     json_.field("type", "http").field("scheme", "bearer").end_object();
     json_.key("session").begin_object();
@@ -473,7 +492,6 @@ class Document {
         "scheduler's own origin alone. An Authorization header goes before it. Over plain http on "
         "loopback its name is gpu-session.");
     json_.end_object().end_object();
-    json_.end_object();
   }
 
   /// A message as the body of one call.
