@@ -73,7 +73,7 @@ struct GrpcServer::Impl {
                 .reads = options.reads,
                 .writes = options.writes,
                 .audit = options.audit}),
-        native(make_native_service(backend, thread, options.doorkeeper)),
+        native(make_native_service(backend, thread, options.doorkeeper, options.run_later)),
         jobs(make_jobs_service(backend, thread, options.doorkeeper)),
         tasks(
             make_agent_tasks_service(backend, *options.task_book, thread, options.doorkeeper, options.tasks)),

@@ -8,6 +8,7 @@
 #include "api/contract/backend.h"
 #include "api/contract/caller.h"
 #include "api/doors/agent_tasks/agent_tasks_grpc.h"
+#include "api/doors/events/event_feed.h"
 #include "api/http/request_meter.h"
 #include "api/limits/admission.h"
 #include "base/result.h"
@@ -41,6 +42,7 @@ struct GrpcServerOptions {
   AgentTasksOptions tasks = {};
   TaskBook* task_book = nullptr;  ///< It must outlive the server.
   Duration shutdown_wait = seconds(5);
+  RunLater run_later = {};  ///< Where watches have their timers; it must run things while the server serves.
 };
 
 /// The gRPC port with its four services: the native API, the jobs door, the tasks of agents, the node

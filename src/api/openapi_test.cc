@@ -123,10 +123,12 @@ TEST(OpenApi, HasEachSchemaThatItNamesAndUsesThoseOfTheDoors) {
   }
   for (const DoorDoc& door : door_docs()) {
     for (const SchemaDoc& schema : door.schemas) {
-      EXPECT_TRUE(references.contains("#/components/schemas/" + schema.name)) << schema.name << " is of no use";
+      EXPECT_TRUE(references.contains("#/components/schemas/" + schema.name))
+          << schema.name << " is of no use";
       std::set<std::string_view> names;
       for (const FieldDoc& field : schema.fields)
-        EXPECT_TRUE(names.insert(field.name).second) << schema.name << "." << field.name << " stands there twice";
+        EXPECT_TRUE(names.insert(field.name).second)
+            << schema.name << "." << field.name << " stands there twice";
     }
   }
 }

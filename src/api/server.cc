@@ -357,6 +357,7 @@ struct Server::Impl {
     auto http_started = HttpServer::start(bounds, make_listeners(), [this](HttpServer& server) {
       serving = &server;
       doors.attach(server);
+      timers = &server;
       end_expired_later(server);
       admission.callers().set_room(CallRoom::kHttp, server.connection_max());
       waiting->set(&server, grpc.get());
@@ -394,7 +395,10 @@ struct Server::Impl {
             .version = options.version,
             .desk = &desk,
             .tasks = options.tasks,
-            .task_book = &backend.tasks()};
+            .task_book = &backend.tasks(),
+            .run_later = [this](Duration delay, std::function<void()> call) {
+              timers->run_after(delay, std::move(call));
+            }};
   }
 
   void tell_ports(const HttpServer& server) {
@@ -443,6 +447,7 @@ struct Server::Impl {
   std::unique_ptr<GrpcServer> grpc;
   HttpServer* serving = nullptr;  ///< The same as `http`, also while that begins.
   std::unique_ptr<HttpServer> http;
+  HttpServer* timers = nullptr;            ///< The same, from before the first call.
   std::unique_ptr<KeyUseKeeper> key_uses;  ///< Null: nowhere.
 };
 

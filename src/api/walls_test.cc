@@ -10,6 +10,7 @@
 #include "api/testing/walls_test.h"
 #include "api/views/place_in_line.h"
 #include "engine/testing/test_engine.h"
+#include "gpusched/v1/scheduler.grpc.pb.h"
 
 namespace gpusched::api {
 namespace {
@@ -32,7 +33,8 @@ TEST_P(Walls, WhatIsSaidOfTheOwnHoldsNothingOfOthers) {
   }
   EXPECT_GE(told, 20U);
   for (const GrpcMethodRow& method : grpc_methods()) {
-    if (method.action == Action::kSpeakForNode || method.name == "WatchJob" || method.name == "TaskEvents")
+    if (method.action == Action::kSpeakForNode || method.name == "WatchJob" || method.name == "Watch" ||
+        method.name == "TaskEvents")
       continue;  // Streams without an end.
     const GrpcReply reply = call_method(channel_, method, *message_of(method, own));
     expect_nothing(reply.bytes + reply.status.error_message(), std::string(method.name));
@@ -40,6 +42,40 @@ TEST_P(Walls, WhatIsSaidOfTheOwnHoldsNothingOfOthers) {
   const Reply metrics = http("GET", "/metrics", "", "", server_->metrics_port());
   EXPECT_EQ(metrics.status, 403) << metrics.body;
   expect_nothing(metrics.body, "metrics");
+}
+
+TEST_P(Walls, AWatchOverGrpcTellsOfTheOwnAlone) {
+  const auto stub = v1::Scheduler::NewStub(channel_);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+  v1::WatchRequest request;
+  request.set_nodes(true);
+  const auto reader = stub->Watch(&context, request);
+  v1::WatchEvent event;
+  ASSERT_TRUE(reader->Read(&event));
+  answer<Unit>([&](auto done) { backend_.cancel(bob_, waiting_, "", "zqxv-bob", std::move(done)); });
+  answer<Unit>([&](auto done) { backend_.cancel(eve_, own_, "", "eve", std::move(done)); });
+  bool told = false;
+  while (!told && reader->Read(&event)) {
+    expect_nothing(event.SerializeAsString() + event.ShortDebugString(), "a watch");
+    told = event.job().state() == v1::JOB_STATE_CANCELLED;
+  }
+  EXPECT_EQ(event.job().job_id(), job_name(own_));
+  context.TryCancel();
+  while (reader->Read(&event)) {
+  }
+  reader->Finish();
+  // A tenant that is hidden is as one that is not there.
+  std::vector<grpc::Status> refusals;
+  for (const char* const tenant : {kHiddenTenant, kAbsentTenant}) {
+    grpc::ClientContext asking;
+    request.set_tenant_id(tenant);
+    const auto refused = stub->Watch(&asking, request);
+    EXPECT_FALSE(refused->Read(&event));
+    refusals.push_back(refused->Finish());
+    EXPECT_EQ(refusals.back().error_code(), grpc::StatusCode::NOT_FOUND);
+  }
+  EXPECT_EQ(refusals[0].error_message(), replaced(refusals[1].error_message(), kAbsentTenant, kHiddenTenant));
 }
 
 TEST_P(Walls, WhatIsHiddenIsAnsweredAsIfItWereNotThere) {
@@ -66,7 +102,8 @@ TEST_P(Walls, WhatIsHiddenIsAnsweredAsIfItWereNotThere) {
     Subjects none = absent;
     if (about.job.empty()) none.job.clear();
     for (const GrpcMethodRow& method : grpc_methods()) {
-      if (!has_walls(row_of(method.action).subject) || method.name == "TaskEvents") continue;
+      const bool is_endless = method.name == "TaskEvents" || method.name == "Watch";
+      if (!has_walls(row_of(method.action).subject) || is_endless) continue;
       const GrpcReply is_hidden = call_method(channel_, method, *message_of(method, about));
       const GrpcReply is_absent = call_method(channel_, method, *message_of(method, none));
       EXPECT_EQ(is_hidden.status.error_code(), is_absent.status.error_code()) << method.name;

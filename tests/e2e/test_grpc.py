@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 from harness import PATIENCE_S, ROOT, is_alive, wait_until
@@ -95,6 +96,68 @@ def test_a_repetition_has_another_trace_and_the_jobs_keep_the_first(world, clien
     for job_id in answers[0]:
         world.api().wait_for(job_id)
         assert world.api().output(job_id).strip() == f"00-{traces[0]}-00f067aa0ba902b7-01"
+
+
+class Watch:
+    """A watch of the native API, read in a thread of its own."""
+
+    def __init__(self, client, messages, **wanted):
+        rpc = client.channel.unary_stream("/gpusched.v1.Scheduler/Watch",
+                                          request_serializer=messages.WatchRequest.SerializeToString,
+                                          response_deserializer=messages.WatchEvent.FromString)
+        self.stream = rpc(messages.WatchRequest(**wanted), metadata=client.metadata, wait_for_ready=True)
+        self.events, self.error = [], None
+        self.thread = threading.Thread(target=self.read, daemon=True)
+        self.thread.start()
+
+    def read(self):
+        try:
+            for event in self.stream:
+                self.events.append(event)
+        except grpc.RpcError as error:
+            self.error = error
+
+    def sequence_after(self, job_id, state):
+        """Waits until the job is told in that state, and everything up to there."""
+        def found():
+            at = next((i for i, event in enumerate(self.events) if event.job.job_id == job_id and event.job.state == state), None)
+            return None if at is None else next((event.sequence for event in self.events[at:] if event.HasField("sequence")), None)
+
+        return wait_until(f"{job_id} is told", found)
+
+    def end(self):
+        self.stream.cancel()
+        self.thread.join(PATIENCE_S)
+        return self.error
+
+
+def test_a_watch_is_resumed_where_it_broke_off(world, client, messages):
+    api = world.api()
+    watch = Watch(client, messages, nodes=True)
+    first = api.submit(["true"])
+    api.wait_for(first)
+    sequence = watch.sequence_after(first, messages.JOB_STATE_COMPLETED)
+    assert watch.events[0].HasField("begin") and watch.events[0].sequence < sequence
+    assert watch.end().code() == grpc.StatusCode.CANCELLED
+    missed = [api.submit(["true"]) for _ in range(20)]
+    for job_id in missed:
+        api.wait_for(job_id)
+    again = Watch(client, messages, after_sequence=sequence)
+    for job_id in missed:
+        again.sequence_after(job_id, messages.JOB_STATE_COMPLETED)
+    told = [event.job.job_id for event in again.events if event.HasField("job")]
+    assert sorted(told) == sorted(missed)  # Each once, and none that was told before.
+    assert again.events[0].sequence == sequence
+    again.end()
+
+
+def test_a_watch_that_the_scheduler_knows_nothing_of_is_told_to_list_again(world, client, messages):
+    watch = Watch(client, messages, after_sequence=1 << 40)
+    wait_until("the watch is told", lambda: len(watch.events) >= 2)
+    assert watch.events[0].HasField("begin") and watch.events[1].HasField("resync")
+    world.scheduler.stop()
+    watch.thread.join(PATIENCE_S)
+    assert watch.error.code() in (grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE), watch.error
 
 
 def test_one_bad_job_refuses_the_whole_batch_and_says_which(world, client, messages):

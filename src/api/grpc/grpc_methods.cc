@@ -19,6 +19,7 @@ constexpr GrpcMethodRow kMethods[] = {
     {kNative, "GetJob", kSeeJob},
     {kNative, "ListJobs", kSeeJob},
     {kNative, "WatchJob", kSeeJob},
+    {kNative, "Watch", kSeeJob},
     {kNative, "ExplainJob", kDescribeJob},
     {kNative, "GetJobHistory", kDescribeJob},
     {kNative, "PlanJob", kPlanJob},

@@ -20,7 +20,8 @@ struct FieldDoc {
   std::string_view type = {};
   std::string_view meaning = {};
   std::string_view pattern = {};  ///< Of a text, or of each of a list.
-  std::string_view words = {};    ///< Of a text: all that it may be, separated by blanks; of an object its keys.
+  std::string_view words =
+      {};  ///< Of a text: all that it may be, separated by blanks; of an object its keys.
   double least = 0,
          most = 0;  ///< Of a number, where they differ; of a text: it has at most so many characters.
   bool required = false;

@@ -165,11 +165,8 @@ class DoorWriter {
     const bool is_list = type.starts_with('[');
     if (!is_list && !type.starts_with('{')) return;
     if (field.items_max > 0) json_.field(is_list ? "maxItems" : "maxProperties", field.items_max);
-    const FieldDoc one{.name = {},
-                       .type = {},
-                       .pattern = field.pattern,
-                       .least = field.least,
-                       .most = field.most};
+    const FieldDoc one{
+        .name = {}, .type = {}, .pattern = field.pattern, .least = field.least, .most = field.most};
     if (is_list || field.words.empty()) {
       json_.key(is_list ? "items" : "additionalProperties");
       return value(one, inside(type), false);

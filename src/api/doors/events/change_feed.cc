@@ -17,11 +17,11 @@ constexpr std::size_t kJobsPerPiece = 1'000;
 constexpr std::size_t kForgottenSlack =
     64;  // So far may the order of ends differ from that in which they are told.
 
-class ChangeFeed final : public EventFeed {
+class ChangeFeed final : public ChangeWatch {
  public:
-  ChangeFeed(Backend& backend, HttpServer& server, std::unique_ptr<EventWire> wire,
+  ChangeFeed(Backend& backend, RunLater run_later, std::unique_ptr<EventWire> wire,
              std::unique_ptr<const ChangeFormat> format, CallerPtr caller, ChangesWanted wanted)
-      : EventFeed(server, std::move(wire)),
+      : ChangeWatch(std::move(run_later), std::move(wire)),
         backend_(backend),
         format_(std::move(format)),
         caller_(std::move(caller)),
@@ -29,10 +29,10 @@ class ChangeFeed final : public EventFeed {
         nodes_wanted_(wanted.nodes),
         since_(wanted.since) {}
 
-  void start(const RestCallPtr& call) {
+  void start() override {
     keep(backend_.watch_changes(
         caller_, since_, [self = me()](const ChangeNotice& notice) { self->note(notice); },
-        [self = me(), call](const WatchBegin& begin) { self->begin_at(begin, call); }));
+        [self = me()](const WatchBegin& begin) { self->begin_at(begin); }));
   }
 
  private:
@@ -40,7 +40,7 @@ class ChangeFeed final : public EventFeed {
 
   /// Nothing is sent before: what is noted meanwhile waits. The filter is tried on no job at all, to learn
   /// whether its tenant exists.
-  void begin_at(const WatchBegin& begin, const RestCallPtr& call) {
+  void begin_at(const WatchBegin& begin) {
     const bool resumed = begin.missed.has_value();
     {
       const std::lock_guard lock(mutex_);
@@ -48,13 +48,13 @@ class ChangeFeed final : public EventFeed {
       noted_ = std::max(noted_, begin.sequence);
     }
     if (resumed) note(*begin.missed);
-    backend_.get_jobs(caller_, {}, filter_, [self = me(), call, resumed](const Answer<JobPage>& page) {
+    backend_.get_jobs(caller_, {}, filter_, [self = me(), resumed](const Answer<JobPage>& page) {
       if (!page) {
         self->stop();
-        return call->fail(page.error());
+        return self->fail(page.error());
       }
-      self->server_.run_after({}, [self, call, resumed] {
-        if (!self->begin(*call)) return;
+      self->run_later_({}, [self, resumed] {
+        if (!self->begin()) return;
         EventWire::Pieces pieces{self->format_->begin(self->told_)};
         if (self->since_ && !resumed) pieces.push_back(self->format_->resync());
         self->send(std::move(pieces));
@@ -206,14 +206,22 @@ std::optional<uint64_t> read_resumption(const HttpRequest& request, RestQuery& q
   return last;
 }
 
+std::shared_ptr<ChangeWatch> make_change_watch(Backend& backend, RunLater run_later, CallerPtr caller,
+                                               std::unique_ptr<EventWire> wire,
+                                               std::unique_ptr<const ChangeFormat> format,
+                                               ChangesWanted wanted) {
+  return std::make_shared<ChangeFeed>(backend, std::move(run_later), std::move(wire), std::move(format),
+                                      std::move(caller), std::move(wanted));
+}
+
 void send_changes(Backend& backend, HttpServer& server, const RestCallPtr& call,
                   std::unique_ptr<EventWire> wire, std::unique_ptr<const ChangeFormat> format,
                   ChangesWanted wanted) {
   if (const auto refused = call->become_stream()) return call->fail(*refused);
-  const auto feed = std::make_shared<ChangeFeed>(backend, server, std::move(wire), std::move(format),
-                                                 call->caller(), std::move(wanted));
-  call->on_gone([feed] { feed->stop(); });
-  feed->start(call);
+  const auto watch = make_change_watch(backend, later_on(server), call->caller(), std::move(wire),
+                                       std::move(format), std::move(wanted));
+  call->on_gone([watch] { watch->stop(); });
+  watch->start();
 }
 
 }  // namespace gpusched::api

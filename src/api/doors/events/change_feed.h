@@ -6,7 +6,7 @@
 #include <string>
 
 #include "api/contract/backend.h"
-#include "api/doors/events/event_wire.h"
+#include "api/doors/events/event_feed.h"
 #include "api/doors/rest_query.h"
 
 namespace gpusched::api {
@@ -46,6 +46,17 @@ std::optional<uint64_t> read_resumption(const HttpRequest& request, RestQuery& q
 /// Tells the client of each job that changes and matches the filter, and of each node if wanted, until it
 /// goes away. A client that reads slowly gets the newest state of each, not each state between. A tenant that
 /// is not there is answered by an error.
+class ChangeWatch : public EventFeed {
+ public:
+  using EventFeed::EventFeed;
+  virtual void start() = 0;
+};
+/// `stop` it when the client goes away.
+std::shared_ptr<ChangeWatch> make_change_watch(Backend& backend, RunLater run_later, CallerPtr caller,
+                                               std::unique_ptr<EventWire> wire,
+                                               std::unique_ptr<const ChangeFormat> format,
+                                               ChangesWanted wanted);
+/// The same over HTTP, begun.
 void send_changes(Backend& backend, HttpServer& server, const RestCallPtr& call,
                   std::unique_ptr<EventWire> wire, std::unique_ptr<const ChangeFormat> format,
                   ChangesWanted wanted);

@@ -19,8 +19,8 @@ void EventFeed::keep(std::shared_ptr<void> token) {
   if (!gone_) token_.swap(token);
 }
 
-bool EventFeed::begin(RestCall& call) {
-  if (wire_->begin(call, [self = shared_from_this()] { self->stop(); })) {
+bool EventFeed::begin() {
+  if (wire_->begin([self = shared_from_this()] { self->stop(); })) {
     idle_later();
     return true;
   }
@@ -51,7 +51,7 @@ void EventFeed::wake() {
 }
 
 void EventFeed::idle_later() {
-  server_.run_after(kIdleEvery, [self = shared_from_this()] {
+  run_later_(kIdleEvery, [self = shared_from_this()] {
     {
       const std::lock_guard lock(self->mutex_);
       if (self->gone_) return;

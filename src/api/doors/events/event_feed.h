@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -9,12 +10,19 @@
 
 namespace gpusched::api {
 
+/// Runs something so much later, on the server's thread.
+using RunLater = std::function<void(Duration, std::function<void()>)>;
+inline RunLater later_on(HttpServer& server) {
+  return [&server](Duration delay, std::function<void()> call) { server.run_after(delay, std::move(call)); };
+}
+
 /// The events of one client: one batch at a time is made and sent, so that what waits for a slow reader is
 /// bounded by what a derived class keeps. What happens comes on the observer's thread, the client's progress
 /// on the server's.
 class EventFeed : public std::enable_shared_from_this<EventFeed> {
  public:
-  EventFeed(HttpServer& server, std::unique_ptr<EventWire> wire) : server_(server), wire_(std::move(wire)) {}
+  EventFeed(RunLater run_later, std::unique_ptr<EventWire> wire)
+      : run_later_(std::move(run_later)), wire_(std::move(wire)) {}
   virtual ~EventFeed() = default;
 
   /// The client went away.
@@ -29,14 +37,16 @@ class EventFeed : public std::enable_shared_from_this<EventFeed> {
   virtual std::string idle_piece() { return wire_->idle_piece(); }
 
   /// Begins the answer. False: the client wants its head only, and has got it.
-  bool begin(RestCall& call);
+  bool begin();
+  /// Answers with an error instead.
+  void fail(const ApiError& error) { wire_->fail(error); }
   /// None: goes on at once.
   void send(EventWire::Pieces pieces);
   void finish();
   /// There is something new: begins to work unless work is under way.
   void wake();
 
-  HttpServer& server_;
+  const RunLater run_later_;
   std::mutex mutex_;  // Guards the next two, and what derived classes say.
   bool busy_ = true;  // Until the beginning is sent.
   bool gone_ = false;

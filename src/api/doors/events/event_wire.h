@@ -19,7 +19,9 @@ class EventWire {
   /// Begins the answer, on the server's thread where it becomes a WebSocket. False: the client wants its head
   /// only, and has got it. `gone` takes the place of what the call does when its client goes away, where the
   /// call ends with its answer's beginning.
-  virtual bool begin(RestCall& call, std::function<void()> gone) = 0;
+  virtual bool begin(std::function<void()> gone) = 0;
+  /// Answers with an error instead; nothing has begun.
+  virtual void fail(const ApiError& error) = 0;
   /// Sends the pieces in their order. `written` is called on the server's thread when the kernel took them
   /// (true), or when the client is gone.
   virtual void send(Pieces pieces, std::function<void(bool alive)> written) = 0;
@@ -30,7 +32,7 @@ class EventWire {
 };
 
 /// Server-Sent Events: a piece is an event with its empty line.
-std::unique_ptr<EventWire> sse_wire();
+std::unique_ptr<EventWire> sse_wire(RestCallPtr call);
 /// "event: NAME\ndata: DATA\n\n"
 std::string sse_event(std::string_view name, std::string_view data);
 /// The event with an id, which a client gives back as Last-Event-ID.
@@ -38,7 +40,7 @@ std::string sse_with_id(std::string event, uint64_t id);
 
 /// A WebSocket: a piece is a text message. What the client sends is not looked at. The request asks for an
 /// upgrade with the key.
-std::unique_ptr<EventWire> socket_wire(std::string websocket_key);
+std::unique_ptr<EventWire> socket_wire(RestCallPtr call, std::string websocket_key);
 /// What a WebSocket says before its goodbye when its caller may no longer have it.
 std::string ended_json(const ApiError& error);
 /// Why the request cannot become a WebSocket; nothing: it can.

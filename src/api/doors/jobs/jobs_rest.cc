@@ -149,7 +149,7 @@ void JobsRest::watch(const HttpRequest& request, const Segments&, const RestCall
   if (query.problem()) return call->fail(*query.problem());
   if (const auto problem = check_upgrade(request)) return call->fail(*problem);
   call->note().line.door = audit::Door::kWebSocket;
-  send_changes(backend_, *server_, call, socket_wire(request.websocket_key), jobs_change_format(),
+  send_changes(backend_, *server_, call, socket_wire(call, request.websocket_key), jobs_change_format(),
                std::move(wanted));
 }
 

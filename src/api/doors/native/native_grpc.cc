@@ -8,6 +8,7 @@
 #include "api/contract/spec_peek.h"
 #include "api/doors/native/keys/keys_grpc.h"
 #include "api/doors/native/native_grpc_stream.h"
+#include "api/doors/native/native_grpc_watch.h"
 #include "api/doors/native/native_moves.h"
 #include "api/doors/native/native_views.h"
 #include "api/doors/pages.h"
@@ -22,7 +23,6 @@ namespace {
 constexpr std::size_t kDeviceDetailBytesMax = 1'024;
 
 constexpr Duration kLogWait = seconds(10);
-constexpr int64_t kTimeMaxSeconds = 4'000'000'000;
 
 ApiError no_such_job(const std::string& text) {
   return {ErrorKind::kJobNotFound, "no such job: " + text.substr(0, 64) + "; ids look like job-12", "job_id"};
@@ -98,8 +98,9 @@ struct CancelBatch {
 
 class NativeService final : public KeysService {
  public:
-  NativeService(Backend& backend, GrpcThread& thread, const Doorkeeper& doorkeeper)
-      : KeysService(v1::Scheduler::service_full_name(), backend, thread, doorkeeper) {
+  NativeService(Backend& backend, GrpcThread& thread, const Doorkeeper& doorkeeper, RunLater run_later)
+      : KeysService(v1::Scheduler::service_full_name(), backend, thread, doorkeeper),
+        run_later_(std::move(run_later)) {
     serve_unary(thread, *this, "SubmitJobs", &NativeService::SubmitJobs, 64);
     serve_unary(thread, *this, "CancelJobs", &NativeService::CancelJobs);
     serve_unary(thread, *this, "GetJob", &NativeService::GetJob);
@@ -134,6 +135,7 @@ class NativeService final : public KeysService {
     serve_unary(thread, *this, "PauseStarts", &NativeService::PauseStarts);
     serve_unary(thread, *this, "ResumeStarts", &NativeService::ResumeStarts);
     serve_stream(thread, *this, "WatchJob", &NativeService::WatchJob);
+    serve_stream(thread, *this, "Watch", &NativeService::Watch);
     serve_stream(thread, *this, "ReadLog", &NativeService::ReadLog);
     serve_bidi<v1::SubmitJobsRequest, v1::SubmitJobsResponse>(thread, *this, "SubmitJobStream",
                                                               &NativeService::SubmitJobStream);
@@ -204,30 +206,14 @@ class NativeService final : public KeysService {
   void ListJobs(const GrpcCall& incoming, const v1::ListJobsRequest* request,
                 v1::ListJobsResponse* response) {
     guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
-      JobFilter filter{.tenant = request->tenant_id()};
-      if (request->state() != v1::JOB_STATE_UNSPECIFIED) {
-        if (!v1::JobState_IsValid(request->state())) {
-          return call.fail(
-              {ErrorKind::kInvalidArgument,
-               "state must be pending, scheduled, running, completed, failed, cancelled or preempted",
-               "state"});
-        }
-        filter.state = static_cast<JobState>(request->state());
-      }
+      Answer<JobFilter> wanted = read_jobs_wanted(*request);
+      if (!wanted) return call.fail(wanted.error());
+      JobFilter filter = std::move(*wanted);
       if (request->page_size() < 0) {
         return call.fail({ErrorKind::kInvalidArgument, "page_size must not be negative", "page_size"});
       }
       filter.limit =
           request->page_size() == 0 ? kPageDefault : std::min<int64_t>(request->page_size(), kPageMax);
-      filter.name = request->name();
-      filter.user = request->user();
-      for (const std::string& label : request->labels()) filter.labels.push_back(parse_label(label));
-      if (request->has_since()) {
-        if (request->since().seconds() < 0 || request->since().seconds() > kTimeMaxSeconds) {
-          return call.fail({ErrorKind::kInvalidArgument, "since is out of range", "since"});
-        }
-        filter.since = Time{request->since().seconds() * 1'000'000'000 + request->since().nanos()};
-      }
       if (!request->page_token().empty()) {
         const auto before = parse_job_id(request->page_token());
         if (!before) {
@@ -244,6 +230,12 @@ class NativeService final : public KeysService {
         call.finish();
       });
     });
+  }
+
+  void Watch(const std::shared_ptr<WatchWriter>& writer, const v1::WatchRequest& request) {
+    const Answer<CallerPtr> caller = writer->caller_of(doorkeeper_);
+    if (!caller) return writer->fail(caller.error());
+    serve_watch(backend_, run_later_, *caller, writer, request);
   }
 
   void WatchJob(const std::shared_ptr<GrpcWriter<v1::Job>>& writer, const v1::GetJobRequest& request) {
@@ -583,13 +575,15 @@ class NativeService final : public KeysService {
       call.finish();
     };
   }
+
+  const RunLater run_later_;
 };
 
 }  // namespace
 
 std::unique_ptr<grpc::Service> make_native_service(Backend& backend, GrpcThread& thread,
-                                                   const Doorkeeper& doorkeeper) {
-  return std::make_unique<NativeService>(backend, thread, doorkeeper);
+                                                   const Doorkeeper& doorkeeper, RunLater run_later) {
+  return std::make_unique<NativeService>(backend, thread, doorkeeper, std::move(run_later));
 }
 
 }  // namespace gpusched::api

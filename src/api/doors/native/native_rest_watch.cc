@@ -16,11 +16,12 @@ namespace {
 
 class OneJob final : public EventFeed {
  public:
-  OneJob(HttpServer& server, const JobMask& mask) : EventFeed(server, sse_wire()), mask_(mask) {}
+  OneJob(HttpServer& server, const RestCallPtr& call, const JobMask& mask)
+      : EventFeed(later_on(server), sse_wire(call)), mask_(mask) {}
 
-  void changed(const Answer<JobView>& job, const RestCallPtr& call) {
+  void changed(const Answer<JobView>& job) {
     if (!job) {
-      if (!begun_) call->fail(job.error());
+      if (!begun_) fail(job.error());
       return stop();
     }
     {
@@ -29,7 +30,7 @@ class OneJob final : public EventFeed {
       final_ = is_final(job->state);
     }
     if (std::exchange(begun_, true)) return wake();
-    if (begin(*call)) next();
+    if (begin()) next();
   }
 
  private:
@@ -90,16 +91,16 @@ class NativeFormat final : public ChangeFormat {
 void watch_one_job(Backend& backend, HttpServer& server, const RestCallPtr& call, JobId job,
                    const std::string& tenant, const JobMask& mask) {
   if (const auto refused = call->become_stream()) return call->fail(*refused);
-  const auto events = std::make_shared<OneJob>(server, mask);
+  const auto events = std::make_shared<OneJob>(server, call, mask);
   call->on_gone([events] { events->stop(); });
-  events->keep(backend.watch_job(call->caller(), job, tenant, [events, call](const Answer<JobView>& changed) {
-    events->changed(changed, call);
-  }));
+  events->keep(backend.watch_job(call->caller(), job, tenant,
+                                 [events](const Answer<JobView>& changed) { events->changed(changed); }));
 }
 
 void watch_changes(Backend& backend, HttpServer& server, const RestCallPtr& call, ChangesWanted wanted,
                    const JobMask& mask) {
-  send_changes(backend, server, call, sse_wire(), std::make_unique<NativeFormat>(mask), std::move(wanted));
+  send_changes(backend, server, call, sse_wire(call), std::make_unique<NativeFormat>(mask),
+               std::move(wanted));
 }
 
 }  // namespace gpusched::api
