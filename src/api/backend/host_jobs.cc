@@ -148,8 +148,11 @@ void HostBackend::update_job(const CallerPtr& caller, JobId job, const std::stri
         std::move(done));
   }
   if (sheds_read(done)) return;
+  std::shared_ptr<void> place = place_for(*caller, WaitingShares::Kind::kLookUps, done);
+  if (place == nullptr) return;
   // The texts stand in the specification, which is replaced whole, as what it needs is.
-  read([this, caller, job, tenant, command, update, done](const Observer::View& view) mutable {
+  read([this, caller, job, tenant, command, update, place = std::move(place),
+        done](const Observer::View& view) mutable {
     const auto found = find_job(view.state, *caller, Action::kUpdateJob, job, tenant);
     if (!found) return done(found.error());
     command.job = (*found)->id;
@@ -185,8 +188,11 @@ void HostBackend::hold_job(const CallerPtr& caller, JobId job, const std::string
   };
   if (held) return change_job(caller, Action::kHoldJob, job, tenant, make, std::move(done));
   if (sheds_read(done)) return;
+  std::shared_ptr<void> place = place_for(*caller, WaitingShares::Kind::kLookUps, done);
+  if (place == nullptr) return;
   // Whether it is a record is asked of the state in which it was found: what is one stays one.
-  read([this, caller, job, tenant, make, done = std::move(done)](const Observer::View& view) {
+  read([this, caller, job, tenant, make, place = std::move(place),
+        done = std::move(done)](const Observer::View& view) {
     const auto found = find_job(view.state, *caller, Action::kHoldJob, job, tenant);
     if (!found) return done(found.error());
     const JobId id = (*found)->id;

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include "api/backend/services/service_keeper.h"
 #include "api/testing/tenants_test.h"
 #include "base/job_labels.h"
+#include "base/queue_limits.h"
+#include "gpusched/v1/types.pb.h"
 
 namespace gpusched::api {
 namespace {
@@ -61,6 +64,12 @@ class Services : public TenantsTest {
     return made.ok() ? ErrorKind::kInternal : made.error().kind;
   }
   ErrorKind refused(const std::string& text) { return refused(ana_, text); }
+
+  static std::string comment_of(const JobView& job) {
+    v1::JobSpec spec;
+    EXPECT_TRUE(spec.ParseFromString(std::string(job.spec.view())));
+    return spec.comment();
+  }
 
   TenantId lab_;
   std::shared_ptr<access::Caller> bob_ = person("bob");
@@ -179,6 +188,103 @@ TEST_F(Services, KeepTheirRecordsFromStarting) {
       [&](auto done) { backend_.hold_job(ana_, record, "", false, "ana", std::move(done)); });
   ASSERT_FALSE(released.ok());
   EXPECT_EQ(released.error().kind, ErrorKind::kUnprocessable);
+}
+
+TEST_F(Services, LoseNoneOfTwoChangesThatComeAtOnce) {
+  const JobId record = submit_as(ana_, body(named("web")));
+  std::string comment;
+  int64_t replicas = 1;
+  for (int i = 2; i < 40; ++i) {
+    // One writes a text into the specification, the other one a label: each replaces it whole.
+    std::promise<Answer<JobView>> patched;
+    std::promise<Answer<ServiceView>> scaled;
+    JobUpdate update;
+    update.texts.push_back({.number = 65, .text = "v" + std::to_string(i)});  // Its comment.
+    const auto patch = [&] {
+      backend_.update_job(ana_, record, "", update,
+                          [&](Answer<JobView> answer) { patched.set_value(std::move(answer)); });
+    };
+    if (i % 2 == 0) patch();
+    backend_.scale_service(ana_, "web", "", i, "ana",
+                           [&](Answer<ServiceView> answer) { scaled.set_value(std::move(answer)); });
+    if (i % 2 == 1) patch();
+    const Answer<JobView> text = patched.get_future().get();
+    const Answer<ServiceView> count = scaled.get_future().get();
+    for (const ApiError* const error : {text ? nullptr : &text.error(), count ? nullptr : &count.error()}) {
+      if (error == nullptr) continue;
+      EXPECT_EQ(error->kind, ErrorKind::kConflict) << error->message;
+    }
+    ASSERT_TRUE(text.ok() || count.ok());  // The first one is made.
+    if (text) comment = update.texts.front().text;
+    if (count) replicas = i;
+    const JobView seen =
+        answer<JobView>([&](auto done) { backend_.get_job(ana_, record, "", std::move(done)); });
+    EXPECT_EQ(comment_of(seen), comment);
+    EXPECT_EQ(get("web").settings.replicas, replicas);
+  }
+}
+
+TEST_F(Services, AreNotReleasedByWhoComesBeforeTheyAreSeen) {
+  const JobId first = submit_as(ana_, body(named("first")));
+  for (uint64_t i = 1; i < 40; ++i) {
+    std::promise<Answer<Submitted>> made;
+    std::promise<Answer<JobView>> released;
+    Answer<SubmitRequest> request = parse_submit(body(named("web-" + std::to_string(i))), false);
+    ASSERT_TRUE(request.ok());
+    backend_.submit(ana_, *request, [&](Answer<Submitted> answer) { made.set_value(std::move(answer)); });
+    const JobId next = made.get_future().get()->first_job;  // Durable, and perhaps not seen yet.
+    backend_.hold_job(ana_, next, "", false, "ana",
+                      [&](Answer<JobView> answer) { released.set_value(std::move(answer)); });
+    const Answer<JobView> answer = released.get_future().get();
+    ASSERT_FALSE(answer.ok());
+    EXPECT_EQ(answer.error().kind, ErrorKind::kUnprocessable) << answer.error().message;
+  }
+  EXPECT_TRUE(first.valid());
+}
+
+TEST_F(Services, LetNobodyFillTheObserversLineWithReleases) {
+  const JobId record = submit_as(ana_, body(named("web")));
+  std::promise<void> go_on;
+  host_->observer().read(0, [held = go_on.get_future().share()](const Observer::View&) { held.wait(); });
+  std::atomic<std::size_t> answered{0};
+  std::optional<ApiError> refusal;
+  std::size_t asked = 0;
+  while (!refusal && asked < 2 * limits::kReadsWaitingMax) {
+    ++asked;
+    backend_.hold_job(ana_, record, "", false, "ana", [&](const Answer<JobView>& answer) {
+      ++answered;
+      if (answer.error().kind != ErrorKind::kUnprocessable) refusal = answer.error();
+    });
+  }
+  go_on.set_value();
+  ASSERT_TRUE(refusal.has_value());
+  EXPECT_NE(refusal->message.find("this caller has as many requests waiting"), std::string::npos)
+      << refusal->message;
+  EXPECT_LE(asked, limits::kReadsWaitingMax / 2 + 1);  // Others have the rest.
+  while (answered < asked) std::this_thread::yield();
+}
+
+TEST_F(Services, OfWhichNoPlanWantsMoreAreForgottenByTheirKeeper) {
+  const auto book = std::make_shared<ServiceBook>();
+  const auto keeper = std::make_shared<ServiceKeeper>(*host_, book);
+  host_->observer().add_listener([book, keeper](const Observer::View& view, const Changes& changes) {
+    keeper->step(view, book->observe(view.state, changes));
+  });
+  const auto comes_to_remember = [&](std::size_t count) {
+    for (int i = 0; i < 3'000 && keeper->remembered() != count; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return keeper->remembered() == count;
+  };
+  TenantRequest limit;
+  limit.max_waiting_jobs = 1;  // The record has that place: its replicas are refused, again and again.
+  answer<TenantView>([&](auto done) { backend_.update_tenant(admin(), "lab", limit, std::move(done)); });
+  submit_as(ana_, body(named("web", 1, replicas(3))));
+  EXPECT_TRUE(comes_to_remember(3)) << keeper->remembered();
+  answer<ServiceView>([&](auto done) { backend_.scale_service(ana_, "web", "", 1, "ana", std::move(done)); });
+  EXPECT_TRUE(comes_to_remember(1)) << keeper->remembered();
+  answer<ServiceView>([&](auto done) { backend_.delete_service(ana_, "web", "", "ana", std::move(done)); });
+  EXPECT_TRUE(comes_to_remember(0)) << keeper->remembered();
+  keeper->stop();
 }
 
 TEST_F(Services, AreSeenByThoseAloneWhoMaySeeTheirRecords) {

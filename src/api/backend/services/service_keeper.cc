@@ -68,6 +68,13 @@ void ServiceKeeper::stop() {
   timer_.join();
 }
 
+std::size_t ServiceKeeper::remembered() const {
+  const std::lock_guard lock(mutex_);
+  std::size_t count = 0;
+  for (const auto& [key, known] : requests_) count += known.pending.size() + known.again.size();
+  return count;
+}
+
 void ServiceKeeper::run() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {

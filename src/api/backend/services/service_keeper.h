@@ -31,6 +31,8 @@ class ServiceKeeper final : public std::enable_shared_from_this<ServiceKeeper> {
   void step(const Observer::View& view, const std::set<ServiceKey>& changed);
   /// Does nothing from now on.
   void stop();
+  /// How many of its requests it knows of, of all services together.
+  std::size_t remembered() const;
 
  private:
   /// What it knows of its own requests about a service. Forgotten as soon as no plan wants them.
@@ -61,7 +63,7 @@ class ServiceKeeper final : public std::enable_shared_from_this<ServiceKeeper> {
   const std::shared_ptr<ServiceBook> book_;
   const SystemClock clock_;
 
-  std::mutex mutex_;  // Guards all below.
+  mutable std::mutex mutex_;  // Guards all below.
   std::condition_variable wake_;
   bool stopping_ = false;
   std::map<ServiceKey, Requests> requests_;
