@@ -225,6 +225,34 @@ def test_a_job_and_its_agent_know_the_trace_of_its_submission(world):
     assert said("/api/v1/jobs", {"script": say}, "00-1-2-01")[1] == "none"
 
 
+def test_a_job_and_its_agent_know_what_its_client_called_its_submission(world):
+    api = world.api()
+    say = {"script": "echo ${GPU_SCHEDULER_REQUEST_ID-none}"}
+
+    def said(body, **headers):
+        names = {name.replace("_", "-"): value for name, value in headers.items()}
+        status, answer, _ = api.call("POST", "/api/v1/jobs", body, names)
+        assert status == 201, answer
+        job = answer["job_id"]
+        assert api.wait_for(job)["state"] == "completed"
+        return job, api.output(job).strip()
+
+    job, text = said(say, X_Request_Id="run-7.3", Idempotency_Key="try")
+    assert text == "run-7.3"
+    # Another try has another id, and is about the same job.
+    assert said(say, X_Request_Id="run-7.4", Idempotency_Key="try") == (job, "run-7.3")
+    wait_until("the agent logs the id", lambda: [
+        line for line in world.agents()[0].log_text().splitlines()
+        if '"task_starting"' in line and f'"{job}"' in line and '"request_id":"run-7.3"' in line])
+    # With a trace, both; one that is not sane, or none, is as if there were nothing; the job's own stays.
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    both = {"script": "echo $GPU_SCHEDULER_REQUEST_ID $TRACEPARENT"}
+    assert said(both, X_Request_Id="run-8", traceparent=trace)[1] == f"run-8 {trace}"
+    assert said(say, X_Request_Id="a b")[1] == "none"
+    assert said(say)[1] == "none"
+    assert said(say | {"environment": {"GPU_SCHEDULER_REQUEST_ID": "mine"}}, X_Request_Id="run-9")[1] == "mine"
+
+
 def test_a_full_disk_loses_lines_and_stops_nothing(new_world):
     world = new_world(AUDIT_FILE="/dev/full")
     world.scheduler.start()

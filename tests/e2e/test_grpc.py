@@ -86,16 +86,16 @@ def test_a_batch_is_accepted_whole_and_repeated_safely(world, client, messages):
 def test_a_repetition_has_another_trace_and_the_jobs_keep_the_first(world, client, messages):
     request = batch_of(messages, 2, "traced")
     for job in request.jobs:
-        job.spec.command[:] = ["sh", "-c", "echo $TRACEPARENT"]
+        job.spec.command[:] = ["sh", "-c", "echo $TRACEPARENT $GPU_SCHEDULER_REQUEST_ID"]
     own, traces = client.metadata, ("4bf92f3577b34da6a3ce929d0e0e4736", "0af7651916cd43dd8448eb211c80319c")
     answers = []
     for trace in traces:
-        client.metadata = (*own, ("traceparent", f"00-{trace}-00f067aa0ba902b7-01"))
+        client.metadata = (*own, ("traceparent", f"00-{trace}-00f067aa0ba902b7-01"), ("x-request-id", f"of-{trace[:8]}"))
         answers.append(list(client.call("SubmitJobs", request, messages.SubmitJobsResponse).job_ids))
     assert answers[0] == answers[1]
     for job_id in answers[0]:
         world.api().wait_for(job_id)
-        assert world.api().output(job_id).strip() == f"00-{traces[0]}-00f067aa0ba902b7-01"
+        assert world.api().output(job_id).strip() == f"00-{traces[0]}-00f067aa0ba902b7-01 of-{traces[0][:8]}"
 
 
 class Watch:

@@ -6,10 +6,13 @@
 
 namespace gpusched::api {
 
-void trace_jobs(SubmitRequest& request, std::string_view traceparent) {
-  if (traceparent.empty()) return;
+void trace_jobs(SubmitRequest& request, std::string_view traceparent, const CallNote& note) {
+  const std::string& id = note.line.client_request_id;
+  if (traceparent.empty() && id.empty()) return;
   for (JobRequest& job : request.jobs) {
-    if (!spec_label(job.spec, kServiceLabel)) add_trace(job.spec, traceparent);
+    if (spec_label(job.spec, kServiceLabel)) continue;
+    add_request_id(job.spec, id);
+    add_trace(job.spec, traceparent);
   }
 }
 

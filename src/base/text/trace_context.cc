@@ -10,7 +10,6 @@ constexpr std::size_t kTraceIdAt = 3, kTraceIdBytes = 32, kParentIdBytes = 16;
 constexpr std::size_t kParentIdAt = kTraceIdAt + kTraceIdBytes + 1;
 constexpr std::size_t kFlagsAt = kParentIdAt + kParentIdBytes + 1;
 constexpr std::size_t kBytes = kFlagsAt + 2;
-constexpr std::size_t kRequestNameBytesMax = 64;
 
 constexpr bool is_lower_hex(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); }
 constexpr bool is_name_letter(char c) {

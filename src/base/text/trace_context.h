@@ -12,6 +12,7 @@ std::string_view trace_id_of(std::string_view traceparent);
 
 /// Whether a client's name for its request can be taken into headers and logs as it is: 1 to 64 letters,
 /// digits and any of "-_.:/+=~@".
+inline constexpr std::size_t kRequestNameBytesMax = 64;
 bool is_request_name(std::string_view text);
 
 }  // namespace gpusched

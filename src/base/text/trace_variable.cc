@@ -1,5 +1,7 @@
 #include "base/text/trace_variable.h"
 
+#include <optional>
+
 #include "base/bytes.h"
 #include "base/text/packed_field.h"
 #include "base/text/trace_context.h"
@@ -12,14 +14,14 @@ constexpr uint64_t kEnvironment = 6 << 3 | kBytesField;
 constexpr uint64_t kKey = 1 << 3 | kBytesField, kValue = 2 << 3 | kBytesField;
 constexpr std::size_t kTraceparentBytes = 55;
 
-/// An entry of the environment as `add_trace` packs it.
-std::string entry_of(std::string_view traceparent) {
+/// An entry of the environment as it is put here.
+std::string entry_of(std::string_view name, std::string_view text) {
   std::string entry;
   ByteWriter inner(entry);
   inner.varint(kValue);
-  inner.bytes(traceparent);
+  inner.bytes(text);
   inner.varint(kKey);
-  inner.bytes(kTraceVariable);
+  inner.bytes(name);
   std::string field;
   ByteWriter out(field);
   out.varint(kEnvironment);
@@ -27,45 +29,70 @@ std::string entry_of(std::string_view traceparent) {
   return field;
 }
 
-bool names_variable(std::string_view entry) {
+bool names_variable(std::string_view entry, std::string_view name) {
   ByteReader reader(entry);
   while (!reader.at_end()) {
     const uint64_t tag = reader.varint();
     if (tag != kKey && tag != kValue) return false;
     const std::string_view text = reader.bytes();
-    if (reader.ok() && tag == kKey && text == kTraceVariable) return true;
+    if (reader.ok() && tag == kKey && text == name) return true;
   }
   return false;
 }
 
 /// Whether the job names the variable, or has bytes that are no JobSpec's: behind those nothing is put.
-bool keeps_trace_away(std::string_view packed_spec) {
+bool keeps_away(std::string_view packed_spec, std::string_view name) {
   ByteReader reader(packed_spec);
   while (!reader.at_end()) {
     const uint64_t tag = reader.varint();
     std::string_view bytes;
-    if (!read_field(reader, tag, bytes) || (tag == kEnvironment && names_variable(bytes))) return true;
+    if (!read_field(reader, tag, bytes) || (tag == kEnvironment && names_variable(bytes, name))) return true;
   }
   return false;
 }
 
+/// Without the entry of that name and that many bytes of text at the end; nothing where it is not there.
+std::optional<std::string_view> without_entry(std::string_view packed_spec, std::string_view name,
+                                              std::size_t text_bytes, bool (*is_text)(std::string_view)) {
+  const std::size_t size = entry_of(name, std::string(text_bytes, '0')).size();
+  if (packed_spec.size() < size) return std::nullopt;
+  const std::size_t place = packed_spec.size() - size;
+  const std::string_view last = packed_spec.substr(place);
+  const std::string_view text = last.substr(size - text_bytes - name.size() - 2, text_bytes);
+  if (!is_text(text) || last != entry_of(name, text)) return std::nullopt;
+  return packed_spec.substr(0, place);
+}
+
+bool is_traceparent(std::string_view text) { return !trace_id_of(text).empty(); }
+
+/// Of how many bytes it is stands before it alone. No letter of an id is a tag: one length fits at most.
+std::string_view without_request_id(std::string_view packed_spec) {
+  if (!packed_spec.ends_with(kRequestVariable)) return packed_spec;
+  for (std::size_t bytes = 1; bytes <= kRequestNameBytesMax; ++bytes) {
+    if (const auto rest = without_entry(packed_spec, kRequestVariable, bytes, is_request_name)) return *rest;
+  }
+  return packed_spec;
+}
+
 }  // namespace
 
+void add_request_id(std::string& packed_spec, std::string_view request_id) {
+  if (!is_request_name(request_id) || keeps_away(packed_spec, kRequestVariable)) return;
+  packed_spec += entry_of(kRequestVariable, request_id);
+}
+
 void add_trace(std::string& packed_spec, std::string_view traceparent) {
-  if (trace_id_of(traceparent).empty() || keeps_trace_away(packed_spec)) return;
+  if (trace_id_of(traceparent).empty() || keeps_away(packed_spec, kTraceVariable)) return;
   // Of a version to come what version 00 has is passed on, as the standard asks for.
-  packed_spec += entry_of("00" + std::string(traceparent.substr(2, kTraceparentBytes - 2)));
+  packed_spec += entry_of(kTraceVariable, "00" + std::string(traceparent.substr(2, kTraceparentBytes - 2)));
 }
 
 std::string_view without_trace(std::string_view packed_spec) {
-  static const std::size_t kSize = entry_of(std::string(kTraceparentBytes, '0')).size();
-  if (packed_spec.size() < kSize) return packed_spec;
-  const std::size_t place = packed_spec.size() - kSize;
-  const std::string_view last = packed_spec.substr(place);
-  const std::size_t value_at = kSize - kTraceparentBytes - kTraceVariable.size() - 2;
-  const std::string_view value = last.substr(value_at, kTraceparentBytes);
-  const bool is_trace = !trace_id_of(value).empty() && last == entry_of(value);
-  return is_trace ? packed_spec.substr(0, place) : packed_spec;
+  if (packed_spec.ends_with(kTraceVariable)) {
+    const auto rest = without_entry(packed_spec, kTraceVariable, kTraceparentBytes, is_traceparent);
+    if (rest) packed_spec = *rest;
+  }
+  return without_request_id(packed_spec);
 }
 
 }  // namespace gpusched

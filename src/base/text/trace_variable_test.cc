@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/bytes.h"
+#include "base/text/trace_context.h"
 
 namespace gpusched {
 namespace {
@@ -38,6 +39,33 @@ TEST(TraceVariable, StandsBehindTheSpecificationAndIsTakenAwayAgain) {
   EXPECT_EQ(without_trace(traced), kSpec);
   EXPECT_EQ(without_trace(with_trace("", kTrace)), "");
   EXPECT_EQ(without_trace(kSpec), kSpec);
+}
+
+TEST(TraceVariable, AnIdOfTheRequestStandsBeforeItAndIsTakenAwayWithIt) {
+  for (const std::string& id :
+       {std::string("a"), std::string("run-7.3"), std::string(kRequestNameBytesMax, 'x')}) {
+    std::string named = kSpec;
+    add_request_id(named, id);
+    EXPECT_NE(named, kSpec);
+    EXPECT_EQ(without_trace(named), kSpec) << id;
+    add_trace(named, kTrace);
+    EXPECT_NE(named.find(id), std::string::npos);
+    EXPECT_EQ(without_trace(named), kSpec) << id;
+  }
+}
+
+TEST(TraceVariable, AnIdThatIsNotSaneOrWouldReplaceTheJobsOwnIsNotPut) {
+  for (const std::string& id :
+       {std::string(), std::string("a b"), std::string("a\n"), std::string(kRequestNameBytesMax + 1, 'x')}) {
+    std::string named = kSpec;
+    add_request_id(named, id);
+    EXPECT_EQ(named, kSpec) << id;
+  }
+  const std::string own = kSpec + variable(kRequestVariable, "mine");
+  std::string named = own;
+  add_request_id(named, "run-7");
+  EXPECT_EQ(named, own);
+  EXPECT_EQ(without_trace(own), own);  // The job's own is part of what is compared.
 }
 
 TEST(TraceVariable, OfAVersionToComeIsWhatThisOneHas) {

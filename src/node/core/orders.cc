@@ -164,16 +164,29 @@ void Orders::on_prolog_done(const AttemptKey& key, const std::string& problem) {
 
 namespace {
 
-/// The job's start is found by the trace that it belongs to.
-void tell_trace(const SpawnRequest& request) {
-  const std::string name = std::string(kTraceVariable) + '=';
+/// The value of a variable; empty: there is none.
+std::string_view variable_of(const SpawnRequest& request, std::string_view name) {
   for (const std::string& entry : request.environment) {
-    if (!entry.starts_with(name)) continue;
-    const std::string_view trace = trace_id_of(std::string_view(entry).substr(name.size()));
-    if (trace.empty()) return;
-    log_event(LogLevel::kInfo, "agent", "task_starting", {.id = request.key.job},
-              {{"attempt", request.key.attempt}, {"trace_id", trace}});
+    const std::string_view text = entry;
+    if (text.starts_with(name) && text.substr(name.size()).starts_with('='))
+      return text.substr(name.size() + 1);
   }
+  return {};
+}
+
+/// The job's start is found by the trace that it belongs to, and by what its client called its submission.
+void tell_trace(const SpawnRequest& request) {
+  const std::string_view trace = trace_id_of(variable_of(request, kTraceVariable));
+  const std::string_view given = variable_of(request, kRequestVariable);
+  const std::string_view id = is_request_name(given) ? given : std::string_view();
+  const auto tell = [&](std::initializer_list<LogField> details) {
+    log_event(LogLevel::kInfo, "agent", "task_starting", {.id = request.key.job}, details);
+  };
+  const LogField attempt{"attempt", request.key.attempt}, trace_id{"trace_id", trace},
+      request_id{"request_id", id};
+  if (!trace.empty() && !id.empty()) return tell({attempt, trace_id, request_id});
+  if (!trace.empty()) return tell({attempt, trace_id});
+  if (!id.empty()) tell({attempt, request_id});
 }
 
 }  // namespace

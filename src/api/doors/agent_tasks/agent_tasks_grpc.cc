@@ -95,7 +95,7 @@ class AgentTasksService final : public GrpcService {
       }
       parsed->by = requester_of(call.context());
       call.note().name_user(*parsed);
-      trace_jobs(*parsed, metadata_of(call.context(), "traceparent"));
+      trace_jobs(*parsed, metadata_of(call.context(), "traceparent"), call.note());
       backend_.submit(caller, std::move(*parsed), [this, call, task, told](const Answer<Submitted>& answer) {
         if (!answer) {
           const std::lock_guard lock(mutex_);

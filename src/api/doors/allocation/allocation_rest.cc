@@ -138,7 +138,7 @@ void AllocationRest::allocate(const HttpRequest& request, const Segments&, const
   if (!parsed) return call->fail(parsed.error());
   parsed->by = requester_of(request);
   call->note().name_user(*parsed);
-  trace_jobs(*parsed, request.traceparent);
+  trace_jobs(*parsed, request.traceparent, call->note());
   desk_.allocate(call->caller(), std::move(*parsed), [this, call](Answer<Submitted> answer) {
     if (!answer) return call->fail(answer.error());
     call->note().name_jobs(*answer);

@@ -107,7 +107,7 @@ void JobsRest::submit(const HttpRequest& request, const Segments&, const RestCal
   }
   parsed->by = requester_of(request);
   call->note().name_user(*parsed);
-  trace_jobs(*parsed, request.traceparent);
+  trace_jobs(*parsed, request.traceparent, call->note());
   backend_.submit(call->caller(), std::move(*parsed),
                   [call, ignored = std::move(ignored)](Answer<Submitted> answer) {
                     if (!answer) return call->fail(answer.error());

@@ -148,7 +148,7 @@ class NativeService final : public KeysService {
       if (!parsed) return call.fail(parsed.error());
       parsed->by = requester_of(call.context());
       call.note().name_user(*parsed);
-      trace_jobs(*parsed, metadata_of(call.context(), "traceparent"));
+      trace_jobs(*parsed, metadata_of(call.context(), "traceparent"), call.note());
       backend_.submit(caller, std::move(*parsed), [call, response](Answer<Submitted> answer) {
         if (!answer) return call.fail(answer.error());
         for (const JobId job : answer->jobs()) {

@@ -109,7 +109,7 @@ class SubmitStream final : public GrpcBidi<Request, Response>,
       answered(place, size, response_of(parsed.error()));
     } else {
       note->name_user(*parsed);
-      trace_jobs(*parsed, metadata_of(context(), "traceparent"));
+      trace_jobs(*parsed, metadata_of(context(), "traceparent"), *note);
       backend_.submit(caller_, std::move(*parsed),
                       [self = shared_from_this(), place, size, note](const Answer<Submitted>& answer) {
                         if (answer) note->name_jobs(*answer);

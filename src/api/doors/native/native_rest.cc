@@ -129,7 +129,7 @@ void NativeRest::submit(NativeCall& call) {
   if (!parsed) return call.call->fail(parsed.error());
   parsed->by = requester_of(call);
   call.call->note().name_user(*parsed);
-  trace_jobs(*parsed, call.request.traceparent);
+  trace_jobs(*parsed, call.request.traceparent, call.call->note());
   backend_.submit(call.call->caller(), std::move(*parsed), [reply = call.call](Answer<Submitted> answer) {
     if (!answer) return reply->fail(answer.error());
     reply->note().name_jobs(*answer);

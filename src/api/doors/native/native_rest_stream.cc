@@ -118,7 +118,7 @@ class LineStream : public std::enable_shared_from_this<LineStream> {
     request->by = by_;
     auto note = std::make_shared<CallNote>(note_.part());
     note->name_user(*request);
-    trace_jobs(*request, traceparent_);
+    trace_jobs(*request, traceparent_, *note);
     backend_.submit(caller_, std::move(*request),
                     [self = shared_from_this(), place, size = line.size(), note](Answer<Submitted> answer) {
                       if (answer) note->name_jobs(*answer);

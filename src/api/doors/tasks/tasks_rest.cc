@@ -113,7 +113,7 @@ void TasksRest::submit(const HttpRequest& request, const Segments&, const RestCa
   }
   parsed->by = shown_requester(request.requested_by, request.peer);
   call->note().name_user(*parsed);
-  trace_jobs(*parsed, request.traceparent);
+  trace_jobs(*parsed, request.traceparent, call->note());
   backend_.submit(call->caller(), std::move(*parsed), [this, call](Answer<Submitted> answer) {
     if (!answer) return call->fail(answer.error());
     call->note().name_jobs(*answer);
