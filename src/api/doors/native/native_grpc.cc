@@ -8,7 +8,6 @@
 #include "api/contract/spec_peek.h"
 #include "api/doors/native/keys/keys_grpc.h"
 #include "api/doors/native/native_grpc_stream.h"
-#include "api/doors/native/native_grpc_watch.h"
 #include "api/doors/native/native_moves.h"
 #include "api/doors/native/native_views.h"
 #include "api/doors/pages.h"

@@ -1,11 +1,10 @@
-#include "api/doors/native/native_grpc_watch.h"
-
 #include <algorithm>
 #include <string>
 #include <utility>
 
 #include "api/contract/names.h"
 #include "api/doors/events/change_feed.h"
+#include "api/doors/native/native_grpc_stream.h"
 #include "api/doors/native/native_views.h"
 #include "api/fields/node_rows.h"
 #include "base/queue_limits.h"
