@@ -171,7 +171,7 @@ std::optional<Rejection> check_change(const State& state, const Job& job, const 
     if (auto problem = Feasibility(state).check(command.parts)) return problem;
   }
   const bool runtime = (command.given & kJobMaxRuntime) != 0;
-  const bool begin = (command.given & kJobBegin) != 0;
+  const bool begin = (command.given & kJobBegin) != 0 && state.config.feature_level >= 11;
   if (job.interactive && (parts || runtime || begin) &&
       !(command.may_raise && job.state != JobState::kPending)) {
     JobRequest asked{.parts = parts ? command.parts : state.class_of(job).parts,
@@ -208,7 +208,7 @@ JobFlow times_of(const State& state, const Job& job, const UpdateJob& command, T
                 .deadline_after = command.deadline_after};
   if ((command.given & kJobBegin) == 0) times.begin_at = job.not_before, times.begin_after = {};
   if ((command.given & kJobDeadline) == 0) times.deadline = job.deadline, times.deadline_after = {};
-  if (!job.interactive || !job.deadline.valid() || state.config.feature_level < 10) return times;
+  if (!job.interactive || !job.deadline.valid() || state.config.feature_level < 11) return times;
   if (times.deadline_after.ns > 0) times.deadline = now + times.deadline_after;
   times.deadline_after = {};
   times.deadline = times.deadline.valid() ? std::min(times.deadline, job.deadline) : job.deadline;
