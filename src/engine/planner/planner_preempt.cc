@@ -61,6 +61,21 @@ bool gives_back_too_late(const Job& job, Time ended) {
   return job.deadline.valid() && ended + policy::kDrainExpected >= job.deadline;
 }
 
+/// Until when the job waits for what comes back from others; invalid: not at all, or not any more.
+template <typename Class>
+Time waits_for_room(Class& entry, bool is_coming, JobId job, Time now) {
+  if (!is_coming) {
+    entry.room_for = {};
+    return {};
+  }
+  if (entry.room_for != job) {
+    entry.room_for = job;
+    entry.room_since = now;
+  }
+  const Time until = entry.room_since + limits::kPromiseKept;
+  return now < until ? until : Time{};
+}
+
 }  // namespace
 
 void Planner::refresh_preemptors(const State& state) {
@@ -319,10 +334,8 @@ bool Planner::has_room_without_going(const State& state, const Part& part, Candi
   return !nodes_[slot].booked || !meets_booking(state, candidate, slot);
 }
 
-// What others give back already may be more than they were ended for: nobody else is ended while the job
-// waits for that, as long as for a promise.
+// What others give back already may be more than they were ended for, and enough for the job.
 bool Planner::is_room_coming(const State& state, const Job& job, Candidate& candidate) {
-  ClassInfo& entry = info(job.job_class);
   const Shape& shape = shape_of(job.job_class);
   const Part& part = shape.parts.front();
   const auto comes_on = [&](uint32_t slot) {
@@ -338,18 +351,7 @@ bool Planner::is_room_coming(const State& state, const Job& job, Candidate& cand
   visits_ += nodes_.size() / 16;
   bool comes = false;
   for (uint32_t slot = 0; slot < nodes_.size() && !comes; ++slot) comes = comes_on(slot);
-  if (!comes) {
-    entry.room_for = {};
-    return false;
-  }
-  if (entry.room_for != job.id) {
-    entry.room_for = job.id;
-    entry.room_since = now_;
-  }
-  const Time until = entry.room_since + limits::kPromiseKept;
-  if (now_ >= until) return false;
-  look_again(job.job_class, std::min(until, now_ + kLookAtRoom));
-  return true;
+  return comes;
 }
 
 void Planner::commit(const State& state, const Job& job, Candidate& candidate, const Preempting& chosen,
@@ -542,7 +544,24 @@ bool Planner::preempt(const State& state, const Job& job, Candidate& candidate, 
     if (look != kNever) look_again(job.job_class, look);
     return false;
   }
-  if (is_room_coming(state, job, candidate)) return false;
+  // Beside what others give back there, fewer may do.
+  const auto fewer_do = [&] {
+    if (!nodes_[best->node].gives_back || best->victims.size() < 2) return false;
+    return std::ranges::any_of(best->victims, [&](const VictimView& spared) {
+      const std::size_t before = planned_victims_.size();
+      for (const VictimView& victim : best->victims)
+        if (victim.job != spared.job) planned_victims_.push_back(victim.job->id);
+      const bool fits = has_room_without_going(state, part, candidate, best->node, best->device_class);
+      planned_victims_.resize(before);
+      return fits;
+    });
+  };
+  // Nobody is ended while the job waits for that, as long as for a promise.
+  const bool coming = is_room_coming(state, job, candidate) || fewer_do();
+  if (const Time until = waits_for_room(entry, coming, job.id, now_); until.valid()) {
+    look_again(job.job_class, std::min(until, now_ + kLookAtRoom));
+    return false;
+  }
   const Duration patience = policies_.victims->patience();
   const bool waits = best->claim.any()
                          ? is_patient(state, job, std::min(patience, kReclaimPatience), kReclaimPatience)
