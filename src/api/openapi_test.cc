@@ -72,9 +72,7 @@ json::value document() { return json::parse(openapi_json(NativeRest::routes(), "
 
 TEST(OpenApi, HasEachRouteOfEachDoorAndNoOther) {
   Calls routed = routed_calls(), documented = documented_calls(document());
-  // Pages that people sign in with are told of in the document by the room of signing in.
   add_routes(SignInRest::routes(), routed);
-  for (const auto& route : SignInRest::routes()) documented.insert(call_of(route.method, route.pattern));
   for (const std::string& call : routed)
     EXPECT_TRUE(documented.contains(call)) << call << " is not documented";
   for (const std::string& call : documented) EXPECT_TRUE(routed.contains(call)) << call << " is nobody's";

@@ -62,6 +62,7 @@ DoorDoc tasks_door_doc();
 DoorDoc allocation_door_doc();
 DoorDoc agent_tasks_doc();
 DoorDoc sessions_doc();
+DoorDoc sign_in_doc();
 DoorDoc metrics_doc();
 
 /// All of them.

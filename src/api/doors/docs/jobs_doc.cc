@@ -4,7 +4,7 @@
 #include "api/fields/field_shapes.h"
 #include "api/fields/job_rows.h"
 #include "api/fields/node_rows.h"
-#include "api/fields/tenant_rows.h"
+#include "api/fields/tenants/tenant_rows.h"
 #include "base/limits.h"
 #include "gpusched/v1/scheduler.pb.h"
 

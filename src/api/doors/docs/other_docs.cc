@@ -478,6 +478,28 @@ DoorDoc sessions_doc() {
   return {.tag = "sessions", .meaning = "Sessions and files of jobs.", .calls = std::move(calls)};
 }
 
+DoorDoc sign_in_doc() {
+  const auto page = [](HttpMethod method, std::string_view path, std::string_view name,
+                       std::string_view summary) {
+    return CallDoc{
+        .method = method, .path = path, .operation = name, .summary = summary, .media = "text/html"};
+  };
+  CallDoc login = page(kGet, "login", "sign_in", "Leads a browser to the provider of identities.");
+  login.status = 303;
+  CallDoc callback =
+      page(kGet, "login/callback", "sign_in_finish", "Where the provider leads back to: a session begins.");
+  callback.query = {{"code", "text", "The provider's, which is exchanged once."},
+                    {"state", "text", "What the sign-in was begun with."},
+                    {"iss", "text", "The provider, where it names itself."},
+                    {"error", "text", "Why there is no code."}};
+  return {.tag = "signing in",
+          .meaning =
+              "Pages for people with a browser, where that is switched on: docs/operate/jwt.md. Refusals are "
+              "pages, too, except where it is off.",
+          .calls = {login, callback, page(kGet, "me", "show_me", "Who one is, and one's newest jobs."),
+                    page(kPost, "logout", "sign_out", "Ends the browser's session.")}};
+}
+
 DoorDoc metrics_doc() {
   return {.tag = "metrics",
           .meaning = "Figures: docs/reference/metrics.md.",
@@ -506,8 +528,9 @@ DoorDoc metrics_doc() {
 }
 
 std::span<const DoorDoc> door_docs() {
-  static const std::array<DoorDoc, 6> kAll = {jobs_door_doc(),   tasks_door_doc(), allocation_door_doc(),
-                                              agent_tasks_doc(), sessions_doc(),   metrics_doc()};
+  static const std::array<DoorDoc, 7> kAll = {jobs_door_doc(),   tasks_door_doc(), allocation_door_doc(),
+                                              agent_tasks_doc(), sessions_doc(),   sign_in_doc(),
+                                              metrics_doc()};
   return kAll;
 }
 
