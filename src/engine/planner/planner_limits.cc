@@ -252,7 +252,9 @@ std::optional<WaitReason> Planner::limit_kept_from(const State& state, Candidate
   if (!is_strict && !is_limited(state, state.classes[candidate.job_class].tenant)) return std::nullopt;
   const auto delays = [&](uint32_t holder, JobId job, const policy::QueueKey& key,
                           auto&& start_of) -> std::optional<WaitReason> {
-    if (holder == candidate.job_class) return std::nullopt;
+    // A shorter one of its class may pass a job, and take what that needs.
+    const bool is_first = candidate.job == job || candidate.job == info(candidate.job_class).head.job;
+    if (holder == candidate.job_class && is_first) return std::nullopt;
     std::optional<WaitReason> reason = overflow_beside(state, candidate.job_class, amount, holder);
     if (!reason.has_value()) return std::nullopt;
     complete(state, candidate);
