@@ -20,6 +20,8 @@ inline constexpr std::string_view kLabelText = R"(^[^\x00-\x1f\x7f]{0,63}$)";
 inline constexpr std::string_view kPath = R"(^(/[^\x00]*)?$)";
 inline constexpr std::string_view kFile = R"(^(/([^\x00-\x1f\x7f%]|%[jAatxuN%])*)?$)";
 inline constexpr std::string_view kMountPath = R"(^/[^\x00-\x1f\x7f:,]*$)";
+/// The door of jobs has it as one text, SOURCE:TARGET.
+inline constexpr std::string_view kMountText = R"(^/[^\x00-\x1f\x7f:,]*:/[^\x00-\x1f\x7f:,]*(:r[ow])?$)";
 inline constexpr std::string_view kAction = "^(warn|requeue|cancel)?$";
 inline constexpr std::string_view kKeyPattern = "^[!-~]{0,128}$";
 inline constexpr std::string_view kSignal =

@@ -84,6 +84,7 @@ SchemaDoc job_request() {
         field.most = kHugeMax;
       }
     }
+    if (row.door == "mounts") field.pattern = kMountText;
     schema.fields.push_back(field);
   }
   return schema;
