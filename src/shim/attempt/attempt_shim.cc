@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -16,7 +17,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,13 +24,16 @@
 #include "base/check.h"
 #include "base/time.h"
 #include "shim/attempt/log_bound.h"
+#include "shim/attempt/start_failure.h"
 #include "shim/attempt/usage.h"
 #include "shim/cgroup.h"
+#include "shim/clocks.h"
 #include "shim/container/container_runner.h"
 #include "shim/processes.h"
 #include "shim/protocol.h"
 #include "shim/remove_tree.h"
 #include "shim/start_child.h"
+#include "shim/worker/task_desk.h"
 
 namespace gpusched::shim {
 namespace {
@@ -58,20 +61,6 @@ constexpr Duration kGonePause = milliseconds(10);
 constexpr int kGoneTriesMax = 100;
 constexpr std::size_t kVerdictBytesMax = 1 << 20;
 
-Time clock_now(clockid_t id) {
-  timespec now{};
-  clock_gettime(id, &now);
-  return Time{int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec};
-}
-/// Counts while the machine sleeps, so that a promise to be dead after a silence holds.
-Time boot_now() { return clock_now(CLOCK_BOOTTIME); }
-Time wall_now() { return clock_now(CLOCK_REALTIME); }
-
-timespec to_timespec(Duration span) {
-  const int64_t ns = std::max<int64_t>(span.ns, 0);
-  return {.tv_sec = ns / 1'000'000'000, .tv_nsec = ns % 1'000'000'000};
-}
-
 class AttemptShim {
  public:
   AttemptShim(const ShimContext& context, const StartView& request)
@@ -88,6 +77,7 @@ class AttemptShim {
     if (!left_behind_) empty_cgroups();
     if (running_) outcome_.usage = measure_usage(request_.box, request_.container);
     outcome_.ended_unix_ns = wall_now().ns;
+    if (desk_) desk_->end(outcome_);
     record_outcome();
     send(Event{.kind = EventKind::kEnded, .key = request_.key, .outcome = outcome_});
     flush_events();
@@ -195,7 +185,7 @@ class AttemptShim {
     plan.working_directory_optional = request_.working_directory_optional;
     if (!make_box(plan) || !make_hosts()) return false;
     outcome_.cause = Cause::kStartFailed;
-    if (!port_is_free()) return false;
+    if (!port_is_free() || !open_desk()) return false;
     if (request_.gated && !request_.container && !pass_gate()) return false;
     const std::vector<std::string> candidates =
         command_candidates(request_.arguments.front(), plan.environment);
@@ -205,7 +195,7 @@ class AttemptShim {
     plan.paths = paths.data();
 
     plan.patient = comes_to_paths_of_the_job(plan);
-    const int handed_over = hand_port_over();
+    const int handed_over = desk_ ? desk_->hand_over() : hand_port_over();
     child_ = start_child(plan);
     const int start_error = errno;
     if (handed_over >= 0) close(handed_over);
@@ -221,7 +211,7 @@ class AttemptShim {
       return true;
     }
     waitpid(child_, nullptr, 0);
-    outcome_.detail = start_failure(plan);
+    outcome_.detail = start_failure(plan, request_);
     if (plan.failed == StartStep::kCgroup || plan.failed == StartStep::kPrivateFolders)
       outcome_.cause = Cause::kNodeFault;
     if (plan.failed == StartStep::kCommand) end_as_a_shell_would(plan.error);
@@ -352,6 +342,19 @@ class AttemptShim {
     return handed_over;
   }
 
+  /// Of a persistent worker: where its tasks come from. It is one by its environment.
+  bool open_desk() {
+    const auto is_frames = [](const char* entry) {
+      return entry != nullptr && std::string_view(entry).starts_with(std::string(kFrameVariable) + '=');
+    };
+    if (std::none_of(request_.environment.begin(), request_.environment.end(), is_frames)) return true;
+    desk_.emplace(context_.attempts_folder, request_.key);
+    sigset_t set = awaited_signals();
+    signals_ = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    outcome_.detail = desk_->open(folder_, request_.environment);
+    return outcome_.detail.empty();
+  }
+
   /// Waits until every member of its gang is prepared. False: it is over before it began.
   bool pass_gate() {
     announce_prepared();
@@ -385,36 +388,6 @@ class AttemptShim {
     return !user || fchownat(folder_, name, user->uid, user->gid, AT_SYMLINK_NOFOLLOW) == 0;
   }
 
-  std::string start_failure(const ChildPlan& plan) const {
-    const Box& box = request_.box;
-    const std::string why = ": " + error_words(plan.error);
-    const std::string user =
-        box.user ? " as the user with uid " + std::to_string(box.user->uid) : std::string();
-    switch (plan.failed) {
-      case StartStep::kCgroup:
-        return "cannot enter the attempt's cgroup" + why;
-      case StartStep::kLimit:
-        return "cannot set a resource limit" + why;
-      case StartStep::kPrivateFolders:
-        return "cannot mount the attempt's private /dev/shm or /tmp" + why;
-      case StartStep::kUser:
-        return "cannot become the user with uid " + std::to_string(box.user ? box.user->uid : 0) + why;
-      case StartStep::kDirectory:
-        return "cannot enter the working directory '" + std::string(request_.working_directory) + "'" + user +
-               why + "; give one that exists and that the job's user may enter";
-      case StartStep::kInput:
-        return "cannot open '" + box.stdin_path + "' for standard input" + user + why;
-      case StartStep::kOutput:
-        return "cannot open '" + box.stdout_path + "' for standard output" + user + why;
-      case StartStep::kErrorOutput:
-        return "cannot open '" + box.stderr_path + "' for standard error" + user + why;
-      case StartStep::kCommand:
-      case StartStep::kNone:
-        break;
-    }
-    return "cannot start '" + std::string(request_.arguments.front()) + "'" + why;
-  }
-
   /// A command that is not there or may not run is the job's own mistake: trying again changes nothing. It
   /// ends with a shell's exit code for that, and its error output says why.
   void end_as_a_shell_would(int error) {
@@ -442,6 +415,7 @@ class AttemptShim {
     if (request_.gated) unlinkat(folder_, kGateFile, 0);
     started_ = boot_now();
     if (max_runtime_.ns > 0) deadline_ = started_ + max_runtime_;
+    if (desk_) desk_->begin(child_, started_);
     send(Event{.kind = EventKind::kStarted,
                .key = request_.key,
                .pid = child_,
@@ -494,6 +468,7 @@ class AttemptShim {
       if (stop_wanted_) begin_stop(Cause::kStopped, now);
       if (now >= deadline_ && !has_longer(now)) begin_stop(Cause::kTimeout, now);
       if (contact_lost(now)) begin_stop(Cause::kContactLost, now);
+      if (desk_) advance_desk(now);
     }
     if (phase_ == Phase::kGrace) {
       if (stop_wanted_) hurry_stop(now);
@@ -505,16 +480,20 @@ class AttemptShim {
     if (phase_ == Phase::kKilling) kill_round();
   }
 
+  /// A task that takes too long, or a worker that is no good or has nothing to do, ends the worker.
+  void advance_desk(Time now) {
+    if (now >= desk_->deadline() && !desk_->has_longer(now)) {
+      max_runtime_ = desk_->max_runtime();
+      begin_stop(Cause::kTimeout, now);
+    }
+    if (!desk_->broken().empty() || now >= desk_->idle_end()) begin_stop(Cause::kUnspecified, now);
+  }
+
   /// The limit is over: whether the agent wrote down a longer one since.
   bool has_longer(Time now) {
-    const int file = openat(folder_, kRuntimeFile, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (file < 0) return false;
-    char text[32] = {};
-    const ssize_t size = read(file, text, sizeof text - 1);
-    close(file);
-    if (size <= 0) return false;
-    const Duration limit = milliseconds(std::strtoll(text, nullptr, 10));
-    if (limit.ns < 0) return false;
+    const std::optional<Duration> written = written_limit(folder_);
+    if (!written) return false;
+    const Duration limit = *written;
     max_runtime_ = limit;
     if (running_) deadline_ = limit.ns == 0 ? kNever : started_ + limit;
     return now < deadline_;
@@ -522,6 +501,7 @@ class AttemptShim {
 
   void begin_stop(Cause cause, Time now) {
     if (phase_ != Phase::kRunning) return;
+    if (desk_) desk_->take_no_more();
     phase_ = Phase::kGrace;
     outcome_.cause = cause;
     kill_at_ = now + (cause == Cause::kStopped ? stop_.grace : request_.grace);
@@ -678,6 +658,7 @@ class AttemptShim {
     switch (phase_) {
       case Phase::kRunning:
         wake = std::min(wake, deadline_);
+        if (desk_) wake = std::min({wake, desk_->deadline(), desk_->idle_end()});
         if (request_.lost_contact.ns > 0) {
           const Duration pause{
               std::clamp(request_.lost_contact.ns / 8, kContactPauseMin.ns, kContactPauseMax.ns)};
@@ -694,14 +675,17 @@ class AttemptShim {
     UNREACHABLE();
   }
 
-  void wait_for_signal(Duration span) {
+  static sigset_t awaited_signals() {
     sigset_t set;
     sigemptyset(&set);
-    sigaddset(&set, SIGCHLD);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, stop_signal());
-    sigaddset(&set, ready_signal());
+    for (const int signal : {SIGCHLD, SIGTERM, stop_signal(), ready_signal()}) sigaddset(&set, signal);
+    return set;
+  }
+
+  void wait_for_signal(Duration span) {
+    const sigset_t set = awaited_signals();
     siginfo_t info{};
+    if (desk_ && running_) desk_->wait(signals_, std::exchange(span, Duration{}));
     const timespec limit = to_timespec(std::min(span, hours(24)));
     const int signal = sigtimedwait(&set, &info, &limit);
     if (signal == SIGTERM) want_stop(StopRequest{.key = request_.key, .grace = request_.grace});
@@ -852,6 +836,8 @@ class AttemptShim {
   const ShimContext& context_;
   const StartView& request_;
   Outcome outcome_;
+  std::optional<TaskDesk> desk_;  ///< Of a persistent worker.
+  int signals_ = -1;              ///< Readable when one is pending; with a desk.
   std::vector<std::string> unsent_;
   int folder_ = -1;
   int outcome_file_ = -1;

@@ -1,0 +1,227 @@
+// The desk between an agent and a worker, both played by the test.
+#include "shim/worker/task_desk.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "shim/clocks.h"
+
+namespace gpusched::shim {
+namespace {
+
+const AttemptKey kWorker{JobId{kWorkerJobFirst + 1}, 1, 0};
+const AttemptKey kTask{JobId{12}, 1, 0};
+const AttemptKey kOther{JobId{13}, 1, 0};
+
+class TaskDeskTest : public ::testing::Test {
+ protected:
+  TaskDeskTest() {
+    std::string name = (std::filesystem::temp_directory_path() / "desk-XXXXXX").string();
+    path_ = mkdtemp(name.data());
+    std::filesystem::create_directory(path_ + "/worker");
+    attempts_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    folder_ = ::open((path_ + "/worker").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    desk_.emplace(attempts_, kWorker);
+    EXPECT_EQ(desk_->open(folder_, environment_), "");
+    worker_ = desk_->hand_over();
+    EXPECT_EQ(worker_, kFrameDescriptor);
+    desk_->begin(77, boot_now());
+  }
+  ~TaskDeskTest() override {
+    desk_.reset();
+    for (const int descriptor : {attempts_, folder_, worker_, agent_, signals_}) {
+      if (descriptor >= 0) close(descriptor);
+    }
+    std::filesystem::remove_all(path_);
+  }
+
+  void connect_agent() {
+    agent_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    sockaddr_un place{};
+    place.sun_family = AF_UNIX;
+    const std::string path = "/proc/self/fd/" + std::to_string(folder_) + '/' + kWorkerSocket;
+    std::memcpy(place.sun_path, path.c_str(), path.size() + 1);
+    ASSERT_EQ(connect(agent_, reinterpret_cast<const sockaddr*>(&place), sizeof place), 0);
+    turn();
+  }
+  /// Everything that waits is done.
+  void turn() {
+    for (int i = 0; i < 5; ++i) desk_->wait(signals_, Duration{});
+  }
+  void give(const AttemptKey& key, const std::string& frame = "{}\npayload", Duration limit = {}) {
+    const std::string packet = encode(WorkerTask{.key = key, .max_runtime = limit, .frame = frame});
+    ASSERT_EQ(send(agent_, packet.data(), packet.size(), 0), static_cast<ssize_t>(packet.size()));
+    turn();
+  }
+  std::string packet() {
+    std::array<char, 4096> buffer;
+    const ssize_t size = recv(agent_, buffer.data(), buffer.size(), MSG_DONTWAIT);
+    return size > 0 ? std::string(buffer.data(), static_cast<std::size_t>(size)) : "";
+  }
+  Event event() { return decode_event(packet()).value_or(Event{.kind = EventKind::kLost}); }
+  std::string frame() {
+    std::array<char, 4096> buffer;
+    const ssize_t size = recv(worker_, buffer.data(), buffer.size(), MSG_DONTWAIT);
+    return size > 0 ? std::string(buffer.data(), static_cast<std::size_t>(size)) : "";
+  }
+  void answer(const std::string& text, std::size_t at_once = 1'000) {
+    const auto size = static_cast<uint32_t>(text.size());
+    std::string bytes(reinterpret_cast<const char*>(&size), sizeof size);
+    bytes += text;
+    for (std::size_t at = 0; at < bytes.size(); at += at_once) {
+      const std::string piece = bytes.substr(at, at_once);
+      ASSERT_EQ(send(worker_, piece.data(), piece.size(), MSG_NOSIGNAL), static_cast<ssize_t>(piece.size()));
+      turn();
+    }
+  }
+  std::string file(const AttemptKey& key, const char* name) const {
+    std::ifstream in(path_ + '/' + key_text(key) + '/' + name);
+    return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  }
+
+  std::string path_;
+  std::vector<char*> environment_ = {const_cast<char*>("GPU_SCHEDULER_WORKER_IDLE_MS=1000"), nullptr};
+  int attempts_ = -1;
+  int folder_ = -1;
+  int worker_ = -1;
+  int agent_ = -1;
+  int signals_ = eventfd(0, EFD_CLOEXEC);
+  std::optional<TaskDesk> desk_;
+};
+
+TEST_F(TaskDeskTest, ATaskGoesToTheWorkerAndItsAnswerIsItsOutcome) {
+  connect_agent();
+  const std::optional<WorkerGreeting> greeting = decode_greeting(packet());
+  ASSERT_TRUE(greeting);
+  EXPECT_EQ(greeting->pid, 77);
+  EXPECT_FALSE(greeting->task);
+  EXPECT_NE(desk_->idle_end(), kNever);
+  give(kTask);
+  EXPECT_EQ(event().kind, EventKind::kStarted);
+  EXPECT_EQ(frame(), std::string("\x0A\0\0\0{}\npayload", 14));
+  EXPECT_EQ(desk_->idle_end(), kNever);
+  EXPECT_EQ(desk_->deadline(), kNever);
+  answer("12-1-0 3\nthe\nresult", 1);  // A byte at a time.
+  const Event ended = event();
+  EXPECT_EQ(ended.kind, EventKind::kEnded);
+  EXPECT_EQ(ended.key, kTask);
+  EXPECT_EQ(ended.outcome.cause, Cause::kExited);
+  EXPECT_EQ(ended.outcome.exit_code, 3);
+  EXPECT_EQ(file(kTask, kStdoutFile), "the\nresult");
+  EXPECT_EQ(parse_outcome(kTask, file(kTask, kOutcomeFile)), ended.outcome);
+  EXPECT_NE(desk_->idle_end(), kNever);
+  EXPECT_EQ(desk_->broken(), "");
+  give(kOther);
+  answer("13-1-0 0");
+  EXPECT_EQ(event().kind, EventKind::kStarted);
+  EXPECT_EQ(event().outcome.exit_code, 0);
+  EXPECT_EQ(file(kOther, kStdoutFile), "");
+}
+
+TEST_F(TaskDeskTest, ATaskIsBegunOnce) {
+  std::filesystem::create_directory(path_ + "/12-1-0");
+  connect_agent();
+  packet();
+  give(kTask);
+  EXPECT_EQ(event().kind, EventKind::kExists);
+  EXPECT_EQ(frame(), "");
+}
+
+TEST_F(TaskDeskTest, ANewAgentFindsTheTaskAndTheOldOnesLastWordCounts) {
+  connect_agent();
+  packet();
+  const std::string last = encode(WorkerTask{.key = kTask, .max_runtime = {}, .frame = "{}\n"});
+  ASSERT_GT(send(agent_, last.data(), last.size(), 0), 0);
+  close(agent_);  // Before the desk read it.
+  connect_agent();
+  const std::optional<WorkerGreeting> greeting = decode_greeting(packet());
+  ASSERT_TRUE(greeting && greeting->task);
+  EXPECT_EQ(*greeting->task, kTask);
+  close(std::exchange(agent_, -1));
+  turn();
+  answer("12-1-0 0\nx");  // Nobody is there to hear it.
+  EXPECT_TRUE(parse_outcome(kTask, file(kTask, kOutcomeFile)));
+  connect_agent();
+  EXPECT_FALSE(decode_greeting(packet())->task);
+}
+
+TEST_F(TaskDeskTest, AWorkerThatDoesNotKeepToTheFramesHasToEnd) {
+  connect_agent();
+  packet();
+  give(kTask);
+  event();
+  answer("99-1-0 0\n");
+  EXPECT_NE(desk_->broken(), "");
+  desk_->end({.cause = Cause::kSignaled, .signal = 15, .detail = "killed by SIGTERM"});
+  const Event ended = event();
+  EXPECT_EQ(ended.kind, EventKind::kEnded);
+  EXPECT_EQ(ended.outcome.cause, Cause::kExited);
+  EXPECT_EQ(ended.outcome.exit_code, 1);
+  EXPECT_EQ(ended.outcome.detail, desk_->broken());
+  EXPECT_TRUE(parse_outcome(kTask, file(kTask, kOutcomeFile)));
+}
+
+TEST_F(TaskDeskTest, AnAnswerWithoutATaskIsNone) {
+  connect_agent();
+  answer("12-1-0 0\n");
+  EXPECT_EQ(desk_->broken(), "the worker answered without a task");
+}
+
+TEST_F(TaskDeskTest, AWorkerThatEndsFailsItsTask) {
+  connect_agent();
+  packet();
+  give(kTask);
+  event();
+  close(std::exchange(worker_, -1));
+  turn();
+  EXPECT_NE(desk_->broken(), "");
+  desk_->end({.cause = Cause::kExited, .exit_code = 0});
+  const Event ended = event();
+  EXPECT_EQ(ended.outcome.cause, Cause::kExited);
+  EXPECT_EQ(ended.outcome.exit_code, 1);
+  EXPECT_EQ(ended.outcome.detail, "its worker ended with exit code 0 before it answered");
+}
+
+TEST_F(TaskDeskTest, WhatEndsTheWorkerByOrderEndsItsTask) {
+  connect_agent();
+  packet();
+  give(kTask);
+  event();
+  desk_->take_no_more();
+  desk_->end({.cause = Cause::kTimeout, .detail = "stopped at its time limit"});
+  EXPECT_EQ(event().outcome.cause, Cause::kTimeout);
+}
+
+TEST_F(TaskDeskTest, ALimitIsTheTasksAndMayBecomeLonger) {
+  connect_agent();
+  packet();
+  give(kTask, "{}\n", milliseconds(10));
+  const Time deadline = desk_->deadline();
+  EXPECT_NE(deadline, kNever);
+  EXPECT_FALSE(desk_->has_longer(deadline));
+  std::ofstream(path_ + "/12-1-0/" + kRuntimeFile) << 60'000;
+  EXPECT_TRUE(desk_->has_longer(deadline));
+  EXPECT_EQ(desk_->deadline(), deadline + milliseconds(59'990));
+}
+
+TEST_F(TaskDeskTest, AWorkerThatIsBeingEndedGetsNoTask) {
+  connect_agent();
+  packet();
+  desk_->take_no_more();
+  give(kTask);
+  EXPECT_EQ(frame(), "");
+  EXPECT_FALSE(std::filesystem::exists(path_ + "/12-1-0"));
+}
+
+}  // namespace
+}  // namespace gpusched::shim

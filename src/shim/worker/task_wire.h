@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/time.h"
+
+/// What an agent and the shim of a persistent worker say to each other, and the frames between that shim and
+/// its worker. An agent connects to the worker's socket and sends tasks, one packet each; the shim answers
+/// with the tasks that it has, then with the events of tasks, as other shims say them (protocol.h).
+namespace gpusched::shim {
+
+/// Attempts from this job on are no attempts: under such a key the shim of a worker lives as that of an
+/// attempt does, with folder, groups and mark. No job comes to have such a number.
+inline constexpr uint64_t kWorkerJobFirst = uint64_t{1} << 62;
+inline bool is_worker_key(const AttemptKey& key) { return key.job.value >= kWorkerJobFirst; }
+
+/// In the environment of a worker: the descriptor of the socket on which its frames travel.
+inline constexpr const char* kFrameVariable = "GPU_SCHEDULER_WORKER_FD";
+/// Behind what a shim has open, and behind kPortDescriptor.
+inline constexpr int kFrameDescriptor = 201;
+/// In a worker's folder: where its shim listens for an agent.
+inline constexpr const char* kWorkerSocket = "tasks";
+/// Milliseconds in decimal, in the environment of a worker: without a task for so long it ends.
+inline constexpr const char* kIdleVariable = "GPU_SCHEDULER_WORKER_IDLE_MS";
+
+/// Of a task, without the length before it.
+inline constexpr std::size_t kTaskFrameBytesMax = 128 * 1024;
+/// The first line of an answer.
+inline constexpr std::size_t kAnswerLineBytesMax = 128;
+/// A larger answer ends its worker.
+inline constexpr uint32_t kAnswerBytesMax = 64 << 20;
+
+/// A task for a worker: its frame goes to the worker as it is.
+struct WorkerTask {
+  AttemptKey key;
+  Duration max_runtime;  ///< Zero: no limit.
+  std::string frame;
+};
+std::string encode(const WorkerTask& task);
+std::optional<WorkerTask> decode_task(std::string_view packet);
+
+/// The first packet to an agent that connected: which task the worker has, if it has one.
+struct WorkerGreeting {
+  int64_t pid = 0;  ///< The worker's process; 0: it has not begun.
+  int64_t shim_pid = 0;
+  std::optional<AttemptKey> task;
+  int64_t started_unix_ns = 0;  ///< The task's.
+};
+std::string encode(const WorkerGreeting& greeting);
+std::optional<WorkerGreeting> decode_greeting(std::string_view packet);
+
+/// "12-1-0 0": the task that is answered, and its exit code.
+struct AnswerLine {
+  AttemptKey key;
+  int32_t exit_code = 0;
+};
+std::optional<AnswerLine> parse_answer_line(std::string_view line);
+
+}  // namespace gpusched::shim
