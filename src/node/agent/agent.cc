@@ -341,6 +341,28 @@ void Agent::open_link() {
                                                      .tls = options_.tls});
 }
 
+/// Tasks of persistent workers are looked for first; everything comes to be by shims.
+Result<Unit> Agent::open_spawner(const std::string& mark, const std::string& shim_program) {
+  workers_ = std::make_unique<WorkerSpawner>(
+      WorkerSpawnerOptions{.data_folder = options_.data_folder,
+                           .remove = [this](const AttemptKey& key) { files_->remove(key); }},
+      clock_, static_cast<ShimListener&>(*this));
+  Result<std::unique_ptr<ShimSpawner>> spawner =
+      ShimSpawner::open({.shim_program = shim_program,
+                         .data_folder = options_.data_folder,
+                         .instance = mark,
+                         .spares = spares_.get(),
+                         .cgroups = &boxes_->cgroups(),
+                         .remove_scratch = [this](const AttemptKey& key) { files_->remove_scratch(key); },
+                         .log_bytes_max = options_.log_bytes_max,
+                         .shims = recorded_shims()},
+                        clock_, *workers_);
+  if (!spawner) return spawner.error();
+  spawner_ = std::move(*spawner);
+  workers_->begin(*spawner_);
+  return Unit{};
+}
+
 Result<Unit> Agent::open_core() {
   const std::string mark = mark_of_instance(identity_.instance);
   keep_slices();
@@ -369,18 +391,7 @@ Result<Unit> Agent::open_core() {
   const std::string shim =
       options_.shim_program.empty() ? folder_of_this_program() + "/gpu-shim" : options_.shim_program;
   find_containers(mark, shim);
-  Result<std::unique_ptr<ShimSpawner>> spawner =
-      ShimSpawner::open({.shim_program = shim,
-                         .data_folder = options_.data_folder,
-                         .instance = mark,
-                         .spares = spares_.get(),
-                         .cgroups = &boxes_->cgroups(),
-                         .remove_scratch = [this](const AttemptKey& key) { files_->remove_scratch(key); },
-                         .log_bytes_max = options_.log_bytes_max,
-                         .shims = recorded_shims()},
-                        clock_, *this);
-  if (!spawner) return spawner.error();
-  spawner_ = std::move(*spawner);
+  if (const Result<Unit> opened = open_spawner(mark, shim); !opened) return opened;
   open_link();
   std::vector<std::string> uuids;
   for (const DeviceFacts& device : devices_) uuids.push_back(device.uuid);
@@ -423,7 +434,7 @@ Result<Unit> Agent::open_core() {
   core_ = std::make_unique<NodeCore>(std::move(node),
                                      NodePorts{.clock = clock_,
                                                .link = *link_,
-                                               .spawner = *spawner_,
+                                               .spawner = *workers_,
                                                .store = *log_,
                                                .files = *files_,
                                                .devices = *monitor_,
@@ -435,7 +446,7 @@ Result<Unit> Agent::open_core() {
                                                .slices = monitor_.get()},
                                      StoreImage(log_->image()));
   for (const int source :
-       {link_->event(), spawner_->descriptor(), sessions_->descriptor(), log_->synced_event(),
+       {link_->event(), workers_->descriptor(), sessions_->descriptor(), log_->synced_event(),
         monitor_->finished_event(), hooks_->finished_event(), files_->chunks_event(), stop_event_}) {
     if (source >= 0) add_source(source);
   }

@@ -26,6 +26,7 @@
 #include "node/process/hooks.h"
 #include "node/process/shim_spawner.h"
 #include "node/sessions/sessions.h"
+#include "node/workers/worker_spawner.h"
 
 namespace gpusched {
 
@@ -95,6 +96,7 @@ class Agent final : private ShimListener {
   Result<Unit> remember_devices(const Error& trouble);
   void keep_slices();
   void open_link();
+  Result<Unit> open_spawner(const std::string& mark, const std::string& shim_program);
   Result<Unit> open_core();
   Result<Unit> open_metrics();
   void end_hooks_of_earlier_agents() const;
@@ -148,6 +150,7 @@ class Agent final : private ShimListener {
   std::unique_ptr<FolderFiles> files_;
   ProcMeter meter_;
   std::unique_ptr<GrpcLink> link_;
+  std::unique_ptr<WorkerSpawner> workers_;
   std::unique_ptr<ShimSpawner> spawner_;
   std::string driver_fault_;  ///< Why the driver could not be opened, when devices were here before.
   std::unique_ptr<ScriptHooks> hooks_;

@@ -83,7 +83,7 @@ void Agent::stop() {
 }
 
 int Agent::wait_ms() const {
-  const Time due = std::min({core_->next_deadline(), spawner_->next_deadline(), sessions_->next_deadline(),
+  const Time due = std::min({core_->next_deadline(), workers_->next_deadline(), sessions_->next_deadline(),
                              connection_due_, pulse_due_});
   const Duration left = due - clock_.monotonic();
   if (due == kNever) return -1;
@@ -93,7 +93,7 @@ int Agent::wait_ms() const {
 /// Everything is cheap to ask when it has nothing, so that a turn looks at all of it.
 void Agent::turn() {
   take_link_inputs();
-  spawner_->pump();
+  workers_->pump();
   sessions_->pump();
   uint64_t count = 0;
   if (read(log_->synced_event(), &count, sizeof count) == sizeof count)

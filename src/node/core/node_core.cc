@@ -41,8 +41,10 @@ NodeCore::NodeCore(NodeOptions options, NodePorts ports, const StoreImage& image
       records_(ports_.store),
       reports_(ports_.spawner, ((image.epoch + 1) << kEpochShift) + 1),
       endings_(ports_, attempts_, records_, options_.finished_kept),
-      watch_(options_.devices, ports_.devices,
-             [this](uint32_t index, int64_t pid) { return fence_.is_accounted(index, pid); }),
+      watch_(
+          options_.devices, ports_.devices,
+          [this](uint32_t index, int64_t pid) { return fence_.is_accounted(index, pid); },
+          [this](int64_t pid) { return ports_.spawner.keeps(pid); }),
       leases_(ports_),
       checks_(ports_, reports_,
               {.every = options_.check_every,

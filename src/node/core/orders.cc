@@ -133,6 +133,11 @@ void Orders::add_mps(const AttemptRow& attempt, SpawnRequest& request) const {
   const bool own = std::any_of(request.environment.begin(), request.environment.end(),
                                [&](const std::string& entry) { return entry.starts_with(name); });
   if (!own) request.environment.push_back(name + mps->mps_directory);
+  if (request.worker == nullptr) return;
+  auto worker = std::make_shared<WorkerPlan>(*request.worker);
+  worker->environment.push_back(name + mps->mps_directory);
+  worker->match += '\0' + mps->mps_directory;
+  request.worker = std::move(worker);
 }
 
 void Orders::start_queued() {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -52,6 +53,15 @@ struct HeldDevice {
   friend bool operator==(const HeldDevice&, const HeldDevice&) = default;
 };
 
+/// A persistent worker, and the task for it (src/shim/worker). Its environment names the attempt that begins
+/// it, which its own name takes the place of.
+struct WorkerPlan {
+  std::string match;                     ///< Attempts with the same one may have the same worker.
+  std::vector<std::string> arguments;    ///< The worker's.
+  std::vector<std::string> environment;  ///< The worker's, without what is the task's.
+  std::string frame;                     ///< The task's.
+};
+
 struct SpawnRequest {
   AttemptKey key;
   std::vector<std::string> arguments;       ///< At least one.
@@ -69,6 +79,7 @@ struct SpawnRequest {
   /// Of a gang: all is made ready, and the command waits for `Spawner::go`.
   bool gated = false;
   std::string hosts = {};  ///< Of a gang: the file of its members' hosts, for launchers.
+  std::shared_ptr<const WorkerPlan> worker = {};  ///< Null: it is no task of a persistent worker.
   uint32_t port = 0;  ///< Of a gang's first member: where it is to listen, which must be free. 0: nowhere.
 };
 
@@ -177,6 +188,9 @@ class Spawner {
   /// What starts attempts does not answer: another one takes its place. Attempts that it did not start are
   /// lost.
   virtual void replace_server() {}
+  /// Whether the process is of a persistent worker without a task, which is ended before another attempt
+  /// starts on its devices.
+  virtual bool keeps(int64_t) { return false; }
   /// Whether the process is one of the attempt's, however it was started.
   virtual bool owns(const AttemptKey& key, int64_t pid) = 0;
 };

@@ -10,6 +10,7 @@
 #include "base/limits.h"
 #include "base/text/file_pattern.h"
 #include "gpusched/v1/types.pb.h"
+#include "node/tasks/worker_plan.h"
 #include "shim/protocol.h"
 
 namespace gpusched {
@@ -189,6 +190,12 @@ Result<SpawnRequest> plan_launch(const v1::StartAttempt& order, const std::vecto
     request.gated = true;
     request.hosts = hosts_of(order.gang());
     if (order.key().member() == 0) request.port = order.gang().master_port();
+  }
+  if (is_for_worker(order, spec)) {
+    v1::JobSpec without_variables = spec;
+    without_variables.clear_environment();
+    request.worker =
+        plan_worker(order, spec, box.user, build_environment(order, without_variables, defaults, box));
   }
   request.box = std::move(box.box);
   request.user = std::move(box.user);

@@ -77,6 +77,9 @@ class ShimSpawner final : public Spawner {
   std::string image_digest(const AttemptKey& key) override;
   ShimProcess shim_of(const AttemptKey& key) override;
 
+  /// The attempt may run so long: for its shim, which looks there. False: it has no folder yet.
+  bool write_limit(const AttemptKey& key, Duration limit) const;
+
   int descriptor() const { return epoll_; }
   void pump();
   Time next_deadline() const;
@@ -128,7 +131,6 @@ class ShimSpawner final : public Spawner {
   void settle_without_shim(const AttemptKey& key, const std::string& detail, Time now);
   void purge(Time now);
   std::vector<pid_t> strays();
-  bool write_limit(const AttemptKey& key, Duration limit) const;
   void begun(const AttemptKey& key, Track& track);
   bool kill_groups(const AttemptKey& key) const;
   void remove_leftovers();

@@ -20,10 +20,12 @@ constexpr std::size_t kEvidencePidsMax = 8;
 
 }  // namespace
 
-DeviceWatch::DeviceWatch(std::vector<DeviceFacts> facts, DeviceReader& reader, IsAccounted is_accounted)
+DeviceWatch::DeviceWatch(std::vector<DeviceFacts> facts, DeviceReader& reader, IsAccounted is_accounted,
+                         IsKept is_kept)
     : facts_(std::move(facts)),
       reader_(reader),
       is_accounted_(std::move(is_accounted)),
+      is_kept_(std::move(is_kept)),
       slots_(facts_.size()) {
   for (uint32_t index = 0; index < slots_.size(); ++index) slots_[index].told.index = index;
 }
@@ -211,11 +213,17 @@ std::optional<std::string> DeviceWatch::evidence_against_release(uint32_t index,
   }
   const bool beside = check.device.is_share() && slot.holders > 0;
   std::vector<int64_t> strangers;
+  bool kept = false;
   for (const int64_t pid : slot.last.processes) {
-    if (!beside || !is_accounted_(index, pid)) strangers.push_back(pid);
+    if (beside && is_accounted_(index, pid)) continue;
+    if (is_kept_ && is_kept_(pid)) {
+      kept = true;
+    } else {
+      strangers.push_back(pid);
+    }
   }
   if (!strangers.empty()) return words_of("on it", strangers, slot.last.memory_used_mb);
-  if (beside) return std::nullopt;
+  if (beside || kept) return std::nullopt;
   if (memory_is_idle(index)) return std::nullopt;
   return "no process, but " + std::to_string(used_mb(index)) +
          " MB of its memory are in use, more than the " + std::to_string(idle_mb(index)) +
@@ -245,6 +253,7 @@ std::string DeviceWatch::reason_against(uint32_t index, Time now) const {
   if (!slot.last.mig_problem.empty()) return slot.last.mig_problem;
   if (slot.barred_until.valid() && now < slot.barred_until) return slot.barred;
   if (slot.holders > 0 || !slot.checks.empty() || used_mb(index) <= kIdleMemoryMaxMb) return {};
+  if (is_kept_ && std::any_of(slot.last.processes.begin(), slot.last.processes.end(), is_kept_)) return {};
   // In whole gigabytes: a new word is journaled.
   const std::string used =
       std::to_string(used_mb(index) / 1'024) + " GB of its memory are in use although no job has it";

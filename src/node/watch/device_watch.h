@@ -64,7 +64,10 @@ class DeviceWatch {
   /// Whether the process belongs to an attempt that has the device, or a share of it, by its index.
   using IsAccounted = std::function<bool(uint32_t index, int64_t pid)>;
 
-  DeviceWatch(std::vector<DeviceFacts> facts, DeviceReader& reader, IsAccounted is_accounted);
+  /// Whether a process stays on a device that no attempt has, and is gone before one gets it.
+  using IsKept = std::function<bool(int64_t pid)>;
+  DeviceWatch(std::vector<DeviceFacts> facts, DeviceReader& reader, IsAccounted is_accounted,
+              IsKept is_kept = {});
 
   /// An attempt holds the device: older checks are over, and readings are no measure of the idle device.
   void hold(HeldDevice device);
@@ -156,6 +159,7 @@ class DeviceWatch {
   std::vector<DeviceFacts> facts_;
   DeviceReader& reader_;
   IsAccounted is_accounted_;
+  IsKept is_kept_;
   std::vector<Slot> slots_;
   std::vector<ReleaseVerdict> verdicts_;
   std::vector<ConditionNews> conditions_;

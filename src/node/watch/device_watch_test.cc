@@ -23,8 +23,10 @@ class FakeReader final : public DeviceReader {
 class ShareWatch : public ::testing::Test {
  protected:
   ShareWatch()
-      : watch_({{.uuid = "GPU-0", .model = "A100", .memory_mb = 80'000}}, reader_,
-               [this](uint32_t, int64_t pid) { return accounted_.contains(pid); }) {}
+      : watch_(
+            {{.uuid = "GPU-0", .model = "A100", .memory_mb = 80'000}}, reader_,
+            [this](uint32_t, int64_t pid) { return accounted_.contains(pid); },
+            [this](int64_t pid) { return kept_.contains(pid); }) {}
 
   /// What was found of the check, looking once now.
   std::optional<bool> verdict_of(uint64_t job, std::string* evidence = nullptr) {
@@ -41,6 +43,7 @@ class ShareWatch : public ::testing::Test {
 
   FakeReader reader_;
   std::set<int64_t> accounted_;
+  std::set<int64_t> kept_;
   DeviceWatch watch_;
   Time now_ = Time{seconds(1).ns};
 };
@@ -68,6 +71,24 @@ TEST_F(ShareWatch, AProcessOfNobodysKeepsIt) {
   EXPECT_EQ(evidence.find("22"), std::string::npos);
   reader_.reading.processes = {22};
   EXPECT_EQ(verdict_of(1), true);
+}
+
+TEST_F(ShareWatch, WhatIsKeptHoldsNobodysShare) {
+  watch_.hold(share_of(1));
+  reader_.reading = {.memory_used_mb = 9'000, .processes = {33}};
+  watch_.let_go(share_of(1));
+  watch_.begin_release(share_of(1), now_);
+  EXPECT_EQ(verdict_of(1), false);
+  kept_ = {33};
+  EXPECT_EQ(verdict_of(1), true);
+  // Nor is the device unfit for its memory.
+  watch_.on_reading(0, reader_.reading, now_);
+  EXPECT_EQ(watch_.told(0).condition, v1::DEVICE_CONDITION_OK);
+  kept_.clear();  // It is told to end: what is not gone yet is anybody's.
+  watch_.hold(share_of(2));
+  watch_.let_go(share_of(2));
+  watch_.begin_release(share_of(2), now_);
+  EXPECT_EQ(verdict_of(2), false);
 }
 
 TEST_F(ShareWatch, TheLastOneIsJudgedAsTheWholeDevice) {

@@ -1,0 +1,122 @@
+#include "node/tasks/worker_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "base/net/base64.h"
+#include "base/text/task_worker.h"
+#include "shim/protocol.h"
+#include "shim/worker/task_wire.h"
+
+namespace gpusched {
+namespace {
+
+constexpr std::string_view kIdleDefault = "30000";
+constexpr std::string_view kJobVariable = "GPU_SCHEDULER_JOB_ID=";
+
+std::string json_text(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (byte < 0x20 || byte == 0x7F) {
+      std::array<char, 8> code{};
+      std::snprintf(code.data(), code.size(), "\\u%04x", byte);
+      out += code.data();
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+bool is_of_workers(std::string_view name) {
+  return name == kWorkerVariable || name == kWorkerIdleVariable || name == kTaskPayloadVariable;
+}
+
+/// One line of JSON, then the payload as it is.
+std::string frame_of(const v1::StartAttempt& order, const v1::JobSpec& spec, const std::string& payload) {
+  std::string line = "{\"id\":" + json_text(to_string(from_wire(order.key()))) +
+                     ",\"job\":" + json_text(order.job_name()) + ",\"environment\":{";
+  const std::map<std::string, std::string> variables(spec.environment().begin(), spec.environment().end());
+  bool first = true;
+  for (const auto& [name, value] : variables) {
+    if (is_of_workers(name)) continue;
+    line += (std::exchange(first, false) ? "" : ",") + json_text(name) + ':' + json_text(value);
+  }
+  return line + "}}\n" + payload;
+}
+
+/// What all tasks of a worker have alike: whose they are, what runs them, and what they were granted.
+std::string match_of(const v1::StartAttempt& order, v1::JobSpec rest, const std::string& user,
+                     const std::vector<std::string>& environment) {
+  rest.clear_environment();
+  rest.clear_secret_variables();
+  rest.clear_labels();
+  rest.clear_name();
+  rest.clear_comment();
+  rest.clear_script();
+  std::string match = order.tenant() + '\0' + user + '\0' + rest.SerializeAsString() + '\0' +
+                      std::to_string(order.cpu_milli()) + ' ' + std::to_string(order.memory_mb()) + ' ' +
+                      std::to_string(order.grace_ms()) + ' ' +
+                      std::to_string(order.kill_after_lost_contact_ms());
+  const std::string key = to_string(from_wire(order.key()));
+  for (const std::string& entry : environment) match += '\0' + with_key(entry, key, "-");
+  return match;
+}
+
+}  // namespace
+
+std::string with_key(const std::string& entry, const std::string& key, const std::string& other) {
+  std::string out = entry;
+  const std::string marked = std::string(shim::kMarkerVariable) + '=' + key + '@';
+  if (out.starts_with(marked))
+    return std::string(shim::kMarkerVariable) + '=' + other + '@' + out.substr(marked.size());
+  const std::string folder = std::string("/") + shim::kAttemptsFolder + '/';
+  const std::string old = folder + key + '/';
+  for (std::size_t at = out.find(old); at != std::string::npos; at = out.find(old, at + folder.size()))
+    out.replace(at, old.size(), folder + other + '/');
+  return out;
+}
+
+bool is_for_worker(const v1::StartAttempt& order, const v1::JobSpec& spec) {
+  const auto command = spec.environment().find(std::string(kWorkerVariable));
+  if (command == spec.environment().end() || command->second.empty()) return false;
+  const bool sliced =
+      std::any_of(order.devices().begin(), order.devices().end(),
+                  [](const v1::GrantedDevice& device) { return !device.mig_profile().empty(); });
+  return spec.image().empty() && !order.has_gang() && order.key().member() == 0 && !sliced &&
+         spec.stdin_path().empty() && spec.stdout_path().empty() && spec.stderr_path().empty();
+}
+
+std::shared_ptr<const WorkerPlan> plan_worker(const v1::StartAttempt& order, const v1::JobSpec& spec,
+                                              const std::string& user, std::vector<std::string> environment) {
+  const auto value = [&spec](std::string_view name) {
+    const auto found = spec.environment().find(std::string(name));
+    return found == spec.environment().end() ? std::string() : found->second;
+  };
+  const std::optional<std::string> payload = base64_decoded(value(kTaskPayloadVariable));
+  if (!payload) return nullptr;
+  auto plan = std::make_shared<WorkerPlan>();
+  plan->frame = frame_of(order, spec, *payload);
+  if (plan->frame.size() > shim::kTaskFrameBytesMax) return nullptr;
+  const std::string command = value(kWorkerVariable);
+  plan->arguments = {"/bin/sh", "-c", command};
+  plan->environment = std::move(environment);
+  std::erase_if(plan->environment, [](const std::string& entry) { return entry.starts_with(kJobVariable); });
+  const std::string idle = value(kWorkerIdleVariable);
+  plan->environment.push_back(std::string(kWorkerIdleVariable) + '=' +
+                              (idle.empty() ? std::string(kIdleDefault) : idle));
+  plan->environment.push_back(std::string(shim::kFrameVariable) + '=' +
+                              std::to_string(shim::kFrameDescriptor));
+  plan->match = command + '\0' + match_of(order, spec, user, plan->environment);
+  return plan;
+}
+
+}  // namespace gpusched

@@ -1,0 +1,139 @@
+#include "node/tasks/worker_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "base/net/base64.h"
+#include "base/text/task_worker.h"
+#include "shim/worker/task_wire.h"
+
+namespace gpusched {
+namespace {
+
+v1::JobSpec task_spec(const std::string& payload = "payload") {
+  v1::JobSpec spec;
+  spec.set_name("task-1");
+  spec.set_script("echo a process for each");
+  (*spec.mutable_labels())["agent_task_id"] = "task-1";
+  auto& variables = *spec.mutable_environment();
+  variables[std::string(kWorkerVariable)] = "exec answer";
+  variables[std::string(kTaskPayloadVariable)] = base64_encoded(payload);
+  variables["TASK_ID"] = "task \"1\"\n";
+  return spec;
+}
+
+v1::StartAttempt order_of(uint64_t job = 12) {
+  v1::StartAttempt order;
+  order.mutable_key()->set_job(job);
+  order.mutable_key()->set_attempt(1);
+  order.set_job_name("job-" + std::to_string(job));
+  order.set_tenant("acme");
+  order.set_cpu_milli(1'000);
+  v1::GrantedDevice& device = *order.add_devices();
+  device.set_uuid("GPU-1");
+  device.set_share_milli(100);
+  device.set_share_memory_mb(1'024);
+  return order;
+}
+
+std::vector<std::string> environment_of(const v1::StartAttempt& order) {
+  const std::string key = to_string(from_wire(order.key()));
+  return {"CUDA_VISIBLE_DEVICES=" + order.devices(0).uuid(),
+          "GPU_SCHEDULER_ATTEMPT=" + key + "@inst",
+          "GPU_SCHEDULER_GPU_MEMORY_MB=" + std::to_string(order.devices(0).share_memory_mb()),
+          "GPU_SCHEDULER_GPU_MILLI=" + std::to_string(order.devices(0).share_milli()),
+          "GPU_SCHEDULER_JOB_ID=" + order.job_name(),
+          "TMPDIR=/data/attempts/" + key + "/tmp"};
+}
+
+std::shared_ptr<const WorkerPlan> plan(const v1::StartAttempt& order, const v1::JobSpec& spec,
+                                       const std::string& user = "ada") {
+  return plan_worker(order, spec, user, environment_of(order));
+}
+
+bool has(const std::vector<std::string>& entries, const std::string& start) {
+  return std::any_of(entries.begin(), entries.end(),
+                     [&](const std::string& entry) { return entry.starts_with(start); });
+}
+
+TEST(WorkerPlan, ATaskIsAFrameWithItsVariablesAndItsPayload) {
+  const auto worker = plan(order_of(), task_spec(std::string("\0\xFF\n", 3)));
+  ASSERT_NE(worker, nullptr);
+  EXPECT_EQ(worker->frame,
+            std::string("{\"id\":\"12-1-0\",\"job\":\"job-12\",\"environment\":{\"TASK_ID\":\"task "
+                        "\\\"1\\\"\\u000a\"}}\n") +
+                std::string("\0\xFF\n", 3));
+  EXPECT_EQ(worker->arguments, (std::vector<std::string>{"/bin/sh", "-c", "exec answer"}));
+  EXPECT_FALSE(has(worker->environment, "TASK_"));
+  EXPECT_FALSE(has(worker->environment, "GPU_SCHEDULER_JOB_ID="));
+  EXPECT_TRUE(has(worker->environment, "GPU_SCHEDULER_WORKER_FD=201"));
+  EXPECT_TRUE(has(worker->environment, "GPU_SCHEDULER_WORKER_IDLE_MS=30000"));
+  EXPECT_TRUE(has(worker->environment, "CUDA_VISIBLE_DEVICES=GPU-1"));
+}
+
+TEST(WorkerPlan, WhatIsNoWorkersIsRunAsItsScript) {
+  EXPECT_TRUE(is_for_worker(order_of(), task_spec()));
+  v1::JobSpec plain = task_spec();
+  plain.mutable_environment()->erase(std::string(kWorkerVariable));
+  EXPECT_FALSE(is_for_worker(order_of(), plain));
+  v1::JobSpec image = task_spec();
+  image.set_image("alpine");
+  EXPECT_FALSE(is_for_worker(order_of(), image));
+  v1::JobSpec file = task_spec();
+  file.set_stdout_path("/tmp/out");
+  EXPECT_FALSE(is_for_worker(order_of(), file));
+  v1::StartAttempt slice = order_of();
+  slice.mutable_devices(0)->set_mig_profile("1g.10gb");
+  EXPECT_FALSE(is_for_worker(slice, task_spec()));
+  v1::StartAttempt gang = order_of();
+  gang.mutable_gang();
+  EXPECT_FALSE(is_for_worker(gang, task_spec()));
+  v1::JobSpec torn = task_spec();
+  (*torn.mutable_environment())[std::string(kTaskPayloadVariable)] = "no base64";
+  EXPECT_EQ(plan(order_of(), torn), nullptr);
+  EXPECT_EQ(plan(order_of(), task_spec(std::string(shim::kTaskFrameBytesMax, 'x'))), nullptr);
+}
+
+TEST(WorkerPlan, AlikeTasksMatchAndOthersDoNot) {
+  const std::string first = plan(order_of(), task_spec())->match;
+  v1::JobSpec next = task_spec("another payload");
+  next.set_name("task-2");
+  (*next.mutable_environment())["TASK_ID"] = "task-2";
+  (*next.mutable_labels())["agent_task_id"] = "task-2";
+  EXPECT_EQ(plan(order_of(13), next)->match, first);
+
+  const std::vector<std::function<void(v1::StartAttempt&, v1::JobSpec&)>> others = {
+      [](v1::StartAttempt& order, v1::JobSpec&) { order.set_tenant("beta"); },
+      [](v1::StartAttempt& order, v1::JobSpec&) { order.set_memory_mb(7); },
+      [](v1::StartAttempt& order, v1::JobSpec&) { order.set_cpu_milli(7); },
+      [](v1::StartAttempt& order, v1::JobSpec&) { order.mutable_devices(0)->set_uuid("GPU-2"); },
+      [](v1::StartAttempt& order, v1::JobSpec&) { order.mutable_devices(0)->set_share_milli(200); },
+      [](v1::StartAttempt& order, v1::JobSpec&) { order.mutable_devices(0)->set_share_memory_mb(7); },
+      [](v1::StartAttempt&, v1::JobSpec& spec) { spec.set_user("grace"); },
+      [](v1::StartAttempt&, v1::JobSpec& spec) { spec.set_submitter("grace"); },
+      [](v1::StartAttempt&, v1::JobSpec& spec) { spec.set_anonymous(true); },
+      [](v1::StartAttempt&, v1::JobSpec& spec) { (*spec.mutable_limits())["nofile"] = 7; },
+      [](v1::StartAttempt&, v1::JobSpec& spec) {
+        (*spec.mutable_environment())[std::string(kWorkerVariable)] = "exec another";
+      },
+  };
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    v1::StartAttempt order = order_of();
+    v1::JobSpec spec = task_spec();
+    others[i](order, spec);
+    EXPECT_NE(plan(order, spec)->match, first) << i;
+  }
+  EXPECT_NE(plan(order_of(), task_spec(), "grace")->match, first);
+}
+
+TEST(WorkerPlan, AnotherKeyTakesTheAttemptsPlace) {
+  EXPECT_EQ(with_key("GPU_SCHEDULER_ATTEMPT=12-1-0@inst", "12-1-0", "99-1-0"),
+            "GPU_SCHEDULER_ATTEMPT=99-1-0@inst");
+  EXPECT_EQ(with_key("TMPDIR=/d/attempts/12-1-0/tmp", "12-1-0", "99-1-0"), "TMPDIR=/d/attempts/99-1-0/tmp");
+  EXPECT_EQ(with_key("OTHER=12-1-0", "12-1-0", "99-1-0"), "OTHER=12-1-0");
+}
+
+}  // namespace
+}  // namespace gpusched
