@@ -92,6 +92,10 @@ struct Config {
     int64_t grpc_port = 0;  ///< 0: gRPC is served on its own port alone.
     int64_t http_port = 0;  ///< 0: none; what is beside the tasks is served on the API's port alone.
     std::string embedding_command, llm_command, diffusion_command, other_command;
+    /// "process": one for each task; "persistent": it stays, and gets one task after the other.
+    std::string embedding_worker = "process", llm_worker = "process", diffusion_worker = "process",
+                other_worker = "process";
+    int64_t worker_idle_seconds = 30;
     int64_t gpu_memory_mb = 1'024;
     int64_t gpu_tflops = 100;
     int64_t queue_size = 1'000;

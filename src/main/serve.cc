@@ -347,6 +347,12 @@ api::AgentTasksOptions agent_tasks_of(const Config::Tasks& tasks) {
   options.workers.commands[at(api::TaskKind::kLlm)] = tasks.llm_command;
   options.workers.commands[at(api::TaskKind::kDiffusion)] = tasks.diffusion_command;
   options.workers.commands[at(api::TaskKind::kOther)] = tasks.other_command;
+  const auto persists = [](const std::string& worker) { return worker == "persistent"; };
+  options.workers.persistent[at(api::TaskKind::kEmbedding)] = persists(tasks.embedding_worker);
+  options.workers.persistent[at(api::TaskKind::kLlm)] = persists(tasks.llm_worker);
+  options.workers.persistent[at(api::TaskKind::kDiffusion)] = persists(tasks.diffusion_worker);
+  options.workers.persistent[at(api::TaskKind::kOther)] = persists(tasks.other_worker);
+  options.workers.idle_ms = tasks.worker_idle_seconds * 1'000;
   options.workers.gpu_memory_mb = tasks.gpu_memory_mb;
   options.workers.gpu_tflops = tasks.gpu_tflops;
   return options;

@@ -172,6 +172,20 @@ def test_a_task_runs_with_its_payload_on_standard_input(make, connect):
     assert all(event.timestamp > 0 and event.message.startswith(job) for event in client.events)
 
 
+def test_a_persistent_worker_gets_the_tasks_of_its_type(make, connect):
+    world = make(TASKS_OTHER_COMMAND=f"exec {sys.executable} {ROOT}/examples/worker.py",
+                 TASKS_OTHER_WORKER="persistent", TASKS_WORKER_IDLE_SECONDS=2)
+    world.add_agent("n1", sim_gpus="1xA100-SXM4-80GB").start()
+    client = connect(world)
+    payload = bytes(range(256)) * 256  # The largest.
+    for number in range(5):
+        job = client.submit(f"t-{number}", user_id=f"agent-{number}", payload=payload)
+        client.wait_for(f"t-{number}", COMPLETED)
+        assert world.cli("logs", job, expected=0).stdout == f"65536 bytes for agent-{number}\n"
+    started = [line for line in world.agents()[0].log_text().splitlines() if '"worker_starting"' in line]
+    assert len(started) == 1
+
+
 def test_a_failed_task_says_why(make, connect):
     world = make(TASKS_OTHER_COMMAND="cat; exit 3")
     world.add_agent("n1").start()

@@ -32,7 +32,8 @@ constexpr Duration kSilenceMax = seconds(10);
 constexpr int kTriesMax = 3;
 constexpr std::size_t kEventBytesMax = 16 * 1024;
 constexpr std::size_t kOutcomeBytesMax = 1 << 20;
-constexpr const char* kCoresFiles = "cpuset.";
+constexpr const char* kCoresFile = "cpuset.cpus";
+constexpr std::size_t kCoresBytesMax = 4'096;
 
 /// No two workers of a data folder have the same.
 AttemptKey next_worker_key() {
@@ -42,6 +43,23 @@ AttemptKey next_worker_key() {
   const uint64_t ns = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
   last = std::max(last + 1, ns);
   return {JobId{shim::kWorkerJobFirst + last}, 1, 0};
+}
+
+/// The group is not bound to an attempt's cores. One of version 1 takes nobody in without any: it gets all
+/// that the group above it has.
+void leave_cores(shim::CgroupFolder& folder) {
+  if (folder.unified) {
+    std::erase_if(folder.settings,
+                  [](const shim::CgroupSetting& setting) { return setting.file == kCoresFile; });
+    return;
+  }
+  const std::string above = folder.path.substr(0, folder.path.rfind('/')) + '/' + kCoresFile;
+  for (shim::CgroupSetting& setting : folder.settings) {
+    if (setting.file != kCoresFile) continue;
+    std::string cores = shim::read_small_file(above.c_str(), kCoresBytesMax);
+    cores = cores.substr(0, cores.find('\n'));
+    if (!cores.empty()) setting.value = std::move(cores);
+  }
 }
 
 std::optional<shim::WorkerGreeting> read_greeting(int connection) {
@@ -155,8 +173,7 @@ void WorkerSpawner::start_worker(const SpawnRequest& request) {
   // It has no cores for itself: the next task's attempt may be given others.
   own.box.cpus.clear();
   for (shim::CgroupFolder& folder : own.box.cgroups) {
-    std::erase_if(folder.settings,
-                  [](const shim::CgroupSetting& setting) { return setting.file.starts_with(kCoresFiles); });
+    leave_cores(folder);
     if (folder.path.ends_with('/' + tasks_name))
       folder.path.replace(folder.path.size() - tasks_name.size(), tasks_name.size(), name);
   }

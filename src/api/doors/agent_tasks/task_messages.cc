@@ -10,11 +10,11 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/net/base64.h"
+#include "base/text/task_worker.h"
 
 namespace gpusched::api {
 namespace {
 
-constexpr const char* kPayloadVariable = "TASK_PAYLOAD_BASE64";
 /// Of a task that asks for no compute: a hundred of them are on a GPU if its memory is enough.
 constexpr int32_t kSmallestMilli = 10;
 constexpr int32_t kWholeMilli = 1'000;
@@ -76,7 +76,7 @@ std::optional<ApiError> check_task(const algogpu::TaskRequest& message) {
 /// The payload is in the environment, where no other user sees it, and from there on the worker's input. The
 /// operator's line stands on a line of its own, so that it may end with a comment.
 std::string script_of(const std::string& command) {
-  const std::string variable = kPayloadVariable;
+  const std::string variable(kTaskPayloadVariable);
   return "command -v base64 > /dev/null || { echo 'base64 is not installed on this node' >&2; exit 127; }\n"
          "printf %s \"$" +
          variable + "\" | base64 -d | { unset " + variable + "\n" + command + "\n}";
@@ -123,11 +123,15 @@ Answer<SubmitRequest> read_task(const algogpu::TaskRequest& message, const TaskW
   spec.set_name(message.task_id());
   spec.set_script(script_of(command));
   auto& environment = *spec.mutable_environment();
-  environment[kPayloadVariable] = base64_encoded(message.payload());
+  environment[std::string(kTaskPayloadVariable)] = base64_encoded(message.payload());
+  if (workers.persistent[static_cast<std::size_t>(run_as)]) {
+    environment[std::string(kWorkerVariable)] = command;
+    environment[std::string(kWorkerIdleVariable)] = std::to_string(workers.idle_ms);
+  }
   environment["TASK_ID"] = message.task_id();
   environment["TASK_TYPE"] = word;
   environment["TASK_USER_ID"] = message.user_id();
-  spec.add_secret_variables(kPayloadVariable);
+  spec.add_secret_variables(std::string(kTaskPayloadVariable));
   auto& labels = *spec.mutable_labels();
   labels[std::string(kTaskIdLabel)] = message.task_id();
   labels[std::string(kTaskTypeLabel)] = word;

@@ -61,6 +61,27 @@ TEST(TaskMessages, ATaskIsAJobWithItsLabelsAndItsPayloadAsASecret) {
   EXPECT_FALSE(spec_label(job_of(task()).spec, "team").has_value());
 }
 
+TEST(TaskMessages, ATaskNamesThePersistentWorkerOfItsType) {
+  EXPECT_FALSE(spec_of(task()).environment().contains("GPU_SCHEDULER_WORKER"));
+  TaskWorkers persistent = workers();
+  persistent.persistent[static_cast<std::size_t>(TaskKind::kOther)] = true;
+  persistent.idle_ms = 7'000;
+  for (const auto type : {algogpu::TASK_TYPE_UNSPECIFIED, algogpu::TASK_TYPE_OTHER, algogpu::TASK_TYPE_LLM}) {
+    Answer<SubmitRequest> read = read_task(task(type), persistent, false);
+    ASSERT_TRUE(read.ok());
+    v1::JobSpec spec;
+    ASSERT_TRUE(spec.ParseFromString(read->jobs[0].spec));
+    const bool has_worker = type != algogpu::TASK_TYPE_LLM;
+    EXPECT_EQ(spec.environment().contains("GPU_SCHEDULER_WORKER"), has_worker);
+    EXPECT_EQ(spec.environment().contains("GPU_SCHEDULER_WORKER_IDLE_MS"), has_worker);
+    if (!has_worker) continue;
+    EXPECT_EQ(spec.environment().at("GPU_SCHEDULER_WORKER"), "cat");
+    EXPECT_EQ(spec.environment().at("GPU_SCHEDULER_WORKER_IDLE_MS"), "7000");
+    // For agents that know of no workers.
+    EXPECT_NE(spec.script().find("\ncat\n"), std::string::npos) << spec.script();
+  }
+}
+
 TEST(TaskMessages, ATaskOfNoTypeIsRunAsOthersAre) {
   for (const int type : {0, 4, 99}) {
     const v1::JobSpec spec = spec_of(task(static_cast<algogpu::TaskType>(type)));
