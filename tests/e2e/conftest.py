@@ -85,6 +85,29 @@ def new_module_world_fixture(request, session_folder):
     yield from provide_worlds(request, session_folder)
 
 
+@pytest.fixture(scope="session", name="agent_contract")
+def agent_contract_fixture(session_folder):
+    """What clients of the tasks of agents have generated."""
+    client = pytest.importorskip("agent_client", reason="python3-grpcio or python3-protobuf is not installed")
+    return client.contract_in(session_folder / "agent-tasks")
+
+
+@pytest.fixture(name="connect")
+def connect_fixture(agent_contract):
+    """Makes clients of the tasks of agents."""
+    from agent_client import Client  # pylint: disable=import-outside-toplevel
+
+    clients = []
+
+    def connect(world, secret=None, port=None):
+        clients.append(Client(agent_contract, port or world.scheduler.ports["grpc"], secret or world.scheduler.token()))
+        return clients[-1]
+
+    yield connect
+    for client in clients:
+        client.channel.close()
+
+
 @pytest.fixture(name="world")
 def world_fixture(new_world):
     """A scheduler and one agent with four GPUs, n1, both up."""

@@ -1,12 +1,17 @@
 """Persistent workers: one process for many tasks; killed, stopped, out of time: no task runs twice, nothing is left."""
 
-import base64
 import os
 import signal
 import sys
+import uuid
 
 import pytest
-from harness import ROOT, is_alive, wait_until
+from harness import is_alive, wait_until
+
+pytest.importorskip("grpc", reason="python3-grpcio is not installed")
+pytest.importorskip("google.protobuf", reason="python3-protobuf is not installed")
+
+from agent_client import LLM, OTHER  # noqa: E402
 
 # Writes down each task it gets, and does as the payload says: "wait NAME" until that file is there, "exit N".
 WORKER = """
@@ -26,24 +31,22 @@ while head := frames.read(4):
         time.sleep(0.02)
     code = int(rest) if word == "exit" else 0
     gpu = os.environ["CUDA_VISIBLE_DEVICES"]
-    answer = f"{task['id']} {code}\\n{os.getpid()} {gpu} {task['environment'].get('NAME', '')}".encode()
+    answer = f"{task['id']} {code}\\n{os.getpid()} {gpu} {task['environment']['TASK_ID']}".encode()
     frames.write(struct.pack("<I", len(answer)) + answer)
 """
 
 
 class Tasks:
-    """Tasks of one worker's command, as the jobs that they are."""
+    """Tasks of one type, by its worker."""
 
-    def __init__(self, world, idle_ms=1_500):
-        self.world, self.api, self.idle_ms = world, world.api(), idle_ms
-        (world.folder / "worker.py").write_text(WORKER)
-        self.command = f"exec {sys.executable} {world.folder}/worker.py {world.folder}"
+    def __init__(self, world, connect, task_type):
+        self.world, self.api, self.task_type = world, world.api(), task_type
+        self.client = connect(world)
 
-    def submit(self, payload="", **fields):
-        environment = {"GPU_SCHEDULER_WORKER": self.command, "GPU_SCHEDULER_WORKER_IDLE_MS": str(self.idle_ms),
-                       "TASK_PAYLOAD_BASE64": base64.b64encode(payload.encode()).decode(),
-                       **fields.pop("environment", {})}
-        return self.api.submit("echo no worker took this; exit 9", environment=environment, **{"gpu_count": 1, **fields})
+    def submit(self, payload="", name=None):
+        """The job of a task with that id."""
+        name = name or f"task-{uuid.uuid4()}"
+        return self.client.submit(name, task_type=self.task_type, payload=payload.encode())
 
     def pid_of(self, job):
         """The worker's that answered."""
@@ -61,12 +64,28 @@ class Tasks:
                           lambda: [pid for key, pid in self.ran() if key.split("-")[0] == number])[-1]
 
 
+@pytest.fixture(name="make")
+def make_fixture(new_world, connect):
+    """A scheduler and one node, and tasks of type other there."""
+
+    def make(idle_s=2, command=None, cpus=8):
+        world = new_world()
+        (world.folder / "worker.py").write_text(WORKER)
+        command = command or f"exec {sys.executable} {world.folder}/worker.py {world.folder}"
+        world.scheduler.settings |= {
+            "TASKS_OTHER_COMMAND": command, "TASKS_OTHER_WORKER": "persistent",
+            "TASKS_LLM_COMMAND": f"{command} # another one", "TASKS_LLM_WORKER": "persistent",
+            "TASKS_WORKER_IDLE_SECONDS": idle_s}
+        world.scheduler.start()
+        world.add_agent(sim_gpus="1xA100-SXM4-80GB", cpus=cpus).start()
+        return Tasks(world, connect, OTHER)
+
+    return make
+
+
 @pytest.fixture(name="tasks")
-def tasks_fixture(new_world):
-    world = new_world()
-    world.scheduler.start()
-    world.add_agent(sim_gpus="1xA100-SXM4-80GB", cpus=8).start()
-    return Tasks(world)
+def tasks_fixture(make):
+    return make()
 
 
 def gone(pid):
@@ -75,9 +94,9 @@ def gone(pid):
 
 def test_one_worker_answers_one_task_after_the_other(tasks):
     api = tasks.api
-    first = tasks.submit("", environment={"NAME": "a"})
+    first = tasks.submit(name="a")
     assert api.wait_for(first, "completed")["exit_code"] == 0
-    second = tasks.submit("", environment={"NAME": "b"})
+    second = tasks.submit(name="b")
     api.wait_for(second, "completed")
     assert tasks.pid_of(first) == tasks.pid_of(second)
     assert api.output(second).split()[1:] == [api.gpu("n1", 0)["uuid"], "b"]
@@ -90,8 +109,8 @@ def test_one_worker_answers_one_task_after_the_other(tasks):
     assert tasks.pid_of(fresh) != tasks.pid_of(first)
 
 
-def test_a_worker_is_gone_before_another_job_has_its_gpu(tasks):
-    tasks.idle_ms = 600_000
+def test_a_worker_is_gone_before_another_job_has_its_gpu(make, connect):
+    tasks = make(idle_s=600)
     first = tasks.submit()
     tasks.api.wait_for(first, "completed")
     worker = tasks.pid_of(first)
@@ -99,22 +118,28 @@ def test_a_worker_is_gone_before_another_job_has_its_gpu(tasks):
     job = tasks.api.submit(f"if [ -e /proc/{worker} ]; then echo there; else echo gone; fi", gpu_count=1)
     tasks.api.wait_for(job, "completed")
     assert tasks.api.output(job) == "gone\n"
-    other = Tasks(tasks.world)
-    other.command += " # another one"
-    second = other.submit()
+    other = tasks.submit()
+    tasks.api.wait_for(other, "completed")
+    assert tasks.pid_of(other) != worker
+    another = Tasks(tasks.world, connect, LLM)  # With a command of its own.
+    second = another.submit()
     tasks.api.wait_for(second, "completed")
-    assert other.pid_of(second) != worker
-    gone(other.pid_of(second))
+    assert another.pid_of(second) != tasks.pid_of(other)
+    gone(tasks.pid_of(other))
 
 
-def test_a_worker_has_no_cores_of_its_own(new_world):
-    world = new_world()
-    world.scheduler.start()
-    world.add_agent(sim_gpus="1xA100-SXM4-80GB", cpus=2).start()  # So few that attempts get their own.
-    tasks = Tasks(world)
-    jobs = [tasks.submit("", gpu_count=0, cpu_cores=1) for _ in range(4)]
+def test_a_worker_has_no_cores_of_its_own(make):
+    tasks = make(cpus=2)  # So few that attempts get their own.
+    jobs = [tasks.submit() for _ in range(4)]
     for job in jobs:
         tasks.api.wait_for(job, "completed")
+
+
+def test_a_job_cannot_ask_for_a_worker(tasks):
+    for name in ("GPU_SCHEDULER_WORKER", "GPU_SCHEDULER_WORKER_IDLE_MS"):
+        job = {"script": "true", "environment": {name: "sleep 600"}}
+        status, answer, _ = tasks.api.call("POST", "/api/v1/jobs", job)
+        assert status == 400 and name in str(answer), answer
 
 
 @pytest.mark.parametrize("who", ["agent", "scheduler"])
@@ -156,14 +181,15 @@ def test_a_new_agent_keeps_a_task_that_runs(tasks):
     assert tasks.pid_of(after) != pid
 
 
-def test_a_worker_that_dies_fails_its_task_which_is_tried_again(tasks):
-    job = tasks.submit("wait gate", retries=1)
+def test_a_worker_that_dies_fails_its_task_and_the_next_has_another(tasks):
+    job = tasks.submit("wait never")
     pid = tasks.running_pid(job)
     os.kill(pid, signal.SIGKILL)
-    again = wait_until("another worker has it", lambda: len(tasks.ran()) == 2 and tasks.ran()[1][1])
-    assert again != pid
-    (tasks.world.folder / "gate").touch()
-    assert tasks.api.wait_for(job, "completed")["attempts"] == 2
+    assert tasks.api.wait_for(job, "failed")["attempts"] == 1
+    after = tasks.submit()
+    tasks.api.wait_for(after, "completed")
+    assert tasks.pid_of(after) != pid
+    assert len(tasks.ran()) == 2
 
 
 def test_a_shim_that_dies_takes_its_worker_along(tasks):
@@ -178,8 +204,10 @@ def test_a_shim_that_dies_takes_its_worker_along(tasks):
 
 
 def test_a_task_out_of_time_or_cancelled_ends_its_worker(tasks):
-    late = tasks.submit("wait never", max_runtime_seconds=1, environment={"NAME": "late"})
+    late = tasks.submit("wait never")
     pid = tasks.running_pid(late)
+    status, answer, _ = tasks.api.call("PATCH", f"/v1/jobs/{late}", {"max_runtime_ms": 1_000})
+    assert status == 200, answer
     tasks.api.wait_for(late, "failed")
     gone(pid)
     job = tasks.submit("wait never")
@@ -189,14 +217,7 @@ def test_a_task_out_of_time_or_cancelled_ends_its_worker(tasks):
     gone(pid)
 
 
-def test_a_worker_that_cannot_begin_fails_its_task(tasks):
-    tasks.command = "echo no model >&2; exit 3"
+def test_a_worker_that_cannot_begin_fails_its_task(make):
+    tasks = make(command="echo no model >&2; exit 3")
     job = tasks.submit()
     assert tasks.api.wait_for(job, "failed")["exit_code"] == 3
-
-
-def test_the_example_worker_answers(tasks):
-    tasks.command = f"exec {sys.executable} {ROOT}/examples/worker.py"
-    job = tasks.submit("payload", environment={"TASK_USER_ID": "agent-7"})
-    tasks.api.wait_for(job, "completed")
-    assert tasks.api.output(job) == "7 bytes for agent-7\n"

@@ -15,6 +15,7 @@
 #include "base/bytes.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "base/text/task_worker.h"
 
 namespace gpusched::api {
 namespace {
@@ -226,6 +227,9 @@ bool is_plain(const v1::JobSpec& spec) {
   if (!is_plain_map(spec.labels(), limits::kLabelCountMax, limits::kLabelBytesMax)) return false;
   if (std::any_of(spec.labels().begin(), spec.labels().end(),
                   [](const auto& label) { return has_control_character(label.second); }))
+    return false;
+  if (std::any_of(spec.environment().begin(), spec.environment().end(),
+                  [](const auto& variable) { return is_worker_variable(variable.first); }))
     return false;
   return is_plain_map(spec.environment(), limits::kEnvironmentCountMax, limits::kSpecBytesMax);
 }

@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "base/net/webhook_url.h"
 #include "base/text.h"
+#include "base/text/task_worker.h"
 
 namespace gpusched::api {
 namespace {
@@ -50,6 +51,11 @@ std::optional<ApiError> check_environment(const StringMap& environment) {
       return invalid("environment",
                      "environment has a variable whose name is empty or contains '=', a space or a "
                      "control character; rename it");
+    }
+    if (is_worker_variable(name)) {
+      return invalid("environment", "environment names '" + name.substr(0, limits::kNameBytesMax) +
+                                        "', and variables that begin with " + std::string(kWorkerVariables) +
+                                        " are set by the scheduler alone, for tasks of agents; rename it");
     }
   }
   return std::nullopt;

@@ -1,11 +1,18 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 
-/// How a job says that it is a task for a persistent worker: by variables of its specification. Agents from
-/// before workers run its script, as any other job's.
+/// How the tasks' door says that a job is a task for a persistent worker: by variables behind its packed
+/// specification (base/text/late_variable.h). In a job's own environment no door lets these names in, and
+/// there they mean nothing: nobody else leaves a process behind a job's end. Agents from before workers run
+/// the job's script, as any other job's.
 namespace gpusched {
 
+/// What the names of these variables, and of those that a worker gets, begin with.
+inline constexpr std::string_view kWorkerVariables = "GPU_SCHEDULER_WORKER";
 /// The worker's command, a line for /bin/sh. An agent gives the task to a worker with this command instead of
 /// running the job's own.
 inline constexpr std::string_view kWorkerVariable = "GPU_SCHEDULER_WORKER";
@@ -13,5 +20,20 @@ inline constexpr std::string_view kWorkerVariable = "GPU_SCHEDULER_WORKER";
 inline constexpr std::string_view kWorkerIdleVariable = "GPU_SCHEDULER_WORKER_IDLE_MS";
 /// The task's payload, in base64.
 inline constexpr std::string_view kTaskPayloadVariable = "TASK_PAYLOAD_BASE64";
+
+/// Whatever a specification says, no worker without a task stays longer.
+inline constexpr int64_t kWorkerIdleMsMax = 600'000;
+
+struct WorkerRequest {
+  std::string command;
+  std::string idle_ms;
+};
+
+inline bool is_worker_variable(std::string_view name) { return name.starts_with(kWorkerVariables); }
+
+/// After all else that is packed, and before `add_request_id` and `add_trace`.
+void add_worker(std::string& packed_spec, const WorkerRequest& worker);
+/// What `add_worker` put there; nothing where it put nothing, whatever the job's own variables are.
+std::optional<WorkerRequest> worker_of(std::string_view packed_spec);
 
 }  // namespace gpusched

@@ -3,39 +3,22 @@
 #include <optional>
 
 #include "base/bytes.h"
+#include "base/text/late_variable.h"
 #include "base/text/packed_field.h"
 #include "base/text/trace_context.h"
 
 namespace gpusched {
 namespace {
 
-constexpr uint64_t kBytesField = 2;  // The wire type of texts and of messages.
-constexpr uint64_t kEnvironment = 6 << 3 | kBytesField;
-constexpr uint64_t kKey = 1 << 3 | kBytesField, kValue = 2 << 3 | kBytesField;
 constexpr std::size_t kTraceparentBytes = 55;
-
-/// An entry of the environment as it is put here.
-std::string entry_of(std::string_view name, std::string_view text) {
-  std::string entry;
-  ByteWriter inner(entry);
-  inner.varint(kValue);
-  inner.bytes(text);
-  inner.varint(kKey);
-  inner.bytes(name);
-  std::string field;
-  ByteWriter out(field);
-  out.varint(kEnvironment);
-  out.bytes(entry);
-  return field;
-}
 
 bool names_variable(std::string_view entry, std::string_view name) {
   ByteReader reader(entry);
   while (!reader.at_end()) {
     const uint64_t tag = reader.varint();
-    if (tag != kKey && tag != kValue) return false;
+    if (tag != kVariableNameTag && tag != kVariableValueTag) return false;
     const std::string_view text = reader.bytes();
-    if (reader.ok() && tag == kKey && text == name) return true;
+    if (reader.ok() && tag == kVariableNameTag && text == name) return true;
   }
   return false;
 }
@@ -46,7 +29,8 @@ bool keeps_away(std::string_view packed_spec, std::string_view name) {
   while (!reader.at_end()) {
     const uint64_t tag = reader.varint();
     std::string_view bytes;
-    if (!read_field(reader, tag, bytes) || (tag == kEnvironment && names_variable(bytes, name))) return true;
+    if (!read_field(reader, tag, bytes) || (tag == kEnvironmentTag && names_variable(bytes, name)))
+      return true;
   }
   return false;
 }
@@ -54,12 +38,12 @@ bool keeps_away(std::string_view packed_spec, std::string_view name) {
 /// Without the entry of that name and that many bytes of text at the end; nothing where it is not there.
 std::optional<std::string_view> without_entry(std::string_view packed_spec, std::string_view name,
                                               std::size_t text_bytes, bool (*is_text)(std::string_view)) {
-  const std::size_t size = entry_of(name, std::string(text_bytes, '0')).size();
+  const std::size_t size = late_variable(name, std::string(text_bytes, '0')).size();
   if (packed_spec.size() < size) return std::nullopt;
   const std::size_t place = packed_spec.size() - size;
   const std::string_view last = packed_spec.substr(place);
   const std::string_view text = last.substr(size - text_bytes - name.size() - 2, text_bytes);
-  if (!is_text(text) || last != entry_of(name, text)) return std::nullopt;
+  if (!is_text(text) || last != late_variable(name, text)) return std::nullopt;
   return packed_spec.substr(0, place);
 }
 
@@ -78,13 +62,14 @@ std::string_view without_request_id(std::string_view packed_spec) {
 
 void add_request_id(std::string& packed_spec, std::string_view request_id) {
   if (!is_request_name(request_id) || keeps_away(packed_spec, kRequestVariable)) return;
-  packed_spec += entry_of(kRequestVariable, request_id);
+  packed_spec += late_variable(kRequestVariable, request_id);
 }
 
 void add_trace(std::string& packed_spec, std::string_view traceparent) {
   if (trace_id_of(traceparent).empty() || keeps_away(packed_spec, kTraceVariable)) return;
   // Of a version to come what version 00 has is passed on, as the standard asks for.
-  packed_spec += entry_of(kTraceVariable, "00" + std::string(traceparent.substr(2, kTraceparentBytes - 2)));
+  packed_spec +=
+      late_variable(kTraceVariable, "00" + std::string(traceparent.substr(2, kTraceparentBytes - 2)));
 }
 
 std::string_view without_trace(std::string_view packed_spec) {

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -15,7 +17,7 @@
 namespace gpusched {
 namespace {
 
-constexpr std::string_view kIdleDefault = "30000";
+constexpr int64_t kIdleMsDefault = 30'000;
 constexpr std::string_view kJobVariable = "GPU_SCHEDULER_JOB_ID=";
 
 std::string json_text(std::string_view text) {
@@ -36,8 +38,16 @@ std::string json_text(std::string_view text) {
   return out + '"';
 }
 
-bool is_of_workers(std::string_view name) {
-  return name == kWorkerVariable || name == kWorkerIdleVariable || name == kTaskPayloadVariable;
+bool is_of_workers(std::string_view name) { return is_worker_variable(name) || name == kTaskPayloadVariable; }
+
+/// Never none, which a worker's shim takes for no end.
+int64_t idle_ms_of(const std::string& text) {
+  int64_t idle = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, problem] = std::from_chars(text.data(), end, idle);
+  if (problem == std::errc::result_out_of_range && text[0] != '-') return kWorkerIdleMsMax;
+  if (problem != std::errc() || rest != end || idle < 1) return kIdleMsDefault;
+  return std::min(idle, kWorkerIdleMsMax);
 }
 
 /// One line of JSON, then the payload as it is.
@@ -86,8 +96,7 @@ std::string with_key(const std::string& entry, const std::string& key, const std
 }
 
 bool is_for_worker(const v1::StartAttempt& order, const v1::JobSpec& spec) {
-  const auto command = spec.environment().find(std::string(kWorkerVariable));
-  if (command == spec.environment().end() || command->second.empty()) return false;
+  if (!worker_of(order.spec())) return false;
   const bool sliced =
       std::any_of(order.devices().begin(), order.devices().end(),
                   [](const v1::GrantedDevice& device) { return !device.mig_profile().empty(); });
@@ -97,25 +106,22 @@ bool is_for_worker(const v1::StartAttempt& order, const v1::JobSpec& spec) {
 
 std::shared_ptr<const WorkerPlan> plan_worker(const v1::StartAttempt& order, const v1::JobSpec& spec,
                                               const std::string& user, std::vector<std::string> environment) {
-  const auto value = [&spec](std::string_view name) {
-    const auto found = spec.environment().find(std::string(name));
-    return found == spec.environment().end() ? std::string() : found->second;
-  };
-  const std::optional<std::string> payload = base64_decoded(value(kTaskPayloadVariable));
-  if (!payload) return nullptr;
+  const std::optional<WorkerRequest> worker = worker_of(order.spec());
+  const auto packed = spec.environment().find(std::string(kTaskPayloadVariable));
+  const std::optional<std::string> payload =
+      base64_decoded(packed == spec.environment().end() ? std::string() : packed->second);
+  if (!worker || !payload) return nullptr;
   auto plan = std::make_shared<WorkerPlan>();
   plan->frame = frame_of(order, spec, *payload);
   if (plan->frame.size() > shim::kTaskFrameBytesMax) return nullptr;
-  const std::string command = value(kWorkerVariable);
-  plan->arguments = {"/bin/sh", "-c", command};
+  plan->arguments = {"/bin/sh", "-c", worker->command};
   plan->environment = std::move(environment);
   std::erase_if(plan->environment, [](const std::string& entry) { return entry.starts_with(kJobVariable); });
-  const std::string idle = value(kWorkerIdleVariable);
   plan->environment.push_back(std::string(kWorkerIdleVariable) + '=' +
-                              (idle.empty() ? std::string(kIdleDefault) : idle));
+                              std::to_string(idle_ms_of(worker->idle_ms)));
   plan->environment.push_back(std::string(shim::kFrameVariable) + '=' +
                               std::to_string(shim::kFrameDescriptor));
-  plan->match = command + '\0' + match_of(order, spec, user, plan->environment);
+  plan->match = worker->command + '\0' + match_of(order, spec, user, plan->environment);
   return plan;
 }
 

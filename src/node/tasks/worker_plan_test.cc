@@ -18,9 +18,21 @@ v1::JobSpec task_spec(const std::string& payload = "payload") {
   spec.set_script("echo a process for each");
   (*spec.mutable_labels())["agent_task_id"] = "task-1";
   auto& variables = *spec.mutable_environment();
-  variables[std::string(kWorkerVariable)] = "exec answer";
   variables[std::string(kTaskPayloadVariable)] = base64_encoded(payload);
   variables["TASK_ID"] = "task \"1\"\n";
+  return spec;
+}
+
+/// The order as a door and the scheduler make it of a task.
+void ask(v1::StartAttempt& order, const v1::JobSpec& spec, const WorkerRequest& worker) {
+  std::string packed = spec.SerializeAsString();
+  if (!worker.command.empty()) add_worker(packed, worker);
+  order.set_spec(packed);
+}
+
+v1::JobSpec read_spec(const v1::StartAttempt& order) {
+  v1::JobSpec spec;
+  EXPECT_TRUE(spec.ParseFromString(order.spec()));
   return spec;
 }
 
@@ -48,9 +60,25 @@ std::vector<std::string> environment_of(const v1::StartAttempt& order) {
           "TMPDIR=/data/attempts/" + key + "/tmp"};
 }
 
-std::shared_ptr<const WorkerPlan> plan(const v1::StartAttempt& order, const v1::JobSpec& spec,
-                                       const std::string& user = "ada") {
-  return plan_worker(order, spec, user, environment_of(order));
+std::shared_ptr<const WorkerPlan> plan(v1::StartAttempt order, const v1::JobSpec& spec,
+                                       const std::string& user = "ada",
+                                       const WorkerRequest& worker = {.command = "exec answer",
+                                                                      .idle_ms = ""}) {
+  ask(order, spec, worker);
+  return plan_worker(order, read_spec(order), user, environment_of(order));
+}
+
+bool is_workers(v1::StartAttempt order, const v1::JobSpec& spec, const std::string& command = "exec answer") {
+  ask(order, spec, {.command = command, .idle_ms = ""});
+  return is_for_worker(order, read_spec(order));
+}
+
+std::string idle_of(const std::string& idle_ms) {
+  const auto worker = plan(order_of(), task_spec(), "ada", {.command = "exec answer", .idle_ms = idle_ms});
+  const std::string name = std::string(kWorkerIdleVariable) + '=';
+  for (const std::string& entry : worker->environment)
+    if (entry.starts_with(name)) return entry.substr(name.size());
+  return {};
 }
 
 bool has(const std::vector<std::string>& entries, const std::string& start) {
@@ -74,22 +102,20 @@ TEST(WorkerPlan, ATaskIsAFrameWithItsVariablesAndItsPayload) {
 }
 
 TEST(WorkerPlan, WhatIsNoWorkersIsRunAsItsScript) {
-  EXPECT_TRUE(is_for_worker(order_of(), task_spec()));
-  v1::JobSpec plain = task_spec();
-  plain.mutable_environment()->erase(std::string(kWorkerVariable));
-  EXPECT_FALSE(is_for_worker(order_of(), plain));
+  EXPECT_TRUE(is_workers(order_of(), task_spec()));
+  EXPECT_FALSE(is_workers(order_of(), task_spec(), ""));
   v1::JobSpec image = task_spec();
   image.set_image("alpine");
-  EXPECT_FALSE(is_for_worker(order_of(), image));
+  EXPECT_FALSE(is_workers(order_of(), image));
   v1::JobSpec file = task_spec();
   file.set_stdout_path("/tmp/out");
-  EXPECT_FALSE(is_for_worker(order_of(), file));
+  EXPECT_FALSE(is_workers(order_of(), file));
   v1::StartAttempt slice = order_of();
   slice.mutable_devices(0)->set_mig_profile("1g.10gb");
-  EXPECT_FALSE(is_for_worker(slice, task_spec()));
+  EXPECT_FALSE(is_workers(slice, task_spec()));
   v1::StartAttempt gang = order_of();
   gang.mutable_gang();
-  EXPECT_FALSE(is_for_worker(gang, task_spec()));
+  EXPECT_FALSE(is_workers(gang, task_spec()));
   v1::JobSpec torn = task_spec();
   (*torn.mutable_environment())[std::string(kTaskPayloadVariable)] = "no base64";
   EXPECT_EQ(plan(order_of(), torn), nullptr);
@@ -115,9 +141,6 @@ TEST(WorkerPlan, AlikeTasksMatchAndOthersDoNot) {
       [](v1::StartAttempt&, v1::JobSpec& spec) { spec.set_submitter("grace"); },
       [](v1::StartAttempt&, v1::JobSpec& spec) { spec.set_anonymous(true); },
       [](v1::StartAttempt&, v1::JobSpec& spec) { (*spec.mutable_limits())["nofile"] = 7; },
-      [](v1::StartAttempt&, v1::JobSpec& spec) {
-        (*spec.mutable_environment())[std::string(kWorkerVariable)] = "exec another";
-      },
   };
   for (std::size_t i = 0; i < others.size(); ++i) {
     v1::StartAttempt order = order_of();
@@ -126,6 +149,24 @@ TEST(WorkerPlan, AlikeTasksMatchAndOthersDoNot) {
     EXPECT_NE(plan(order, spec)->match, first) << i;
   }
   EXPECT_NE(plan(order_of(), task_spec(), "grace")->match, first);
+  EXPECT_NE(plan(order_of(), task_spec(), "ada", {.command = "exec another", .idle_ms = ""})->match, first);
+}
+
+TEST(WorkerPlan, AJobsOwnVariablesMakeNoWorker) {
+  v1::JobSpec spec = task_spec();
+  (*spec.mutable_environment())[std::string(kWorkerVariable)] = "exec mine";
+  (*spec.mutable_environment())[std::string(kWorkerIdleVariable)] = "86400000";
+  EXPECT_FALSE(is_workers(order_of(), spec, ""));
+  EXPECT_EQ(plan(order_of(), spec, "ada", {}), nullptr);
+}
+
+TEST(WorkerPlan, AWorkerWithoutATaskAlwaysEndsWithinTenMinutes) {
+  EXPECT_EQ(idle_of("7000"), "7000");
+  EXPECT_EQ(idle_of("600000"), "600000");
+  EXPECT_EQ(idle_of("600001"), "600000");
+  EXPECT_EQ(idle_of("99999999999999999999"), "600000");
+  for (const char* wrong : {"", "0", "-1", "-99999999999999999999", "soon", "7000 s"})
+    EXPECT_EQ(idle_of(wrong), "30000") << wrong;
 }
 
 TEST(WorkerPlan, AnotherKeyTakesTheAttemptsPlace) {

@@ -124,10 +124,6 @@ Answer<SubmitRequest> read_task(const algogpu::TaskRequest& message, const TaskW
   spec.set_script(script_of(command));
   auto& environment = *spec.mutable_environment();
   environment[std::string(kTaskPayloadVariable)] = base64_encoded(message.payload());
-  if (workers.persistent[static_cast<std::size_t>(run_as)]) {
-    environment[std::string(kWorkerVariable)] = command;
-    environment[std::string(kWorkerIdleVariable)] = std::to_string(workers.idle_ms);
-  }
   environment["TASK_ID"] = message.task_id();
   environment["TASK_TYPE"] = word;
   environment["TASK_USER_ID"] = message.user_id();
@@ -142,6 +138,8 @@ Answer<SubmitRequest> read_task(const algogpu::TaskRequest& message, const TaskW
                                                                 : workers.gpu_memory_mb);
   Answer<JobRequest> job = read_job(native, containers_possible);
   if (!job) return job.error();
+  if (workers.persistent[static_cast<std::size_t>(run_as)])
+    add_worker(job->spec, {.command = command, .idle_ms = std::to_string(workers.idle_ms)});
   SubmitRequest request;
   request.jobs.push_back(std::move(*job));
   return request;

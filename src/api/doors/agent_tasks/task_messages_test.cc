@@ -4,6 +4,7 @@
 
 #include "api/contract/spec_peek.h"
 #include "base/net/base64.h"
+#include "base/text/task_worker.h"
 #include "gpusched/v1/types.pb.h"
 
 namespace gpusched::api {
@@ -74,6 +75,9 @@ TEST(TaskMessages, ATaskNamesThePersistentWorkerOfItsType) {
     const bool has_worker = type != algogpu::TASK_TYPE_LLM;
     EXPECT_EQ(spec.environment().contains("GPU_SCHEDULER_WORKER"), has_worker);
     EXPECT_EQ(spec.environment().contains("GPU_SCHEDULER_WORKER_IDLE_MS"), has_worker);
+    EXPECT_EQ(worker_of(read->jobs[0].spec).has_value(), has_worker);
+    // The door's own entries: packed as a job's environment they would ask for nothing.
+    EXPECT_FALSE(worker_of(spec.SerializeAsString()).has_value());
     if (!has_worker) continue;
     EXPECT_EQ(spec.environment().at("GPU_SCHEDULER_WORKER"), "cat");
     EXPECT_EQ(spec.environment().at("GPU_SCHEDULER_WORKER_IDLE_MS"), "7000");

@@ -1,0 +1,43 @@
+#include "base/text/task_worker.h"
+
+#include "base/bytes.h"
+#include "base/text/late_variable.h"
+#include "base/text/packed_field.h"
+
+namespace gpusched {
+namespace {
+
+/// The value of an entry that is exactly as `late_variable` packs it.
+std::optional<std::string_view> late_value(std::string_view entry, std::string_view name) {
+  ByteReader reader(entry);
+  if (reader.varint() != kVariableValueTag) return std::nullopt;
+  const std::string_view value = reader.bytes();
+  if (!reader.ok() || reader.varint() != kVariableNameTag) return std::nullopt;
+  const std::string_view found = reader.bytes();
+  if (!reader.ok() || !reader.at_end() || found != name) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+void add_worker(std::string& packed_spec, const WorkerRequest& worker) {
+  packed_spec += late_variable(kWorkerVariable, worker.command);
+  packed_spec += late_variable(kWorkerIdleVariable, worker.idle_ms);
+}
+
+std::optional<WorkerRequest> worker_of(std::string_view packed_spec) {
+  WorkerRequest worker;
+  ByteReader reader(packed_spec);
+  while (!reader.at_end()) {
+    const uint64_t tag = reader.varint();
+    std::string_view bytes;
+    if (!read_field(reader, tag, bytes)) return std::nullopt;
+    if (tag != kEnvironmentTag) continue;
+    if (const auto command = late_value(bytes, kWorkerVariable)) worker.command = *command;
+    if (const auto idle = late_value(bytes, kWorkerIdleVariable)) worker.idle_ms = *idle;
+  }
+  if (worker.command.empty()) return std::nullopt;
+  return worker;
+}
+
+}  // namespace gpusched
