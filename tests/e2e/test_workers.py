@@ -126,6 +126,9 @@ def test_a_worker_is_gone_before_another_job_has_its_gpu(make, connect):
     tasks.api.wait_for(second, "completed")
     assert another.pid_of(second) != tasks.pid_of(other)
     gone(tasks.pid_of(other))
+    last = tasks.api.submit("true", gpu_count=1)  # Or the worker would outlive the agent.
+    tasks.api.wait_for(last, "completed")
+    gone(another.pid_of(second))
 
 
 def test_a_worker_has_no_cores_of_its_own(make):
