@@ -165,7 +165,7 @@ def test_answers_are_as_the_document_says(scheduler):
                 continue
             answer = scheduler.call("GET", re.sub(r"{(\w+)}", lambda m: known[m[1]], path))
             schema = response_schema(operation, answer.status) if answer.status < 400 else error_schema(document, operation)
-            check(answer.json, schema if "$ref" in schema else {"type": "object"}, path)
+            check(answer.json, schema if "$ref" in schema or schema.get("type") == "array" else {"type": "object"}, path)
             asked += 1
     assert asked >= 8
 

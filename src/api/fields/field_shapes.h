@@ -22,6 +22,8 @@ inline constexpr std::string_view kFile = R"(^(/([^\x00-\x1f\x7f%]|%[jAatxuN%])*
 inline constexpr std::string_view kMountPath = R"(^/[^\x00-\x1f\x7f:,]*$)";
 /// The door of jobs has it as one text, SOURCE:TARGET.
 inline constexpr std::string_view kMountText = R"(^/[^\x00-\x1f\x7f:,]*:/[^\x00-\x1f\x7f:,]*(:r[ow])?$)";
+/// At most ten minutes.
+inline constexpr std::string_view kWaitSpan = "^([0-9]{1,5}ms|([0-9]{1,2}|[1-5][0-9]{2}|600)s?|([0-9]|10)m)$";
 inline constexpr std::string_view kAction = "^(warn|requeue|cancel)?$";
 inline constexpr std::string_view kKeyPattern = "^[!-~]{0,128}$";
 inline constexpr std::string_view kSignal =

@@ -349,7 +349,7 @@ std::vector<SchemaDoc> other_schemas() {
 
 const FieldDoc kWait{"wait", "text",
                      "Wait until the job is final, but at most this long, such as 30s; at most 10m.",
-                     "^[0-9]{1,9}(ms|s|m|h|d)?$"};
+                     kWaitSpan};
 
 const std::vector<CallDoc> kJobCalls = {
     {kPost,

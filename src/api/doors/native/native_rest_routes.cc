@@ -2,6 +2,7 @@
 
 #include "api/contract/sessions.h"
 #include "api/doors/native/native_rest.h"
+#include "api/fields/field_shapes.h"
 #include "base/limits.h"
 #include "gpusched/v1/edits.pb.h"
 #include "gpusched/v1/login.pb.h"
@@ -19,7 +20,6 @@ using Kind = NativeRoute::Answer;
 constexpr NativeParameter kTenant{Type::kText, "tenant_id",
                                   "Only if the job belongs to this tenant: an id or a name."};
 // As parse_duration and parse_since take them; nothing is as good as leaving it out.
-constexpr std::string_view kSpan = "^([0-9]{1,9}(ms|s|m|h|d)?)?$";
 constexpr std::string_view kInstantOrSpan =
     "^([0-9]{1,9}(ms|s|m|h|d)?|20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])T([01][0-9]|2[0-3]):[0-5][0-"
     "9]:"
@@ -33,7 +33,7 @@ constexpr NativeParameter kFields{
     "The fields to return, comma-separated, such as job_id,state,spec.name; all if omitted."};
 constexpr NativeParameter kWait{
     Type::kText, "wait", "Wait until the job is final, but at most this long, such as 30s; at most 10m.",
-    kSpan};
+    kWaitSpan};
 constexpr NativeParameter kTenantPage{Type::kCount, "page_size",
                                       "Maximum number of tenants on a page: 50 if omitted, at most 1000."};
 constexpr NativeParameter kJobToken{Type::kText, "page_token", "The next_page_token of the page before.",
