@@ -13,6 +13,8 @@ from test_tls import Authority, Site
 grpc = pytest.importorskip("grpc", reason="python3-grpcio is not installed")
 pytest.importorskip("google.protobuf", reason="python3-protobuf is not installed")
 
+COMPLETED = 4  # JOB_STATE_COMPLETED of types.proto
+
 
 @pytest.fixture(scope="module", name="messages")
 def messages_fixture(session_folder):
@@ -136,7 +138,7 @@ def test_a_watch_is_resumed_where_it_broke_off(world, client, messages):
     watch = Watch(client, messages, nodes=True)
     first = api.submit(["true"])
     api.wait_for(first)
-    sequence = watch.sequence_after(first, messages.JOB_STATE_COMPLETED)
+    sequence = watch.sequence_after(first, COMPLETED)
     assert watch.events[0].HasField("begin") and watch.events[0].sequence < sequence
     assert watch.end().code() == grpc.StatusCode.CANCELLED
     missed = [api.submit(["true"]) for _ in range(20)]
@@ -144,7 +146,7 @@ def test_a_watch_is_resumed_where_it_broke_off(world, client, messages):
         api.wait_for(job_id)
     again = Watch(client, messages, after_sequence=sequence)
     for job_id in missed:
-        again.sequence_after(job_id, messages.JOB_STATE_COMPLETED)
+        again.sequence_after(job_id, COMPLETED)
     told = [event.job.job_id for event in again.events if event.HasField("job")]
     assert sorted(told) == sorted(missed)  # Each once, and none that was told before.
     assert again.events[0].sequence == sequence

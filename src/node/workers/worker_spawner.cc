@@ -144,8 +144,8 @@ bool WorkerSpawner::clear_way(const SpawnRequest& request) {
   for (auto& [key, worker] : workers_) {
     if (worker.task) continue;
     const bool on_them = std::any_of(request.devices.begin(), request.devices.end(),
-                                     [&worker = worker](const HeldDevice& device) {
-                                       return worker.match.empty() || worker.devices.contains(device.index);
+                                     [&idle = worker](const HeldDevice& device) {
+                                       return idle.match.empty() || idle.devices.contains(device.index);
                                      });
     if (!on_them) continue;
     end_worker(worker);

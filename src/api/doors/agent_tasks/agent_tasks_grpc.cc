@@ -95,7 +95,9 @@ class AgentTasksService final : public GrpcService {
       }
       parsed->by = requester_of(call.context());
       call.note().name_user(*parsed);
-      trace_jobs(*parsed, metadata_of(call.context(), "traceparent"), call.note());
+      const std::string_view trace = metadata_of(call.context(), "traceparent");
+      call.note().name_call(metadata_of(call.context(), "x-request-id"), trace);
+      trace_jobs(*parsed, trace, call.note());
       backend_.submit(caller, std::move(*parsed), [this, call, task, told](const Answer<Submitted>& answer) {
         if (!answer) {
           const std::lock_guard lock(mutex_);

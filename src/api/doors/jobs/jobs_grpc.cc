@@ -168,7 +168,9 @@ class JobsService final : public GrpcService {
       if (!parsed) return call.fail(parsed.error());
       parsed->by = requester_of(call.context());
       call.note().name_user(*parsed);
-      trace_jobs(*parsed, metadata_of(call.context(), "traceparent"), call.note());
+      const std::string_view trace = metadata_of(call.context(), "traceparent");
+      call.note().name_call(metadata_of(call.context(), "x-request-id"), trace);
+      trace_jobs(*parsed, trace, call.note());
       backend_.submit(caller, std::move(*parsed), [call, response](Answer<Submitted> answer) {
         if (!answer) return call.fail(answer.error());
         response->set_job_id(job_name(answer->first_job));

@@ -147,7 +147,9 @@ class NativeService final : public KeysService {
       if (!parsed) return call.fail(parsed.error());
       parsed->by = requester_of(call.context());
       call.note().name_user(*parsed);
-      trace_jobs(*parsed, metadata_of(call.context(), "traceparent"), call.note());
+      const std::string_view trace = metadata_of(call.context(), "traceparent");
+      call.note().name_call(metadata_of(call.context(), "x-request-id"), trace);
+      trace_jobs(*parsed, trace, call.note());
       backend_.submit(caller, std::move(*parsed), [call, response](Answer<Submitted> answer) {
         if (!answer) return call.fail(answer.error());
         for (const JobId job : answer->jobs()) {
