@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/crc32c.h"
+#include "shim/key_bytes.h"
 
 namespace gpusched::shim {
 namespace {
@@ -36,23 +37,6 @@ bool take_word(std::string_view& text, std::string_view word) {
   if (!text.starts_with(word)) return false;
   text.remove_prefix(word.size());
   return true;
-}
-
-void put_key(ByteWriter& out, const AttemptKey& key) {
-  out.varint(key.job.value);
-  out.varint(key.attempt);
-  out.varint(key.member);
-}
-
-AttemptKey get_key(ByteReader& in) {
-  AttemptKey key;
-  key.job = JobId{in.varint()};
-  const uint64_t attempt = in.varint();
-  const uint64_t member = in.varint();
-  if (attempt > UINT32_MAX || member > UINT32_MAX) in.fail();
-  key.attempt = static_cast<uint32_t>(attempt);
-  key.member = static_cast<uint32_t>(member);
-  return key;
 }
 
 /// With its terminating zero, so that the receiver can point at it.

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "base/bytes.h"
+#include "shim/key_bytes.h"
 #include "shim/protocol.h"
 
 namespace gpusched::shim {
@@ -12,23 +13,6 @@ namespace {
 constexpr uint8_t kTaskPacket = 0x11;
 constexpr uint8_t kGreetingPacket = 0x12;
 constexpr int32_t kExitCodeMax = 255;
-
-void put_key(ByteWriter& out, const AttemptKey& key) {
-  out.varint(key.job.value);
-  out.varint(key.attempt);
-  out.varint(key.member);
-}
-
-AttemptKey get_key(ByteReader& in) {
-  AttemptKey key;
-  key.job = JobId{in.varint()};
-  const uint64_t attempt = in.varint();
-  const uint64_t member = in.varint();
-  if (attempt > UINT32_MAX || member > UINT32_MAX) in.fail();
-  key.attempt = static_cast<uint32_t>(attempt);
-  key.member = static_cast<uint32_t>(member);
-  return key;
-}
 
 }  // namespace
 
