@@ -7,6 +7,7 @@
 #include "base/bits.h"
 #include "base/check.h"
 #include "base/limits.h"
+#include "engine/policy/give_back.h"
 #include "engine/policy/victims.h"
 
 namespace gpusched::forecast {
@@ -81,6 +82,8 @@ std::optional<MoveObstacle> MoveSearch::obstacle(const Job& gains, const Attempt
   if (policy::effective_priority(state, *job) > policy::effective_priority(state, gains))
     return MoveObstacle::kHigherPriority;
   const Time now = world_.now();
+  const policy::LeastLost victims({.grace = options_.grace, .grace_max = options_.grace_max});
+  if (policy::gives_back_too_late(gains, now + victims.grace_of(*job))) return MoveObstacle::kTooLate;
   if (!attempt->started_at.valid() || now < attempt->started_at + options_.protection)
     return MoveObstacle::kJustStarted;
   const Time ended = std::max(job->preempted_at, job->moved_at);

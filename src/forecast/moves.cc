@@ -158,6 +158,8 @@ std::string_view to_string(MoveObstacle obstacle) {
       return "higher_priority";
     case MoveObstacle::kNoOtherPlace:
       return "no_other_place";
+    case MoveObstacle::kTooLate:
+      return "too_late";
   }
   UNREACHABLE();
 }
@@ -188,6 +190,8 @@ std::string_view describe(MoveObstacle obstacle) {
       return "has a higher priority";
     case MoveObstacle::kNoOtherPlace:
       return "does not fit elsewhere at the moment";
+    case MoveObstacle::kTooLate:
+      return "would give it back after the waiting job's deadline";
   }
   UNREACHABLE();
 }

@@ -26,6 +26,7 @@ enum class MoveObstacle : uint8_t {
   kEndedOften,          ///< or as often as a job may be.
   kHigherPriority,      ///< The waiting job's is lower.
   kNoOtherPlace,        ///< The job fits nowhere else now.
+  kTooLate,             ///< What it gives back comes after the waiting job's deadline.
 };
 std::string_view to_string(MoveObstacle obstacle);
 /// Continues the sentence "job-7 holds 2 of node n1 and ".
@@ -38,6 +39,8 @@ struct MoveOptions {
   Duration protection = seconds(60);  ///< A job that started so shortly ago is left alone,
   Duration recent = minutes(10);      ///< so is one that was ended for another so shortly ago,
   int64_t budget = 3;                 ///< or so often in all.
+  Duration grace = seconds(10);       ///< So long a job may take to end,
+  Duration grace_max = minutes(5);    ///< or as long as it asks for, but at most this.
 };
 
 /// Price of one or several moves. Compared field by field; the first that differs decides.

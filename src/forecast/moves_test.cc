@@ -71,6 +71,21 @@ TEST(Moves, AProposalSaysWhatItCostsAndWhatItGains) {
   EXPECT_FALSE(plan.stopped_early);
 }
 
+TEST(Moves, NobodyIsMovedForWhoMustHaveStartedBefore) {
+  for (const auto& [deadline, moves] : {std::pair(seconds(15), 0U), std::pair(seconds(16), 1U)}) {
+    Scattered cluster(2, 8, 4);
+    cluster.engine.submit({.gpus = 8, .flow = {{.deadline_after = deadline}}});
+    cluster.engine.cycle();
+    const MovePlan plan = moves_in(world_of(cluster.engine));  // 10 s of grace, and 5 until GPUs are empty.
+    EXPECT_EQ(plan.proposals.size(), moves);
+    if (moves == 0) {
+      ASSERT_FALSE(plan.unmoved.empty());
+      ASSERT_FALSE(plan.unmoved.front().blockers.empty());
+      EXPECT_EQ(plan.unmoved.front().blockers.front().why, MoveObstacle::kTooLate);
+    }
+  }
+}
+
 TEST(Moves, NothingIsProposedWhereNobodyWaitsForRoom) {
   Scattered cluster(2, 8, 2);
   EXPECT_TRUE(moves_in(world_of(cluster.engine)).proposals.empty());

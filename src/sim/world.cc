@@ -314,7 +314,13 @@ void World::rearrange(const State& state, std::vector<Command>& commands) {
                         std::max(MachineClock::true_wall(schedule_), state.last.at));
   forecast::Work work{.left = kMoveWorkMax};
   if (!world.settle(work)) return;
-  const forecast::MoveOptions options{.proposals = 1, .protection = {}, .recent = {}, .budget = 100};
+  const HostTuning& tuning = host_->settings().tuning;
+  const forecast::MoveOptions options{.proposals = 1,
+                                      .protection = {},
+                                      .recent = {},
+                                      .budget = 100,
+                                      .grace = tuning.grace,
+                                      .grace_max = tuning.preempt_grace_max};
   forecast::MovePlan plan = forecast::plan_moves(world, options, work);
   if (plan.proposals.empty()) return;
   MoveJobs moves = std::move(plan.proposals.front().command);

@@ -9,6 +9,7 @@
 #include "engine/decide/decide.h"
 #include "engine/planner/plan_slice.h"
 #include "engine/planner/planner.h"
+#include "engine/policy/give_back.h"
 #include "engine/policy/victims.h"
 #include "model/topology.h"
 
@@ -54,11 +55,6 @@ MemberPlacement placement_of(const Node& node, uint32_t part, uint64_t mask) {
     member.generations.push_back(node.devices[static_cast<std::size_t>(std::countr_zero(rest))].generation);
   }
   return member;
-}
-
-/// Whether what a victim that ends then gives back comes when the job must have started already.
-bool gives_back_too_late(const Job& job, Time ended) {
-  return job.deadline.valid() && ended + policy::kDrainExpected >= job.deadline;
 }
 
 /// Until when the job waits for what comes back from others; invalid: not at all, or not any more.
@@ -191,7 +187,7 @@ bool Planner::may_end(const State& state, const Job& job, const Attempt& attempt
                                   [](const Member& member) { return member.gpu_milli > 0; });
   if (shares) return false;
   const Job* victim = state.jobs.find(attempt.job);
-  if (gives_back_too_late(job, now_ + policies_.victims->grace_of(*victim))) return false;
+  if (policy::gives_back_too_late(job, now_ + policies_.victims->grace_of(*victim))) return false;
   if (!claim.any()) {
     const Time allowed = policies_.victims->allowed_from(state, job, attempt);
     if (allowed > now_) look = std::min(look, allowed);
@@ -533,7 +529,7 @@ bool Planner::preempt(const State& state, const Job& job, Candidate& candidate, 
   const std::optional<Claim> claim = reclaim_claim(state, job);
   entry.preempts = by_priority || can_reclaim();
   entry.tried_at = now_;
-  if (gives_back_too_late(job, now_ + policies_.victims->grace())) return false;
+  if (policy::gives_back_too_late(job, now_ + policies_.victims->grace())) return false;
   if (!by_priority && !claim.has_value()) return false;
   if (state.promises.size() + plan.groups.size() >= limits::kPromisesMax) return false;
   Time look = kNever;

@@ -271,10 +271,12 @@ forecast::Forecast ForecastDesk::Table::forecast_of(const forecast::World& world
 }
 
 forecast::MoveOptions ForecastDesk::Table::move_options() const {
-  const policy::LeastLost::Params& victims = desk_.tuning_.victims;
+  const policy::LeastLost::Params victims = victim_params(desk_.tuning_);
   return {.protection = victims.protection,
           .recent = std::max(victims.recent, desk_.tuning_.moves.rest),
-          .budget = victims.budget};
+          .budget = victims.budget,
+          .grace = victims.grace,
+          .grace_max = victims.grace_max};
 }
 
 void ForecastDesk::on_moves(std::function<void(MoveJobs)> carry_out) {
