@@ -18,6 +18,9 @@ inline bool is_full(const CommitPlan& plan) {
   return members >= limits::kMembersPerSlice;
 }
 
+/// Until when expectations are trusted beside a job that is promised `start` now.
+Time trust_until(Time now, Time start);
+
 /// A start then on that node would not be over when its next reservation begins.
 bool runs_into_booking(const policy::RunTimes& run_times, const State& state, const Job& job, uint32_t slot,
                        Time start, Time now);

@@ -106,6 +106,7 @@ void Planner::reset(const State& state, bool nodes_present) {
   planned_.clear();
   planned_classes_.clear();
   planned_usage_.clear();
+  planned_jobs_.clear();
   planned_held_.clear();
   planned_online_ = planned_batch_ = planned_online_going_ = planned_batch_going_ = 0;
   for (uint32_t slot = 0; slot < state.nodes.size(); ++slot) {
@@ -246,19 +247,6 @@ void Planner::place(const State& state, const Job& job, Candidate& candidate, co
   add_planned_usage(state, job, amount_on(state, job, choice.device_class));
 }
 
-void Planner::add_planned_usage(const State& state, const Job& job, const Amount& amount) {
-  std::erase_if(limit_claims_, [&](const auto& entry) { return entry.second.job == job.id; });
-  for (const Tenant* at = state.find_tenant(job.tenant); at != nullptr; at = state.find_tenant(at->parent)) {
-    auto it = std::find_if(planned_usage_.begin(), planned_usage_.end(),
-                           [&](const auto& entry) { return entry.first == at->id; });
-    if (it == planned_usage_.end()) it = planned_usage_.insert(it, {at->id, Amount{}});
-    it->second.add(amount);
-  }
-  if (guarantees_) planned_held_.add(state, job.tenant, amount);
-  const bool online = work_of(state.class_of(job).parts) == WorkClass::kOnline;
-  (online ? planned_online_ : planned_batch_) += amount.gpu_thousandths();
-}
-
 bool Planner::place_on_free(const State& state, const Job& job, Candidate& candidate, CommitPlan& plan) {
   if (shape_of(candidate.job_class).gang.has_value()) return place_gang(state, job, candidate, plan);
   const Choice choice = choose(state, candidate);
@@ -274,6 +262,7 @@ bool Planner::place_head(const State& state, uint32_t job_class, CommitPlan& pla
   if (starts_where_moved(state, job.id)) return true;
   Candidate candidate{.job = job.id, .job_class = job_class};
   const std::optional<WaitReason> over = limit_block(state, candidate);
+  if (!over) info(job_class).limits_from = {};
   if (over) {
     claim_limits(state, job_class, *over);
     // No node is kept for whom a limit keeps waiting for longer.
@@ -406,6 +395,7 @@ void Planner::plan_applied(const State& state) {
   if (can_reclaim() && !planned_.empty()) guarantees_moved();
   planned_.clear();
   planned_usage_.clear();
+  planned_jobs_.clear();
   planned_held_.clear();
   planned_online_ = planned_batch_ = planned_online_going_ = planned_batch_going_ = 0;
   planned_victims_.clear();

@@ -104,6 +104,7 @@ class Planner {
     Time room_since;                 ///< and since when.
     JobId asking_job;                ///< Which one asks for what its tenant is guaranteed,
     Time asking_since;               ///< and since when.
+    Time limits_from, limits_counted_at;  ///< When its limits have room for its promised job; when counted.
   };
   /// What is left of a shared device.
   struct SharedRoom {
@@ -189,7 +190,6 @@ class Planner {
     uint64_t excluded_known = 0;           ///< and how much of the log of relabeled nodes that has.
     std::vector<int64_t> links_of;         ///< By slot: the strongest weakest link that it could give, empty.
     std::map<int64_t, uint32_t> links_count;  ///< How many nodes could give so much.
-
     int64_t links_best() const { return links_count.empty() ? 0 : links_count.rbegin()->first; }
     Bitmap refused;  ///< Nodes that cannot take it in this cycle.
     uint64_t refused_cycle = 0;
@@ -417,8 +417,6 @@ class Planner {
 
   // What is kept free (planner_reserve.cc).
   void complete(const State& state, Candidate& candidate) const;
-  /// Until when expectations are trusted beside a job that is promised `start` now.
-  static Time trust_until(Time now, Time start);
   bool is_gone_by(const Candidate& candidate, Time start, Time trusting_until) const;
   const Reservation* delayed_by(const State& state, Candidate& candidate, uint32_t slot, const Part& part,
                                 uint32_t device_class) const;
@@ -433,6 +431,7 @@ class Planner {
   void release_of(const State& state, const AttemptKey& key, uint32_t slot);
   void release_promises(const State& state, uint32_t slot);
   std::optional<Reservation> start_on(const State& state, uint32_t job_class, uint32_t slot);
+  void begin_by_limits(Reservation& start, uint32_t job_class);
   std::optional<Reservation> earliest_start(const State& state, uint32_t job_class);
   void promise(const State& state, uint32_t job_class);
   Reservation* reservation_of(uint32_t job_class);
@@ -461,6 +460,7 @@ class Planner {
                                             uint32_t holder) const;
   void claim_limits(const State& state, uint32_t job_class, const WaitReason& reason);
   void find_limit_start(const State& state, LimitClaim& claim) const;
+  bool refresh_limits_from(const State& state, uint32_t job_class);
   void forget_claims(const State& state, TenantId tenant);
   void wake_limited(const State& state, TenantId tenant);
   bool waits_behind_limit(const ClassInfo& entry) const {
@@ -566,16 +566,15 @@ class Planner {
   uint32_t passes_left_ = 0;      ///< Jobs behind a blocked one that this slice may still try.
   std::vector<Planned> planned_;  ///< In the plan in flight.
   std::vector<uint32_t> planned_classes_;
+  std::vector<std::pair<JobId, Amount>> planned_jobs_;
   std::vector<std::pair<TenantId, Amount>> planned_usage_;
-  guarantees::Change planned_held_;   ///< The same, without what this slice's victims give back.
-  PoolShares pools_;                  ///< As they are configured.
-  int64_t aging_ = 0;                 ///< What the order of the state's lines follows from,
-  int64_t level_ = 0;                 ///< and the rules that made it.
-  bool paused_ = false;               ///< Nothing is planned meanwhile; what is learned waits.
-  int64_t planned_online_ = 0;        ///< Thousandths of GPUs that this slice gives to online work,
-  int64_t planned_batch_ = 0;         ///< and to batch work.
-  int64_t planned_online_going_ = 0;  ///< GPUs of its victims.
-  int64_t planned_batch_going_ = 0;
+  guarantees::Change planned_held_;  ///< The same, without what this slice's victims give back.
+  PoolShares pools_;                 ///< As they are configured.
+  int64_t aging_ = 0;                ///< What the order of the state's lines follows from,
+  int64_t level_ = 0;                ///< and the rules that made it.
+  bool paused_ = false;              ///< Nothing is planned meanwhile; what is learned waits.
+  int64_t planned_online_ = 0, planned_batch_ = 0;  ///< Thousandths of GPUs that this slice gives to such
+  int64_t planned_online_going_ = 0, planned_batch_going_ = 0;  ///< work, and those of its victims.
 };
 
 // Visits what changed since `known`, or all nodes when that is less.

@@ -235,8 +235,8 @@ std::optional<Planner::Reservation> Planner::gang_start_on_the_same(const Shape&
                                                                     const Reservation& before) const {
   std::vector<bool> same(open.size());
   for (const Hold& hold : before.holds) same[hold.node] = open[hold.node];
-  const Time at = std::max(earliest_gang_time(shape, same), now_);
-  const Duration wait = std::max(earliest, now_) - now_;
+  const Time at = std::max(earliest_gang_time(shape, same), earliest);
+  const Duration wait = earliest - now_;
   if (at == kNever || at - now_ > wait + Duration{wait.ns / kStaysForPart}) return std::nullopt;
   return gang_start_at(shape, same, at);
 }
@@ -285,13 +285,13 @@ std::optional<Planner::Reservation> Planner::gang_start(const State& state, uint
   std::vector<bool> open = open_nodes(state, job_class);
   const Reservation* before = reservation_of(job_class);
   const auto start_in_open = [&]() -> std::optional<Reservation> {
-    const Time at = earliest_gang_time(shape, open);
+    const Time at = std::max({earliest_gang_time(shape, open), now_, info(job_class).limits_from});
     if (at == kNever) return std::nullopt;
     std::optional<Reservation> found;
     if (before != nullptr) found = gang_start_on_the_same(shape, open, at, *before);
     if (!found.has_value()) {
-      found = before == nullptr ? gang_start_at(shape, open, std::max(at, now_))
-                                : gang_start_keeping(shape, open, std::max(at, now_), *before);
+      found =
+          before == nullptr ? gang_start_at(shape, open, at) : gang_start_keeping(shape, open, at, *before);
     }
     if (found.has_value()) return found;
     std::vector<Time> later;

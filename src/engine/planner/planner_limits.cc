@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/planner/plan_slice.h"
 #include "engine/planner/planner.h"
 
 // Backfilling below limits: a tenant's limit and a strict pool are pools that span all nodes. The first job
@@ -360,6 +361,17 @@ void Planner::find_limit_start(const State& state, LimitClaim& claim) const {
                     .work = work_of(state.class_of(*job).parts),
                     .amount = state.held_by(*job)});
   }
+  // What starts in this slice, and what waits for its victims, comes back after a whole run.
+  const auto starts = [&](JobId id, const Amount& amount) {
+    const Job* job = state.jobs.find(id);
+    if (job == nullptr || amount == Amount{}) return;
+    ends.push_back({.at = now_ + policies_.run_times->of_running(state, *job, Duration{}, now_),
+                    .tenant = job->tenant,
+                    .work = work_of(state.class_of(*job).parts),
+                    .amount = amount});
+  };
+  for (const auto& [id, amount] : planned_jobs_) starts(id, amount);
+  for (const auto& [id, promise] : state.promises) starts(id, promise.amount);
   std::sort(ends.begin(), ends.end(), [](const End& a, const End& b) { return a.at < b.at; });
   const auto wait_for = [&](Amount used, auto&& counts, auto&& fits) {
     if (fits(used)) return;
@@ -376,15 +388,18 @@ void Planner::find_limit_start(const State& state, LimitClaim& claim) const {
   for (const Tenant* at = state.find_tenant(first.tenant); at != nullptr;
        at = state.find_tenant(at->parent)) {
     if (!has_limits(*at)) continue;
+    Amount used_now = at->usage;
+    used_now.add(planned_usage_of(at->id));
     wait_for(
-        at->usage, [&](const End& end) { return belongs_below(state, end.tenant, at->id); },
+        used_now, [&](const End& end) { return belongs_below(state, end.tenant, at->id); },
         [&](const Amount& used) { return limit_exceeded(*at, used, wanted) == Resource::kNone; });
   }
   if (pools_.on() && !pools_.lends()) {
     const WorkClass work = work_of(first.parts);
     const bool online = work == WorkClass::kOnline;
     Amount held;
-    held.gpu_milli = (online ? state.online : state.batch).milli;
+    held.gpu_milli =
+        (online ? state.online : state.batch).milli + (online ? planned_online_ : planned_batch_);
     const int64_t share = pools_.gpus_of(online, capacity_.gpus) * kMilliPerGpu;
     wait_for(
         held, [&](const End& end) { return end.work == work; },
@@ -392,6 +407,43 @@ void Planner::find_limit_start(const State& state, LimitClaim& claim) const {
   }
   if (!claim.trusting_until.valid()) claim.trusting_until = trust_until(now_, claim.start);
   claim.found_at = now_;
+}
+
+// Finds anew when the limits of a promised class have room for its first job; true: at another time than
+// before.
+bool Planner::refresh_limits_from(const State& state, uint32_t job_class) {
+  ClassInfo& entry = info(job_class);
+  const Time before = entry.limits_from;
+  const std::optional<WaitReason> over = quota_block(state, job_class);
+  if (!over.has_value()) {
+    entry.limits_from = {};
+  } else if (state.attempts.size() <= kCountedAtOnce || before <= now_ ||
+             now_ >= entry.limits_counted_at + kCountAgain) {
+    LimitClaim claim{.job_class = job_class};
+    find_limit_start(state, claim);
+    entry.limits_from = over->lifts_at.valid() ? std::max(claim.start, over->lifts_at) : claim.start;
+    entry.limits_counted_at = now_;
+  }
+  return entry.limits_from != before;
+}
+
+void Planner::add_planned_usage(const State& state, const Job& job, const Amount& amount) {
+  std::erase_if(limit_claims_, [&](const auto& entry) { return entry.second.job == job.id; });
+  planned_jobs_.emplace_back(job.id, amount);
+  for (const Tenant* at = state.find_tenant(job.tenant); at != nullptr; at = state.find_tenant(at->parent)) {
+    auto it = std::find_if(planned_usage_.begin(), planned_usage_.end(),
+                           [&](const auto& entry) { return entry.first == at->id; });
+    if (it == planned_usage_.end()) it = planned_usage_.insert(it, {at->id, Amount{}});
+    it->second.add(amount);
+    // What was said of the start of who is promised one below the same limit may be over.
+    look_ =
+        look_ || (has_limits(*at) && std::ranges::any_of(reservations_, [&](const Reservation& held) {
+                    return held.job != job.id && belongs_below(state, info(held.job_class).tenant, at->id);
+                  }));
+  }
+  if (guarantees_) planned_held_.add(state, job.tenant, amount);
+  const bool online = work_of(state.class_of(job).parts) == WorkClass::kOnline;
+  (online ? planned_online_ : planned_batch_) += amount.gpu_thousandths();
 }
 
 // Something of the limit came back, or who had the claim is gone.

@@ -51,6 +51,12 @@ Duration run_of_running(const policy::RunTimes& run_times, const State& state, c
   return policy::corrected_estimate(policy::Correction::kLimit, overrun);
 }
 
+/// What is kept is the candidate's own, who is its class's `first` or was. A shorter one of its class may
+/// pass that, and delay it.
+bool is_for(const auto& held, const auto& candidate, JobId first) {
+  return held.job_class == candidate.job_class && (candidate.job == held.job || candidate.job == first);
+}
+
 }  // namespace
 
 bool runs_into_booking(const policy::RunTimes& run_times, const State& state, const Job& job, uint32_t slot,
@@ -62,7 +68,7 @@ bool runs_into_booking(const policy::RunTimes& run_times, const State& state, co
   return longest >= begins - std::max(start, now);
 }
 
-Time Planner::trust_until(Time now, Time start) {
+Time trust_until(Time now, Time start) {
   return start == kNever ? kNever : now + std::max(kTrustLeast, (start - now) * 2);
 }
 
@@ -130,8 +136,9 @@ const Planner::Reservation* Planner::delayed_by(const State& state, Candidate& c
 const Planner::Reservation* Planner::delayed_by(const State& state, Candidate& candidate, uint32_t slot,
                                                 const PoolAmounts& amounts) const {
   complete(state, candidate);
+  const JobId first = classes_[candidate.job_class].head.job;
   for (const Reservation& held : reservations_) {
-    const Hold* hold = held.job_class == candidate.job_class ? nullptr : held.on(slot);
+    const Hold* hold = is_for(held, candidate, first) ? nullptr : held.on(slot);
     if (hold == nullptr || candidate.key < held.key || is_gone_by(candidate, held.start, held.trusting_until))
       continue;
     if (!amounts.fits(hold->extra)) return &held;
@@ -143,8 +150,9 @@ void Planner::take_extra(const State& state, Candidate& candidate, uint32_t slot
                          const PoolAmounts& amounts) {
   if (!is_reserved(slot)) return;
   complete(state, candidate);
+  const JobId first = info(candidate.job_class).head.job;
   for (Reservation& held : reservations_) {
-    Hold* hold = held.job_class == candidate.job_class ? nullptr : held.on(slot);
+    Hold* hold = is_for(held, candidate, first) ? nullptr : held.on(slot);
     if (hold == nullptr || is_gone_by(candidate, held.start, held.trusting_until)) continue;
     // Who stands before it is not bound by it: what was said of its start may be over.
     if (candidate.key < held.key) look_ = true;
@@ -288,11 +296,23 @@ std::optional<Planner::Reservation> Planner::start_on(const State& state, uint32
   refresh_device_classes(state, shape);
   std::optional<Reservation> found = start_of_shape(state, shape, slot);
   if (!found.has_value()) return found;
+  begin_by_limits(*found, job_class);
   if (nodes_[slot].booked &&
       runs_into_booking(*policies_.run_times, state, state.job_at(head.job), slot, found->start, now_))
     return std::nullopt;
   found->job_class = job_class;
   return found;
+}
+
+// Not before its limits have room for it.
+void Planner::begin_by_limits(Reservation& start, uint32_t job_class) {
+  const Time from = info(job_class).limits_from;
+  if (start.start >= from) return;
+  start.start = from;
+  for (Hold& hold : start.holds) {
+    const NodeInfo& node = nodes_[hold.node];
+    hold.extra = node.room - node.releases.held_after(from) - hold.wanted;
+  }
 }
 
 // A job whose class's head is kept from nodes only by reservations: places it where it delays none.
@@ -443,10 +463,14 @@ bool Planner::refresh_reservation(const State& state, Reservation& held) {
   if (held.job != head.id) held.trusting_until = trust_until(now_, held.start);
   held.job = head.id;
   held.key = key_of(state, head, entry.head);
+  const bool limits_moved = refresh_limits_from(state, held.job_class);
+  if (entry.limits_from > held.start) return false;
   if (shapes_[entry.shape].gang.has_value()) return refresh_gang_reservation(state, held);
   const uint32_t before = held.holds.front().node;
   std::optional<Reservation> best = held;
-  if (!nodes_[before].ready || nodes_[before].refreshed == cycle_ || held.start <= now_) {
+  if (limits_moved) {
+    best = earliest_start(state, held.job_class);
+  } else if (!nodes_[before].ready || nodes_[before].refreshed == cycle_ || held.start <= now_) {
     const Time promised = held.start;
     best = start_on(state, held.job_class, before);
     if (!best.has_value() || best->start > promised) best = earliest_start(state, held.job_class);
@@ -479,7 +503,13 @@ void Planner::refresh_reservations(const State& state) {
   for (Reservation& held : reservations_) {
     if (!refresh_reservation(state, held)) over.push_back(held.job_class);
   }
-  for (const uint32_t job_class : over) drop_reservation(state, job_class);
+  for (const uint32_t job_class : over) {
+    drop_reservation(state, job_class);
+    const ClassInfo& entry = info(job_class);
+    // It waits for its limit now, and has a claim on that.
+    if (entry.state == ClassState::kBlocked && !is_limit(entry.reason) && entry.limits_from > now_)
+      make_ready(state, job_class);
+  }
 }
 
 // Gives what reservations are left to the blocked classes that stand first.
@@ -504,8 +534,9 @@ void Planner::fill_reservations(const State& state) {
         next.blocked == shape.blocked.end() || (next.kept != shape.kept.end() && *next.kept < *next.blocked);
     return of_kept ? next.kept : next.blocked;
   };
+  std::vector<uint32_t> limited;  // Since they were looked at a limit of theirs is full, and for longer.
   for (std::size_t tries = 0; tries < kTriesMax && !fronts.empty(); ++tries) {
-    if (reservations_.size() >= policies_.reservations) return;
+    if (reservations_.size() >= policies_.reservations) break;
     const auto best = std::min_element(fronts.begin(), fronts.end(), [&](const Next& a, const Next& b) {
       return *first_of(a) < *first_of(b);
     });
@@ -513,11 +544,15 @@ void Planner::fill_reservations(const State& state) {
     const uint32_t job_class = first->second;
     bool over = false;
     if (reservation_of(job_class) == nullptr) {
+      info(job_class).limits_from = {};
       std::optional<Reservation> found = shape_of(job_class).gang.has_value()
                                              ? gang_start(state, job_class)
                                              : earliest_start(state, job_class);
       over = !found.has_value();  // Nor has any other of the shape.
-      if (found.has_value() && !is_over_by(state, job_class, found->start)) {
+      if (found.has_value()) refresh_limits_from(state, job_class);
+      if (found.has_value() && info(job_class).limits_from > found->start) {
+        limited.push_back(job_class);
+      } else if (found.has_value() && !is_over_by(state, job_class, found->start)) {
         found->job = info(job_class).head.job;
         found->trusting_until = trust_until(now_, found->start);
         found->key = first->first;
@@ -530,6 +565,7 @@ void Planner::fill_reservations(const State& state) {
     const Shape& shape = shapes_[best->shape];
     if (over || (best->blocked == shape.blocked.end() && best->kept == shape.kept.end())) fronts.erase(best);
   }
+  for (const uint32_t job_class : limited) make_ready(state, job_class);
 }
 
 }  // namespace gpusched

@@ -193,8 +193,9 @@ std::optional<Planner::Reservation> Planner::earliest_start(const State& state, 
     std::optional<Reservation> found = start_of_shape(state, shape, slot);
     const Time now_found = found.has_value() ? found->start : kNever;
     if (now_found == start) {
+      begin_by_limits(*found, job_class);
       if (nodes_[slot].booked &&
-          runs_into_booking(*policies_.run_times, state, state.job_at(head.job), slot, start, now_)) {
+          runs_into_booking(*policies_.run_times, state, state.job_at(head.job), slot, found->start, now_)) {
         ++at;
         continue;
       }
