@@ -494,9 +494,10 @@ class Planner {
   bool preserves_guarantees(const State& state, const Job& job, const Claim& claim,
                             std::span<const Job* const> victims) const;
   std::optional<Preempting> find_victims(const State& state, const Job& job, Candidate& candidate,
-                                         const Claim& claim, Time& look);
+                                         const Claim& claim, Time& look, bool beside_going);
   std::optional<Preempting> victims_on(const State& state, const Job& job, Candidate& candidate,
-                                       uint32_t slot, uint32_t device_class, const Claim& claim, Time& look);
+                                       uint32_t slot, uint32_t device_class, const Claim& claim, Time& look,
+                                       bool beside_going);
   bool may_end(const State& state, const Job& job, const Attempt& attempt, const Claim& claim,
                Time& look) const;
   void commit(const State& state, const Job& job, Candidate& candidate, const Preempting& chosen,

@@ -57,6 +57,38 @@ MemberPlacement placement_of(const Node& node, uint32_t part, uint64_t mask) {
   return member;
 }
 
+/// What those on a node give back that are ended for others, as far as it is promised to nobody.
+struct GivenBack {
+  uint64_t devices = 0;
+  int64_t cpu_milli = 0, memory_mb = 0;
+  int32_t attempts = 0;
+  bool whole_node = false;  ///< One of them has the node for itself.
+};
+
+GivenBack given_back_on(const State& state, const Node& node, std::span<const JobId> victims,
+                        std::span<const std::pair<uint32_t, uint64_t>> promised) {
+  GivenBack back;
+  for (const AttemptKey& key : node.attempts) {
+    const Attempt& attempt = state.attempt_at(key.job, key.attempt);
+    const bool going =
+        attempt.stop == StopReason::kPreempt || std::ranges::find(victims, key.job) != victims.end();
+    const Member& member = attempt.members[key.member];
+    if (!going || attempt.abandoned) continue;
+    if (member.gpu_milli == 0) back.devices |= member.device_mask;
+    back.cpu_milli += member.cpu_milli;
+    back.memory_mb += member.memory_mb;
+    back.whole_node = back.whole_node || member.exclusive;
+    ++back.attempts;
+  }
+  for (std::size_t i = 0; i < node.devices.size(); ++i) {
+    if (node.devices[i].promised_to.valid()) back.devices &= ~(uint64_t{1} << i);
+  }
+  for (const auto& [slot, mask] : promised) {
+    if (slot == node.slot) back.devices &= ~mask;
+  }
+  return back;
+}
+
 /// Until when the job waits for what comes back from others; invalid: not at all, or not any more.
 template <typename Class>
 Time waits_for_room(Class& entry, bool is_coming, JobId job, Time now) {
@@ -204,11 +236,12 @@ bool Planner::preserves_guarantees(const State& state, const Job& job, const Cla
                                                           victims, planned_held_);
 }
 
-// Those on the node that the job may end, and which of them it would.
+// Those on the node that the job may end, and which of them it would; `beside_going`: once those are gone
+// that are ended for others.
 std::optional<Planner::Preempting> Planner::victims_on(const State& state, const Job& job,
                                                        Candidate& candidate, uint32_t slot,
-                                                       uint32_t device_class, const Claim& claim,
-                                                       Time& look) {
+                                                       uint32_t device_class, const Claim& claim, Time& look,
+                                                       bool beside_going) {
   const Node& from = state.nodes[slot];
   const Part& part = state.class_of(job).parts.front();
   uint64_t kind_mask = 0;
@@ -226,8 +259,14 @@ std::optional<Planner::Preempting> Planner::victims_on(const State& state, const
             .memory_mb = part.memory_mb - view.memory_mb_free,
             .attempts = static_cast<int32_t>(from.attempts.size() + from.promised_count + 1) -
                         static_cast<int32_t>(limits::kAttemptsPerNodeMax)};
+  GivenBack back;
+  if (beside_going) back = given_back_on(state, from, planned_victims_, planned_promised_);
+  lack.devices -= std::popcount(back.devices & kind_mask & ~view.usable_mask);
+  lack.cpu_milli -= back.cpu_milli;
+  lack.memory_mb -= back.memory_mb;
+  lack.attempts -= back.attempts;
   // Whoever has the node for itself must go, whatever it holds.
-  if (view.exclusive) lack.attempts = std::max(lack.attempts, 1);
+  if (view.exclusive && !back.whole_node) lack.attempts = std::max(lack.attempts, 1);
   std::vector<VictimView> candidates;
   for (const AttemptKey& key : from.attempts) {
     if (candidates.size() >= limits::kVictimsMax) break;
@@ -300,30 +339,12 @@ bool Planner::has_room_without_going(const State& state, const Part& part, Candi
   for (const auto& [kind, mask] : nodes_[slot].class_masks) {
     if (kind == device_class) kind_mask = mask & fit_devices(from);
   }
-  uint64_t back = 0;
-  int64_t cpu_milli = view.cpu_milli_free, memory_mb = view.memory_mb_free;
-  auto attempts = static_cast<int64_t>(from.attempts.size()) + from.promised_count;
-  bool exclusive = view.exclusive;
-  for (const AttemptKey& key : from.attempts) {
-    const Attempt& attempt = state.attempt_at(key.job, key.attempt);
-    const bool going = attempt.stop == StopReason::kPreempt ||
-                       std::ranges::find(planned_victims_, key.job) != planned_victims_.end();
-    const Member& member = attempt.members[key.member];
-    if (!going || attempt.abandoned) continue;
-    if (member.gpu_milli == 0) back |= member.device_mask;
-    cpu_milli += member.cpu_milli;
-    memory_mb += member.memory_mb;
-    exclusive = exclusive && !member.exclusive;
-    --attempts;
-  }
-  for (std::size_t i = 0; i < from.devices.size(); ++i) {
-    if (from.devices[i].promised_to.valid()) back &= ~(uint64_t{1} << i);
-  }
-  for (const auto& [promised, mask] : planned_promised_) {
-    if (promised == slot) back &= ~mask;
-  }
-  const bool enough = std::popcount(view.usable_mask | (back & kind_mask)) >= part.gpu_count &&
-                      cpu_milli >= part.cpu_milli && memory_mb >= part.memory_mb && !exclusive &&
+  const GivenBack back = given_back_on(state, from, planned_victims_, planned_promised_);
+  const auto attempts = static_cast<int64_t>(from.attempts.size()) + from.promised_count - back.attempts;
+  const bool enough = std::popcount(view.usable_mask | (back.devices & kind_mask)) >= part.gpu_count &&
+                      view.cpu_milli_free + back.cpu_milli >= part.cpu_milli &&
+                      view.memory_mb_free + back.memory_mb >= part.memory_mb &&
+                      (!view.exclusive || back.whole_node) &&
                       attempts < static_cast<int64_t>(limits::kAttemptsPerNodeMax);
   if (!enough || !could_run(state, slot, device_class, kind_mask, part)) return false;
   if (is_reserved(slot) && delayed_by(state, candidate, slot, part, device_class) != nullptr) return false;
@@ -476,8 +497,8 @@ void Planner::guarantees_moved() {
 
 // Of the victims on each node those that cost least.
 std::optional<Planner::Preempting> Planner::find_victims(const State& state, const Job& job,
-                                                         Candidate& candidate, const Claim& claim,
-                                                         Time& look) {
+                                                         Candidate& candidate, const Claim& claim, Time& look,
+                                                         bool beside_going) {
   const int64_t priority = policy::effective_priority(state, job);
   const Part& part = state.class_of(job).parts.front();
   // Who has the same priority may come to have a lower level, which the node does not say.
@@ -490,9 +511,10 @@ std::optional<Planner::Preempting> Planner::find_victims(const State& state, con
     const uint32_t slot = (begin + i) % count;
     const NodeInfo& node = nodes_[slot];
     if (!node.ready || shape_of(job.job_class).excluded.test(slot)) continue;
+    if (beside_going && !node.gives_back) continue;
     if (claim.any() ? state.nodes[slot].attempts.empty() : node.weakest > weakest_max) continue;
     if (++examined > kVictimNodesMax) {
-      victim_cursor_ = slot;
+      if (!beside_going) victim_cursor_ = slot;
       look = std::min(look, now_ + kSearchOn);
       break;
     }
@@ -502,7 +524,8 @@ std::optional<Planner::Preempting> Planner::find_victims(const State& state, con
       if (claim.covering != nullptr)
         here.covering = guarantees::covering(state, job.tenant, here.wanted, planned_held_);
       if (claim.any() && !here.any()) return;  // Not with what these devices would give it.
-      std::optional<Preempting> found = victims_on(state, job, candidate, slot, kind, here, look);
+      std::optional<Preempting> found =
+          victims_on(state, job, candidate, slot, kind, here, look, beside_going);
       if (!found.has_value()) return;
       const bool better = !best.has_value() || found->cost < best->cost ||
                           (found->cost == best->cost && found->node < best->node);
@@ -534,26 +557,21 @@ bool Planner::preempt(const State& state, const Job& job, Candidate& candidate, 
   if (state.promises.size() + plan.groups.size() >= limits::kPromisesMax) return false;
   Time look = kNever;
   std::optional<Preempting> best;
-  if (claim.has_value()) best = find_victims(state, job, candidate, *claim, look);
-  if (!best.has_value() && by_priority) best = find_victims(state, job, candidate, Claim{}, look);
+  if (claim.has_value()) best = find_victims(state, job, candidate, *claim, look, false);
+  const Claim right = best.has_value() ? *claim : Claim{};
+  if (!best.has_value() && by_priority) best = find_victims(state, job, candidate, right, look, false);
   if (!best.has_value()) {
     if (look != kNever) look_again(job.job_class, look);
     return false;
   }
-  // Beside what others give back there, fewer may do.
-  const auto fewer_do = [&] {
-    if (!nodes_[best->node].gives_back || best->victims.size() < 2) return false;
-    return std::ranges::any_of(best->victims, [&](const VictimView& spared) {
-      const std::size_t before = planned_victims_.size();
-      for (const VictimView& victim : best->victims)
-        if (victim.job != spared.job) planned_victims_.push_back(victim.job->id);
-      const bool fits = has_room_without_going(state, part, candidate, best->node, best->device_class);
-      planned_victims_.resize(before);
-      return fits;
-    });
+  // Beside what others give back less may have to be lost.
+  const auto less_does = [&] {
+    Time later = kNever;
+    const std::optional<Preempting> less = find_victims(state, job, candidate, right, later, true);
+    return less.has_value() && less->cost < best->cost;
   };
   // Nobody is ended while the job waits for that, as long as for a promise.
-  const bool coming = is_room_coming(state, job, candidate) || fewer_do();
+  const bool coming = is_room_coming(state, job, candidate) || less_does();
   if (const Time until = waits_for_room(entry, coming, job.id, now_); until.valid()) {
     look_again(job.job_class, std::min(until, now_ + kLookAtRoom));
     return false;
