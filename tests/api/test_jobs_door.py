@@ -173,6 +173,24 @@ def test_the_same_name_again_is_another_tenant_and_then_ids_are_asked_for(schedu
     assert again[0] == again[1]
 
 
+def test_a_tenant_keeps_its_parent(scheduler):
+    token = scheduler.credential()
+    above, other = (scheduler.call("POST", "/api/v1/tenants", {"name": name}, token).json for name in ("above", "other"))
+    below = scheduler.call("POST", "/api/v1/tenants", {"name": "below", "parent_id": "above"}, token).json
+    assert below["parent_id"] == above["id"]
+    changes = [("PUT", "/api/v1/tenants/below"), ("PATCH", "/v1/tenants/below")]
+    for method, path in changes:
+        for parent in (other["id"], "other", "nobody", ""):
+            refused = scheduler.call(method, path, {"name": "below", "parent_id": parent}, token)
+            assert (refused.status, refused.json["field"]) == (422, "parent_id"), (method, parent, refused.raw)
+            assert "cannot be changed" in refused.json["error"]
+    # What was read may be sent back.
+    for limit, (method, path) in enumerate(changes, start=3):
+        read = scheduler.call("GET", "/api/v1/tenants/below", headers=token).json
+        kept = scheduler.call(method, path, {"name": "below", "parent_id": read["parent_id"], "max_gpus": limit}, token)
+        assert (kept.status, kept.json["max_gpus"], kept.json["parent_id"]) == (200, limit, above["id"]), kept.raw
+
+
 def test_names_of_tenants_are_unique_in_whatever_case_of_any_script(scheduler):
     token = scheduler.credential()
     assert scheduler.call("POST", "/v1/tenants", {"name": "\u00c4pfel"}, token).status in (200, 201)

@@ -12,6 +12,18 @@ namespace gpusched::api {
 
 using access::Action;
 
+namespace {
+
+/// `parent` names the tenant's parent, or nobody where it has none.
+bool is_parent_of(const State& state, const access::Caller& caller, const std::string& parent,
+                  const Tenant& tenant) {
+  if (parent.empty()) return !tenant.parent.valid();
+  const Answer<const Tenant*> named = find_tenant(state, caller, parent);
+  return named && (*named)->id == tenant.parent;
+}
+
+}  // namespace
+
 void HostBackend::propose_for_tenant(const CallerPtr& caller, Command command, TenantId tenant,
                                      Done<TenantView> done) {
   propose_as(*caller, std::move(command), [this, caller, tenant, done](const Result<Decided>& decided) {
@@ -52,11 +64,20 @@ void HostBackend::update_tenant(const CallerPtr& caller, const std::string& tena
                                 Done<TenantView> done) {
   if (auto refused = limit_tenant(*caller, options_.anonymous, request)) return done(std::move(*refused));
   if (request.parent) {
-    return done(ApiError{.kind = ErrorKind::kUnprocessable,
-                         .message =
-                             "a tenant's parent is set when it is created and cannot be changed; leave out "
-                             "parent_id, or create another tenant",
-                         .field = "parent_id"});
+    // Who sends back what was read names the parent that it has.
+    read([this, caller, tenant, request = std::move(request), done](const Observer::View& view) mutable {
+      const Answer<const Tenant*> found = find_tenant(view.state, *caller, Action::kUpdateTenant, tenant);
+      if (!found) return done(found.error());
+      if (!is_parent_of(view.state, *caller, *request.parent, **found)) {
+        return done(ApiError{.kind = ErrorKind::kUnprocessable,
+                             .message = "a tenant's parent is set when it is created and cannot be changed; "
+                                        "leave out parent_id, or create another tenant",
+                             .field = "parent_id"});
+      }
+      request.parent.reset();
+      update_tenant(caller, tenant, std::move(request), done);
+    });
+    return;
   }
   with_tenant(
       caller, Action::kUpdateTenant, tenant,

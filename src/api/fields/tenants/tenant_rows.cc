@@ -130,7 +130,8 @@ constexpr TenantRow kRows[] = {
         .from(limits::kGpuTimeWindowMin.ms())
         .up_to(limits::kGpuTimeWindowMax.ms())
         .in(1'000),
-    setting(14, "parent_id", &S::parent, 0, "parent tenant, by id or name; only on creation")
+    setting(14, "parent_id", &S::parent, 0,
+            "parent tenant, by id or name; set on creation, later only as it is")
         .up_to(limits::kNameBytesMax),
 };
 
