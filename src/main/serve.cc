@@ -352,6 +352,10 @@ api::AgentTasksOptions agent_tasks_of(const Config::Tasks& tasks) {
   options.workers.persistent[at(api::TaskKind::kLlm)] = persists(tasks.llm_worker);
   options.workers.persistent[at(api::TaskKind::kDiffusion)] = persists(tasks.diffusion_worker);
   options.workers.persistent[at(api::TaskKind::kOther)] = persists(tasks.other_worker);
+  options.workers.tasks_at_once[at(api::TaskKind::kEmbedding)] = tasks.embedding_worker_tasks;
+  options.workers.tasks_at_once[at(api::TaskKind::kLlm)] = tasks.llm_worker_tasks;
+  options.workers.tasks_at_once[at(api::TaskKind::kDiffusion)] = tasks.diffusion_worker_tasks;
+  options.workers.tasks_at_once[at(api::TaskKind::kOther)] = tasks.other_worker_tasks;
   options.workers.idle_ms = tasks.worker_idle_seconds * 1'000;
   options.workers.gpu_memory_mb = tasks.gpu_memory_mb;
   options.workers.gpu_tflops = tasks.gpu_tflops;

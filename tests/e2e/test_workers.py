@@ -35,6 +35,44 @@ while head := frames.read(4):
     frames.write(struct.pack("<I", len(answer)) + answer)
 """
 
+# The same with a thread for each task. "wait" ends when the task is cancelled too, where argv[2] says that it can be.
+MANY = """
+import json, os, socket, struct, sys, threading, time
+folder, ready = sys.argv[1], sys.argv[2]
+log = open(os.path.join(folder, "ran"), "a", buffering=1)
+frames = socket.socket(fileno=int(os.environ["GPU_SCHEDULER_WORKER_FD"]))
+lock, cancelled = threading.Lock(), set()
+
+def say(text):
+    with lock:
+        frames.sendall(struct.pack("<I", len(text)) + text.encode())
+
+def read(size):
+    data = b""
+    while len(data) < size:
+        more = frames.recv(size - len(data))
+        if not more:
+            sys.exit(0)
+        data += more
+    return data
+
+def run(task, payload):
+    log.write(f"{task['id']} {os.getpid()}\\n")
+    word, _, rest = payload.partition(" ")
+    while word == "wait" and not os.path.exists(os.path.join(folder, rest)) and task["id"] not in cancelled:
+        time.sleep(0.02)
+    say(f"{task['id']} 0\\n{os.getpid()} {task['environment']['TASK_ID']}")
+
+say(ready)
+while True:
+    line, _, payload = read(struct.unpack("<I", read(4))[0]).partition(b"\\n")
+    task = json.loads(line)
+    if "cancel" in task:
+        cancelled.add(task["cancel"])
+    else:
+        threading.Thread(target=run, args=(task, payload.decode()), daemon=True).start()
+"""
+
 
 class Tasks:
     """Tasks of one type, by its worker."""
@@ -68,14 +106,16 @@ class Tasks:
 def make_fixture(new_world, connect):
     """A scheduler and one node, and tasks of type other there."""
 
-    def make(idle_s=2, command=None, cpus=8):
+    def make(idle_s=2, command=None, cpus=8, at_once=1, ready=None):
         world = new_world()
-        (world.folder / "worker.py").write_text(WORKER)
+        (world.folder / "worker.py").write_text(MANY if ready else WORKER)
+        if ready:
+            command = f"exec {sys.executable} {world.folder}/worker.py {world.folder} '{ready}'"
         command = command or f"exec {sys.executable} {world.folder}/worker.py {world.folder}"
         world.scheduler.settings |= {
             "TASKS_OTHER_COMMAND": command, "TASKS_OTHER_WORKER": "persistent",
             "TASKS_LLM_COMMAND": f"{command} # another one", "TASKS_LLM_WORKER": "persistent",
-            "TASKS_WORKER_IDLE_SECONDS": idle_s}
+            "TASKS_OTHER_WORKER_TASKS": at_once, "TASKS_WORKER_IDLE_SECONDS": idle_s}
         world.scheduler.start()
         world.add_agent(sim_gpus="1xA100-SXM4-80GB", cpus=cpus).start()
         return Tasks(world, connect, OTHER)
@@ -224,3 +264,90 @@ def test_a_worker_that_cannot_begin_fails_its_task(make):
     tasks = make(command="echo no model >&2; exit 3")
     job = tasks.submit()
     assert tasks.api.wait_for(job, "failed")["exit_code"] == 3
+
+
+def run_at_once(tasks, count):
+    """So many tasks that run until the file "gate" is there, and their workers."""
+    jobs = [tasks.submit("wait gate") for _ in range(count)]
+    return jobs, [tasks.running_pid(job) for job in jobs]
+
+
+def test_a_worker_has_as_many_tasks_at_once_as_it_may(make):
+    tasks = make(at_once=3, ready="ready 64")
+    jobs, pids = run_at_once(tasks, 4)
+    assert sorted(pids.count(pid) for pid in set(pids)) == [1, 3]
+    (tasks.world.folder / "gate").touch()
+    for job, pid in zip(jobs, pids):
+        tasks.api.wait_for(job, "completed")
+        assert tasks.pid_of(job) == pid
+
+
+def test_a_worker_may_take_fewer(make):
+    tasks = make(at_once=8, ready="ready 2")
+    first = tasks.submit()
+    tasks.api.wait_for(first, "completed")
+    _, pids = run_at_once(tasks, 3)
+    assert pids.count(tasks.pid_of(first)) == 2
+    (tasks.world.folder / "gate").touch()
+
+
+def test_one_task_is_cancelled_and_the_others_go_on(make):
+    tasks = make(at_once=4, ready="ready 4 cancel")
+    jobs, pids = run_at_once(tasks, 3)
+    assert len(set(pids)) == 1
+    tasks.api.cancel(jobs[1])
+    tasks.api.wait_for(jobs[1], "cancelled")
+    (tasks.world.folder / "gate").touch()
+    for job in (jobs[0], jobs[2]):
+        assert tasks.api.wait_for(job, "completed")["attempts"] == 1
+        assert tasks.pid_of(job) == pids[0]
+
+
+def test_a_task_out_of_time_costs_the_others_a_try_where_it_cannot_be_ended_alone(make):
+    tasks = make(at_once=4, ready="ready 4")
+    jobs, pids = run_at_once(tasks, 2)
+    assert len(set(pids)) == 1
+    status, answer, _ = tasks.api.call("PATCH", f"/v1/jobs/{jobs[0]}", {"max_runtime_ms": 1_000})
+    assert status == 200, answer
+    tasks.api.wait_for(jobs[0], "failed")
+    gone(pids[0])
+    (tasks.world.folder / "gate").touch()
+    assert tasks.api.wait_for(jobs[1], "completed")["attempts"] == 2
+    assert tasks.pid_of(jobs[1]) != pids[0]
+
+
+def test_a_new_agent_finds_all_tasks_of_a_worker(make):
+    tasks = make(at_once=4, ready="ready 4 cancel")
+    jobs, pids = run_at_once(tasks, 3)
+    tasks.world.agents()[0].kill()
+    tasks.world.agents()[0].start()
+    (tasks.world.folder / "gate").touch()
+    for job in jobs:
+        assert tasks.api.wait_for(job, "completed")["attempts"] == 1
+    assert len(tasks.ran()) == 3
+    gone(pids[0])
+
+
+def test_a_worker_that_dies_fails_its_tasks_alone(make):
+    tasks = make(at_once=2, ready="ready 2")
+    jobs, pids = run_at_once(tasks, 4)
+    first = pids[0]
+    os.kill(first, signal.SIGKILL)
+    for job, pid in zip(jobs, pids):
+        if pid == first:
+            tasks.api.wait_for(job, "failed")
+    (tasks.world.folder / "gate").touch()
+    for job, pid in zip(jobs, pids):
+        if pid != first:
+            assert tasks.api.wait_for(job, "completed")["attempts"] == 1
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_a_worker_without_a_task_ends_with_its_agent(make, how):
+    tasks = make(idle_s=600)
+    job = tasks.submit()
+    tasks.api.wait_for(job, "completed")
+    worker = tasks.pid_of(job)
+    assert is_alive(worker)
+    getattr(tasks.world.agents()[0], how)()
+    gone(worker)

@@ -23,6 +23,7 @@ std::optional<std::string_view> late_value(std::string_view entry, std::string_v
 void add_worker(std::string& packed_spec, const WorkerRequest& worker) {
   packed_spec += late_variable(kWorkerVariable, worker.command);
   packed_spec += late_variable(kWorkerIdleVariable, worker.idle_ms);
+  if (!worker.tasks.empty()) packed_spec += late_variable(kWorkerTasksVariable, worker.tasks);
 }
 
 std::optional<WorkerRequest> worker_of(std::string_view packed_spec) {
@@ -35,6 +36,7 @@ std::optional<WorkerRequest> worker_of(std::string_view packed_spec) {
     if (tag != kEnvironmentTag) continue;
     if (const auto command = late_value(bytes, kWorkerVariable)) worker.command = *command;
     if (const auto idle = late_value(bytes, kWorkerIdleVariable)) worker.idle_ms = *idle;
+    if (const auto tasks = late_value(bytes, kWorkerTasksVariable)) worker.tasks = *tasks;
   }
   if (worker.command.empty()) return std::nullopt;
   return worker;

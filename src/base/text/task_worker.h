@@ -18,15 +18,21 @@ inline constexpr std::string_view kWorkerVariables = "GPU_SCHEDULER_WORKER";
 inline constexpr std::string_view kWorkerVariable = "GPU_SCHEDULER_WORKER";
 /// Milliseconds in decimal: a worker without a task ends after so long.
 inline constexpr std::string_view kWorkerIdleVariable = "GPU_SCHEDULER_WORKER_IDLE_MS";
+/// In decimal: so many tasks the worker may have at once; absent: one.
+inline constexpr std::string_view kWorkerTasksVariable = "GPU_SCHEDULER_WORKER_TASKS";
 /// The task's payload, in base64.
 inline constexpr std::string_view kTaskPayloadVariable = "TASK_PAYLOAD_BASE64";
 
 /// Whatever a specification says, no worker without a task stays longer.
 inline constexpr int64_t kWorkerIdleMsMax = 600'000;
 
+/// Whatever a specification says, no worker has more tasks at once.
+inline constexpr int64_t kWorkerTasksMax = 64;
+
 struct WorkerRequest {
   std::string command;
   std::string idle_ms;
+  std::string tasks = {};  ///< Empty: one.
 };
 
 inline bool is_worker_variable(std::string_view name) { return name.starts_with(kWorkerVariables); }

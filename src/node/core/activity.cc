@@ -42,7 +42,9 @@ ActivityMeter::Look Activity::look_of(const AttemptRow& attempt, Time now) const
                                           : last.utilization_percent.value_or(kBusyPercent) <= kIdlePercent &&
                                                 watch_.memory_is_idle(device.index);
     look.idle = look.idle && unused;
-    if (device.is_share()) look.over_mb += std::max<int64_t>(own_mb - device.memory_mb, 0);
+    // Tasks that one worker has at once have shares of the same size.
+    const auto beside = static_cast<int64_t>(ports_.spawner.tasks_beside(attempt.key));
+    if (device.is_share()) look.over_mb += std::max<int64_t>(own_mb - device.memory_mb * beside, 0);
   }
   return look;
 }

@@ -60,6 +60,7 @@ struct WorkerPlan {
   std::vector<std::string> arguments;    ///< The worker's.
   std::vector<std::string> environment;  ///< The worker's, without what is the task's.
   std::string frame;                     ///< The task's.
+  uint32_t tasks_max = 1;                ///< That the worker may have at once.
 };
 
 struct SpawnRequest {
@@ -191,6 +192,8 @@ class Spawner {
   /// Whether the process is of a persistent worker without a task, which is ended before another attempt
   /// starts on its devices.
   virtual bool keeps(int64_t) { return false; }
+  /// How many attempts have the same processes as this one, itself included: the tasks of one worker.
+  virtual std::size_t tasks_beside(const AttemptKey&) { return 1; }
   /// Whether the process is one of the attempt's, however it was started.
   virtual bool owns(const AttemptKey& key, int64_t pid) = 0;
 };

@@ -50,6 +50,14 @@ int64_t idle_ms_of(const std::string& text) {
   return std::min(idle, kWorkerIdleMsMax);
 }
 
+uint32_t tasks_of(const std::string& text) {
+  int64_t tasks = 1;
+  const char* const end = text.data() + text.size();
+  const auto [rest, problem] = std::from_chars(text.data(), end, tasks);
+  if (problem != std::errc() || rest != end) return 1;
+  return static_cast<uint32_t>(std::clamp<int64_t>(tasks, 1, kWorkerTasksMax));
+}
+
 /// One line of JSON, then the payload as it is.
 std::string frame_of(const v1::StartAttempt& order, const v1::JobSpec& spec, const std::string& payload) {
   std::string line = "{\"id\":" + json_text(to_string(from_wire(order.key()))) +
@@ -119,6 +127,8 @@ std::shared_ptr<const WorkerPlan> plan_worker(const v1::StartAttempt& order, con
   std::erase_if(plan->environment, [](const std::string& entry) { return entry.starts_with(kJobVariable); });
   plan->environment.push_back(std::string(kWorkerIdleVariable) + '=' +
                               std::to_string(idle_ms_of(worker->idle_ms)));
+  plan->tasks_max = tasks_of(worker->tasks);
+  plan->environment.push_back(std::string(kWorkerTasksVariable) + '=' + std::to_string(plan->tasks_max));
   plan->environment.push_back(std::string(shim::kFrameVariable) + '=' +
                               std::to_string(shim::kFrameDescriptor));
   plan->match = worker->command + '\0' + match_of(order, spec, user, plan->environment);

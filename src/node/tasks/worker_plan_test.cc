@@ -169,6 +169,20 @@ TEST(WorkerPlan, AWorkerWithoutATaskAlwaysEndsWithinTenMinutes) {
     EXPECT_EQ(idle_of(wrong), "30000") << wrong;
 }
 
+TEST(WorkerPlan, AWorkerIsToldHowManyTasksItMayHaveAtOnce) {
+  const auto tasks_of = [](const std::string& tasks) {
+    const auto worker =
+        plan(order_of(), task_spec(), "ada", {.command = "exec answer", .idle_ms = "", .tasks = tasks});
+    EXPECT_TRUE(has(worker->environment, "GPU_SCHEDULER_WORKER_TASKS=" + std::to_string(worker->tasks_max)));
+    return worker->tasks_max;
+  };
+  EXPECT_EQ(tasks_of("8"), 8u);
+  EXPECT_EQ(tasks_of("64"), 64u);
+  EXPECT_EQ(tasks_of("65"), 64u);
+  for (const char* wrong : {"", "0", "-1", "8 tasks", "99999999999999999999"})
+    EXPECT_EQ(tasks_of(wrong), 1u) << wrong;
+}
+
 TEST(WorkerPlan, AnotherKeyTakesTheAttemptsPlace) {
   EXPECT_EQ(with_key("GPU_SCHEDULER_ATTEMPT=12-1-0@inst", "12-1-0", "99-1-0"),
             "GPU_SCHEDULER_ATTEMPT=99-1-0@inst");

@@ -30,6 +30,7 @@ constexpr Duration kIdleGrace = seconds(2);
 /// Of an earlier agent's worker, until its tasks are taken from it.
 constexpr Duration kSilenceMax = seconds(10);
 constexpr int kTriesMax = 3;
+constexpr Duration kFullPause = milliseconds(5);
 constexpr std::size_t kEventBytesMax = 16 * 1024;
 constexpr std::size_t kOutcomeBytesMax = 1 << 20;
 constexpr const char* kCoresFile = "cpuset.cpus";
@@ -117,16 +118,9 @@ void WorkerSpawner::start(const SpawnRequest& request) { dispatch(request); }
 
 void WorkerSpawner::dispatch(const SpawnRequest& request) {
   if (request.worker != nullptr) {
-    for (auto& [key, worker] : workers_) {
-      if (worker.task || worker.ending || worker.connection < 0 || worker.match != request.worker->match)
-        continue;
-      worker.task = request.key;
-      worker.request = request;
-      tasks_[request.key] = key;
-      if (give_task(worker)) return;
-      tasks_.erase(request.key);
-      worker.task.reset();
-      end_worker(worker);
+    while (Worker* const worker = worker_with_room(*request.worker)) {
+      if (join(*worker, request)) return;
+      end_worker(*worker);
     }
   }
   if (!clear_way(request)) {
@@ -138,11 +132,32 @@ void WorkerSpawner::dispatch(const SpawnRequest& request) {
   }
 }
 
+/// One that runs, or else one that is being started.
+WorkerSpawner::Worker* WorkerSpawner::worker_with_room(const WorkerPlan& plan) {
+  Worker* starting = nullptr;
+  for (auto& [key, worker] : workers_) {
+    if (worker.ending || worker.tasks.size() >= worker.room || worker.match != plan.match) continue;
+    if (worker.connection >= 0) return &worker;
+    if (!worker.begun) starting = &worker;
+  }
+  return starting;
+}
+
+/// False: the worker is not there any more.
+bool WorkerSpawner::join(Worker& worker, const SpawnRequest& request) {
+  worker.tasks[request.key].request = request;
+  tasks_[request.key] = worker.key;
+  if (worker.connection < 0 || give_task(worker, request.key)) return true;
+  worker.tasks.erase(request.key);
+  tasks_.erase(request.key);
+  return false;
+}
+
 /// Ends the workers without a task on its devices. False: some are not gone yet.
 bool WorkerSpawner::clear_way(const SpawnRequest& request) {
   bool clear = true;
   for (auto& [key, worker] : workers_) {
-    if (worker.task) continue;
+    if (!worker.tasks.empty()) continue;
     const bool on_them = std::any_of(request.devices.begin(), request.devices.end(),
                                      [&idle = worker](const HeldDevice& device) {
                                        return idle.match.empty() || idle.devices.contains(device.index);
@@ -177,22 +192,32 @@ void WorkerSpawner::start_worker(const SpawnRequest& request) {
     if (folder.path.ends_with('/' + tasks_name))
       folder.path.replace(folder.path.size() - tasks_name.size(), tasks_name.size(), name);
   }
-  Worker worker{.key = key, .match = request.worker->match, .devices = {}, .task = request.key};
+  Worker worker{.key = key, .match = request.worker->match, .devices = {}, .room = request.worker->tasks_max};
   for (const HeldDevice& device : request.devices) worker.devices.insert(device.index);
-  worker.request = request;
-  tasks_[request.key] = key;
-  workers_.emplace(key, std::move(worker));
+  join(workers_.emplace(key, std::move(worker)).first->second, request);
   log_event(LogLevel::kInfo, "agent", "worker_starting", {.id = request.key.job}, {{"worker", name}});
   shims_->start(own);
 }
 
 /// To a worker that is connected. False: it is not there any more.
-bool WorkerSpawner::give_task(Worker& worker) {
-  CHECK(worker.task);
+bool WorkerSpawner::give_task(Worker& worker, const AttemptKey& key) {
+  Task& task = worker.tasks.at(key);
   const std::string packet = shim::encode(shim::WorkerTask{
-      .key = *worker.task, .max_runtime = worker.request.max_runtime, .frame = worker.request.worker->frame});
-  worker.task_started = false;
-  return send(worker.connection, packet.data(), packet.size(), MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
+      .key = key, .max_runtime = task.request.max_runtime, .frame = task.request.worker->frame});
+  task.given = send(worker.connection, packet.data(), packet.size(), MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
+  if (task.given || (errno != EAGAIN && errno != ENOBUFS && errno != EINTR)) return task.given;
+  gives_again_ = clock_.monotonic() + kFullPause;
+  return true;
+}
+
+void WorkerSpawner::give_again() {
+  gives_again_ = kNever;
+  for (auto& [key, worker] : workers_) {
+    if (worker.connection < 0 || worker.ending) continue;
+    bool good = true;
+    for (const auto& [task, known] : worker.tasks) good = good && (known.given || give_task(worker, task));
+    if (!good) end_worker(worker);
+  }
 }
 
 void WorkerSpawner::end_worker(Worker& worker) {
@@ -207,15 +232,30 @@ void WorkerSpawner::stop(const AttemptKey& key, const StopOrder& order) {
                                   [&key](const SpawnRequest& request) { return request.key == key; });
   if (waits != held_.end()) {
     held_.erase(waits);
-    later_.emplace_back([this, key] {
-      listener_.on_shim_ended(key, outcome_of(v1::Outcome::STOPPED, "stopped before it began"));
-    });
-    return;
+    return never_began(key);
   }
   Worker* const worker = worker_of(key);
   if (worker == nullptr) return shims_->stop(key, order);
-  worker->ending = true;
-  shims_->stop(worker->key, order);
+  Task& task = worker->tasks.at(key);
+  task.stopping = true;
+  if (worker->tasks.size() == 1 && !(worker->cancels && task.given)) {
+    worker->ending = true;
+    return shims_->stop(worker->key, order);
+  }
+  if (!task.given) {
+    worker->tasks.erase(key);
+    tasks_.erase(key);
+    return never_began(key);
+  }
+  const std::string packet = shim::encode(shim::TaskStop{.key = key, .grace = order.grace});
+  // Where it cannot be told, it is repeated, or ended by force when it has not ended in time.
+  static_cast<void>(send(worker->connection, packet.data(), packet.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0);
+}
+
+void WorkerSpawner::never_began(const AttemptKey& key) {
+  later_.emplace_back([this, key] {
+    listener_.on_shim_ended(key, outcome_of(v1::Outcome::STOPPED, "stopped before it began"));
+  });
 }
 
 void WorkerSpawner::force_end(const AttemptKey& key) {
@@ -229,8 +269,9 @@ void WorkerSpawner::set_max_runtime(const AttemptKey& key, Duration limit) {
   }
   Worker* const worker = worker_of(key);
   if (worker == nullptr) return shims_->set_max_runtime(key, limit);
-  if (worker->connection < 0) worker->request.max_runtime = limit;
-  if (!shims_->write_limit(key, limit)) worker->limit_wanted = limit;
+  Task& task = worker->tasks.at(key);
+  if (!task.given) task.request.max_runtime = limit;
+  if (!shims_->write_limit(key, limit)) task.limit_wanted = limit;
 }
 
 std::vector<Preparation> WorkerSpawner::preparing() {
@@ -253,8 +294,13 @@ bool WorkerSpawner::owns(const AttemptKey& key, int64_t pid) {
 
 bool WorkerSpawner::keeps(int64_t pid) {
   return std::any_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
-    return !entry.second.task && !entry.second.ending && shims_->owns(entry.first, pid);
+    return entry.second.tasks.empty() && !entry.second.ending && shims_->owns(entry.first, pid);
   });
+}
+
+std::size_t WorkerSpawner::tasks_beside(const AttemptKey& key) {
+  const Worker* const worker = worker_of(key);
+  return worker == nullptr ? 1 : worker->tasks.size();
 }
 
 ShimProcess WorkerSpawner::shim_of(const AttemptKey& key) {
@@ -312,14 +358,15 @@ void WorkerSpawner::adopt_worker(const AttemptKey& key, std::set<AttemptKey>& ru
   const std::optional<shim::WorkerGreeting> greeting = read_greeting(*connection);
   watch(worker);
   worker.silent = !greeting;
-  if (!greeting || !greeting->task) return;
-  worker.task = greeting->task;
-  worker.task_started = true;
-  tasks_[*worker.task] = key;
-  running.insert(*worker.task);
-  later_.emplace_back([this, task = *worker.task, pid = greeting->pid, at = greeting->started_unix_ns] {
-    if (tasks_.contains(task)) listener_.on_shim_found(task, pid, at);
-  });
+  if (!greeting) return;
+  for (const shim::WorkerGreeting::Task& task : greeting->tasks) {
+    worker.tasks[task.key] = {.given = true, .started = true};
+    tasks_[task.key] = key;
+    running.insert(task.key);
+    later_.emplace_back([this, task, pid = greeting->pid] {
+      if (tasks_.contains(task.key)) listener_.on_shim_found(task.key, pid, task.started_unix_ns);
+    });
+  }
 }
 
 // What shims say.
@@ -334,15 +381,17 @@ void WorkerSpawner::on_shim_started(const AttemptKey& key, int64_t pid, int64_t 
   Worker& worker = found->second;
   worker.begun = true;
   if (worker.match.empty()) {  // An earlier agent's.
-    if (!worker.task) end_worker(worker);
+    if (worker.tasks.empty()) end_worker(worker);
     return;
   }
   if (const std::optional<int> connection = connect_to(key)) {
     worker.connection = *connection;
     watch(worker);
   }
-  // Where it cannot be reached or does not take the task, its end says so.
-  if (worker.connection < 0 || !worker.task || !give_task(worker)) end_worker(worker);
+  // Where it cannot be reached or does not take its tasks, its end says so.
+  bool good = worker.connection >= 0 && !worker.tasks.empty();
+  for (const auto& [task, known] : worker.tasks) good = good && give_task(worker, task);
+  if (!good) end_worker(worker);
 }
 
 void WorkerSpawner::on_shim_found(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) {
@@ -375,22 +424,26 @@ void WorkerSpawner::worker_over(const AttemptKey& key, const v1::Outcome& outcom
   log_event(LogLevel::kInfo, "agent", "worker_ended", {},
             {{"worker", shim::key_text(key)}, {"why", outcome.detail()}});
   if (options_.remove) options_.remove(key);
-  if (worker.task) {
-    const AttemptKey task = *worker.task;
+  for (auto& [task, known] : worker.tasks) {
     tasks_.erase(task);
-    if (const std::optional<v1::Outcome> recorded = recorded_outcome(task)) {
-      listener_.on_shim_ended(task, *recorded);
-    } else if (worker.task_started || access(folder_of(task).c_str(), F_OK) == 0) {
-      listener_.on_shim_lost(task, "the shim of its worker ended without reporting an outcome");
-    } else if (worker.begun && !worker.ending && ++tries_[task] < kTriesMax) {
-      held_.push_back(std::move(worker.request));
-    } else {
-      tries_.erase(task);
-      listener_.on_shim_ended(task, outcome);
-    }
+    task_over(task, std::move(known), worker.begun, outcome);
   }
   adopt_rest();
   dispatch_held();
+}
+
+void WorkerSpawner::task_over(const AttemptKey& key, Task&& task, bool was_begun,
+                              const v1::Outcome& outcome) {
+  if (const std::optional<v1::Outcome> recorded = recorded_outcome(key)) {
+    listener_.on_shim_ended(key, *recorded);
+  } else if (task.started || access(folder_of(key).c_str(), F_OK) == 0) {
+    listener_.on_shim_lost(key, "the shim of its worker ended without reporting an outcome");
+  } else if (was_begun && !task.stopping && ++tries_[key] < kTriesMax) {
+    held_.push_back(std::move(task.request));
+  } else {
+    tries_.erase(key);
+    listener_.on_shim_ended(key, outcome);
+  }
 }
 
 std::optional<v1::Outcome> WorkerSpawner::recorded_outcome(const AttemptKey& task) const {
@@ -436,26 +489,33 @@ void WorkerSpawner::take_packets(Worker& worker) {
     }
     const std::string_view packet(buffer.data(), static_cast<std::size_t>(size));
     if (shim::decode_greeting(packet)) continue;
+    if (const std::optional<shim::WorkerRoom> room = shim::decode_room(packet)) {
+      worker.room = room->tasks;
+      worker.cancels = room->cancels;
+      continue;
+    }
     if (const std::optional<shim::Event> event = shim::decode_event(packet)) take_event(worker, *event);
   }
 }
 
 void WorkerSpawner::take_event(Worker& worker, const shim::Event& event) {
-  if (!worker.task || *worker.task != event.key) return;
+  const auto found = worker.tasks.find(event.key);
+  if (found == worker.tasks.end()) return;
+  Task& task = found->second;
   switch (event.kind) {
     case shim::EventKind::kStarted:
-      worker.task_started = true;
-      worker.request = {};
+      task.started = true;
+      task.request = {};
       tries_.erase(event.key);
-      if (worker.limit_wanted)
-        shims_->write_limit(event.key, *std::exchange(worker.limit_wanted, std::nullopt));
+      if (task.limit_wanted) shims_->write_limit(event.key, *std::exchange(task.limit_wanted, std::nullopt));
       return listener_.on_shim_started(event.key, event.pid, event.started_unix_ns);
     case shim::EventKind::kEnded:
-      return task_ended(worker, to_wire(event.outcome));
+      return task_ended(worker, event.key, to_wire(event.outcome));
     case shim::EventKind::kExists: {
       const std::optional<v1::Outcome> recorded = recorded_outcome(event.key);
-      return task_ended(worker, recorded.value_or(outcome_of(v1::Outcome::SHIM_LOST,
-                                                             "it was begun before, and has no outcome")));
+      return task_ended(
+          worker, event.key,
+          recorded.value_or(outcome_of(v1::Outcome::SHIM_LOST, "it was begun before, and has no outcome")));
     }
     case shim::EventKind::kLost:
     case shim::EventKind::kSaved:
@@ -464,15 +524,12 @@ void WorkerSpawner::take_event(Worker& worker, const shim::Event& event) {
   }
 }
 
-void WorkerSpawner::task_ended(Worker& worker, const v1::Outcome& outcome) {
-  const AttemptKey task = *worker.task;
-  worker.task.reset();
-  worker.task_started = false;
-  worker.request = {};
-  worker.limit_wanted.reset();
-  tasks_.erase(task);
-  if (worker.match.empty()) end_worker(worker);
-  listener_.on_shim_ended(task, outcome);
+void WorkerSpawner::task_ended(Worker& worker, const AttemptKey& key, const v1::Outcome& outcome) {
+  worker.tasks.erase(key);
+  tasks_.erase(key);
+  tries_.erase(key);
+  if (worker.match.empty() && worker.tasks.empty()) end_worker(worker);
+  listener_.on_shim_ended(key, outcome);
 }
 
 void WorkerSpawner::pump() {
@@ -487,10 +544,12 @@ void WorkerSpawner::pump() {
   }
   shims_->pump();
   if (clock_.monotonic() >= silence_ends_) end_silent();
+  if (clock_.monotonic() >= gives_again_) give_again();
 }
 
 Time WorkerSpawner::next_deadline() const {
-  return later_.empty() ? std::min(shims_->next_deadline(), silence_ends_) : clock_.monotonic();
+  if (!later_.empty()) return clock_.monotonic();
+  return std::min({shims_->next_deadline(), silence_ends_, gives_again_});
 }
 
 }  // namespace gpusched

@@ -25,11 +25,11 @@ struct WorkerSpawnerOptions {
 /// Before ShimSpawner: gives tasks to persistent workers, whose processes that runs like attempts, and passes
 /// on everything else.
 ///
-/// A worker has one task at a time. Without one it stays for the next that matches it: the same command,
-/// tenant, user, devices and limits. Before anything else starts on one of its devices it is ended, and the
-/// start waits until all of it is gone. Its shim has the task and its outcome (src/shim/worker), so that a
-/// new agent finds both again; that agent keeps the tasks, and ends workers that have none: it does not know
-/// what else they would match.
+/// A worker has as many tasks at once as its command's operator and it itself say. Without one it stays for
+/// the next that matches it: the same command, tenant, user, devices and limits. Before anything else starts
+/// on one of its devices it is ended, and the start waits until all of it is gone. Its shim has the task and
+/// its outcome (src/shim/worker), so that a new agent finds both again; that agent keeps the tasks, and ends
+/// workers that have none: it does not know what else they would match.
 ///
 /// Not thread-safe. Used as ShimSpawner is: `descriptor`, `next_deadline`, `pump`.
 class WorkerSpawner final : public Spawner, public ShimListener {
@@ -49,6 +49,7 @@ class WorkerSpawner final : public Spawner, public ShimListener {
   std::vector<SavedWork> saved() override;
   bool owns(const AttemptKey& key, int64_t pid) override;
   bool keeps(int64_t pid) override;
+  std::size_t tasks_beside(const AttemptKey& key) override;
   void force_end(const AttemptKey& key) override;
   void replace_server() override { shims_->replace_server(); }
   std::string image_digest(const AttemptKey& key) override { return shims_->image_digest(key); }
@@ -68,25 +69,34 @@ class WorkerSpawner final : public Spawner, public ShimListener {
   std::size_t worker_count() const { return workers_.size(); }
 
  private:
+  struct Task {
+    SpawnRequest request = {};                  ///< Until it has started.
+    bool given = false;                         ///< To the worker's shim.
+    bool started = false;                       ///< Its shim said so.
+    bool stopping = false;                      ///< It was told to end.
+    std::optional<Duration> limit_wanted = {};  ///< Before its folder was there.
+  };
   struct Worker {
     AttemptKey key;
     std::string match;           ///< Empty: an earlier agent's.
     std::set<uint32_t> devices;  ///< Of one that an earlier agent began: not known.
+    uint32_t room = 1;           ///< So many tasks it takes at once.
+    bool cancels = false;        ///< It can end one of them alone.
     int connection = -1;
     bool begun = false;   ///< It runs, or ran.
-    bool silent = false;  ///< An earlier agent's, and its shim did not tell its task.
+    bool silent = false;  ///< An earlier agent's, and its shim did not tell its tasks.
     bool ending = false;  ///< It was told to end.
-    std::optional<AttemptKey> task;
-    bool task_started = false;                  ///< Its shim said so.
-    SpawnRequest request = {};                  ///< The task's, until that has started.
-    std::optional<Duration> limit_wanted = {};  ///< Of the task, before its folder was there.
+    std::map<AttemptKey, Task> tasks = {};
   };
 
   void dispatch(const SpawnRequest& request);
   void dispatch_held();
+  Worker* worker_with_room(const WorkerPlan& plan);
+  bool join(Worker& worker, const SpawnRequest& request);
   bool clear_way(const SpawnRequest& request);
   void start_worker(const SpawnRequest& request);
-  bool give_task(Worker& worker);
+  bool give_task(Worker& worker, const AttemptKey& key);
+  void give_again();
   void end_worker(Worker& worker);
   Worker* worker_of(const AttemptKey& task);
   std::optional<int> connect_to(const AttemptKey& worker) const;
@@ -96,7 +106,9 @@ class WorkerSpawner final : public Spawner, public ShimListener {
   void adopt_rest();
   void end_silent();
   void adopt_worker(const AttemptKey& key, std::set<AttemptKey>& running);
-  void task_ended(Worker& worker, const v1::Outcome& outcome);
+  void task_ended(Worker& worker, const AttemptKey& key, const v1::Outcome& outcome);
+  void never_began(const AttemptKey& key);
+  void task_over(const AttemptKey& key, Task&& task, bool was_begun, const v1::Outcome& outcome);
   void worker_over(const AttemptKey& key, const v1::Outcome& outcome);
   std::optional<v1::Outcome> recorded_outcome(const AttemptKey& task) const;
   std::string folder_of(const AttemptKey& key) const;
@@ -112,6 +124,7 @@ class WorkerSpawner final : public Spawner, public ShimListener {
   /// Of an earlier agent; it is looked for them when no silent worker may have them any more.
   std::vector<AttemptKey> to_adopt_;
   Time silence_ends_ = kNever;       ///< Then silent workers are ended by force.
+  Time gives_again_ = kNever;        ///< Then tasks for which a shim's socket had no room are given.
   std::map<AttemptKey, int> tries_;  ///< Of tasks whose workers ended before they took them.
   /// What is said when nobody is calling.
   std::vector<std::function<void()>> later_;

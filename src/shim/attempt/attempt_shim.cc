@@ -348,7 +348,7 @@ class AttemptShim {
       return entry != nullptr && std::string_view(entry).starts_with(std::string(kFrameVariable) + '=');
     };
     if (std::none_of(request_.environment.begin(), request_.environment.end(), is_frames)) return true;
-    desk_.emplace(context_.attempts_folder, request_.key);
+    desk_.emplace(context_.attempts_folder, request_.key, request_.grace);
     sigset_t set = awaited_signals();
     signals_ = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
     outcome_.detail = desk_->open(folder_, request_.environment);
@@ -482,11 +482,7 @@ class AttemptShim {
 
   /// A task that takes too long, or a worker that is no good or has nothing to do, ends the worker.
   void advance_desk(Time now) {
-    if (now >= desk_->deadline() && !desk_->has_longer(now)) {
-      max_runtime_ = desk_->max_runtime();
-      begin_stop(Cause::kTimeout, now);
-    }
-    if (!desk_->broken().empty() || now >= desk_->idle_end()) begin_stop(Cause::kUnspecified, now);
+    if (desk_->must_end(now)) begin_stop(Cause::kUnspecified, now);
   }
 
   /// The limit is over: whether the agent wrote down a longer one since.
@@ -658,7 +654,7 @@ class AttemptShim {
     switch (phase_) {
       case Phase::kRunning:
         wake = std::min(wake, deadline_);
-        if (desk_) wake = std::min({wake, desk_->deadline(), desk_->idle_end()});
+        if (desk_) wake = std::min(wake, desk_->next_look());
         if (request_.lost_contact.ns > 0) {
           const Duration pause{
               std::clamp(request_.lost_contact.ns / 8, kContactPauseMin.ns, kContactPauseMax.ns)};

@@ -23,7 +23,6 @@ namespace {
 
 constexpr std::size_t kReadBytes = 64 * 1024;
 constexpr std::size_t kLengthBytes = 4;
-constexpr std::size_t kTasksWaitingMax = 16;
 constexpr int kDiskPauseMs = 200;
 
 void close_if_open(int& descriptor) {
@@ -71,9 +70,9 @@ std::optional<Duration> written_limit(int folder) {
 
 TaskDesk::~TaskDesk() {
   for (int* descriptor : {&listener_, &agent_, &frames_, &workers_frames_}) close_if_open(*descriptor);
-  if (task_) {
-    close_if_open(task_->folder);
-    close_if_open(task_->output);
+  for (auto& [key, task] : tasks_) {
+    close_if_open(task.folder);
+    close_if_open(task.output);
   }
 }
 
@@ -96,6 +95,12 @@ std::string TaskDesk::open(int folder, const std::vector<char*>& environment) {
   }
   const char* const idle = value_of(environment, kIdleVariable);
   if (idle != nullptr) idle_max_ = milliseconds(std::max<int64_t>(std::strtoll(idle, nullptr, 10), 0));
+  const char* const tasks = value_of(environment, kTasksVariable);
+  if (tasks != nullptr) {
+    tasks_max_ = static_cast<uint32_t>(
+        std::clamp<int64_t>(std::strtoll(tasks, nullptr, 10), 1, int64_t{kTasksAtOnceMax}));
+  }
+  room_ = tasks_max_;
   return {};
 }
 
@@ -131,13 +136,51 @@ void TaskDesk::wait(int signals, Duration span) {
   if (takes_more_ && (sources[2].revents & (POLLIN | POLLHUP | POLLERR)) != 0) take_packets();
 }
 
-bool TaskDesk::has_longer(Time now) {
-  if (!task_) return false;
-  const std::optional<Duration> limit = written_limit(task_->folder);
+// Limits of tasks.
+
+Time TaskDesk::next_look() const {
+  Time next = idle_end_;
+  for (const auto& [key, task] : tasks_)
+    next = std::min({next, task.ending == Cause::kUnspecified ? task.deadline : kNever, task.gives_up});
+  return next;
+}
+
+bool TaskDesk::must_end(Time now) {
+  if (!broken_.empty() || now >= idle_end_) return true;
+  for (auto& [key, task] : tasks_) {
+    if (task.ending != Cause::kUnspecified || now < task.deadline || has_longer(task, now)) continue;
+    begin_end(task, Cause::kTimeout,
+              "stopped at its time limit of " + std::to_string(task.max_runtime.ms()) + " ms", grace_, now);
+  }
+  write_frames();
+  const bool others = std::any_of(tasks_.begin(), tasks_.end(), [](const auto& entry) {
+    return entry.second.ending == Cause::kUnspecified;
+  });
+  return std::any_of(tasks_.begin(), tasks_.end(), [&](const auto& entry) {
+    const Task& task = entry.second;
+    return task.ending != Cause::kUnspecified && (now >= task.gives_up || (!cancels_ && !others));
+  });
+}
+
+/// A worker that cannot end one task alone gets no further one. It ends as soon as no other task of it runs,
+/// or when the grace is over.
+void TaskDesk::begin_end(Task& task, Cause cause, std::string detail, Duration grace, Time now) {
+  task.ending = cause;
+  task.detail = std::move(detail);
+  task.gives_up = now + grace;
+  if (cancels_) {
+    add_frame("{\"cancel\":\"" + key_text(task.key) + "\"}\n");
+  } else if (!std::exchange(draining_, true)) {
+    say_room();
+  }
+}
+
+bool TaskDesk::has_longer(Task& task, Time now) {
+  const std::optional<Duration> limit = written_limit(task.folder);
   if (!limit) return false;
-  max_runtime_ = *limit;
-  deadline_ = limit->ns == 0 ? kNever : task_->started + *limit;
-  return now < deadline_;
+  task.max_runtime = *limit;
+  task.deadline = limit->ns == 0 ? kNever : task.started + *limit;
+  return now < task.deadline;
 }
 
 // The agent.
@@ -145,12 +188,12 @@ bool TaskDesk::has_longer(Time now) {
 void TaskDesk::take_agent() {
   agent_ = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (agent_ < 0) return;
-  WorkerGreeting greeting{.pid = pid_, .shim_pid = getpid(), .task = {}, .started_unix_ns = 0};
-  if (task_) {
-    greeting.task = task_->key;
-    greeting.started_unix_ns = task_->started_unix_ns;
-  }
+  had_agent_ = true;
+  WorkerGreeting greeting{.pid = pid_, .shim_pid = getpid(), .tasks = {}};
+  for (const auto& [key, task] : tasks_)
+    greeting.tasks.push_back({.key = key, .started_unix_ns = task.started_unix_ns});
   say(encode(greeting));
+  if (room_ < tasks_max_ || draining_ || cancels_) say_room();
 }
 
 void TaskDesk::take_packets() {
@@ -158,19 +201,49 @@ void TaskDesk::take_packets() {
   while (agent_ >= 0) {
     const ssize_t size = recv(agent_, buffer.data(), buffer.size(), MSG_DONTWAIT);
     if (size < 0 && errno == EINTR) continue;
-    if (size < 0 && errno == EAGAIN) return;
+    if (size < 0 && errno == EAGAIN) break;
     if (size <= 0) {
-      close_if_open(agent_);
-      told_.clear();  // Outcomes are on disk, and the next agent looks there.
-      return;
+      close_agent();
+      break;
     }
-    std::optional<WorkerTask> task = decode_task({buffer.data(), static_cast<std::size_t>(size)});
-    if (!task || waiting_.size() >= kTasksWaitingMax) continue;
-    if (task_) {
-      waiting_.push_back(std::move(*task));
-    } else {
-      start(std::move(*task));
-    }
+    take_packet({buffer.data(), static_cast<std::size_t>(size)});
+  }
+  start_waiting();
+}
+
+/// Outcomes are on disk, and the next agent looks there. It has no tasks for this worker: it does not know
+/// what these would have to match.
+void TaskDesk::close_agent() {
+  close_if_open(agent_);
+  told_.clear();
+  if (tasks_.empty() && waiting_.empty()) idle_end_ = boot_now();
+}
+
+void TaskDesk::take_packet(std::string_view packet) {
+  if (std::optional<WorkerTask> task = decode_task(packet)) {
+    if (waiting_.size() < kTasksAtOnceMax) waiting_.push_back(std::move(*task));
+  } else if (const std::optional<TaskStop> stop = decode_stop_task(packet)) {
+    take_stop(*stop);
+  }
+}
+
+void TaskDesk::take_stop(const TaskStop& stop) {
+  const auto waits = std::find_if(waiting_.begin(), waiting_.end(),
+                                  [&stop](const WorkerTask& task) { return task.key == stop.key; });
+  if (waits != waiting_.end()) {
+    waiting_.erase(waits);
+    return say(encode(Event{.kind = EventKind::kEnded,
+                            .key = stop.key,
+                            .outcome = {.cause = Cause::kStopped, .detail = "stopped before it began"}}));
+  }
+  const auto found = tasks_.find(stop.key);
+  if (found == tasks_.end()) return;
+  Task& task = found->second;
+  const Time now = boot_now();
+  if (task.ending == Cause::kUnspecified) {
+    begin_end(task, Cause::kStopped, "stopped by order", stop.grace, now);
+  } else {
+    task.gives_up = std::min(task.gives_up, now + stop.grace);
   }
 }
 
@@ -179,6 +252,8 @@ void TaskDesk::say(const std::string& packet) {
   told_.push_back(packet);
   write_told();
 }
+
+void TaskDesk::say_room() { say(encode(WorkerRoom{.tasks = draining_ ? 0 : room_, .cancels = cancels_})); }
 
 void TaskDesk::write_told() {
   while (agent_ >= 0 && !told_.empty()) {
@@ -217,22 +292,37 @@ bool TaskDesk::make_folder(Task& task) {
   return false;
 }
 
+void TaskDesk::start_waiting() {
+  while (takes_more_ && !draining_ && !waiting_.empty() && tasks_.size() < room_) {
+    WorkerTask next = std::move(waiting_.front());
+    waiting_.pop_front();
+    start(std::move(next));
+  }
+  write_frames();
+}
+
 void TaskDesk::start(WorkerTask&& order) {
-  Task task{.key = order.key, .started_unix_ns = wall_now().ns, .started = boot_now()};
+  Task task{.key = order.key,
+            .started_unix_ns = wall_now().ns,
+            .started = boot_now(),
+            .max_runtime = order.max_runtime};
   if (!make_folder(task)) return;
-  task_ = task;
+  if (task.max_runtime.ns > 0) task.deadline = task.started + task.max_runtime;
+  const int64_t started_unix_ns = task.started_unix_ns;
+  tasks_.emplace(order.key, std::move(task));
   idle_end_ = kNever;
-  max_runtime_ = order.max_runtime;
-  deadline_ = max_runtime_.ns > 0 ? task.started + max_runtime_ : kNever;
   say(encode(Event{.kind = EventKind::kStarted,
-                   .key = task.key,
+                   .key = order.key,
                    .pid = pid_,
                    .shim_pid = getpid(),
-                   .started_unix_ns = task.started_unix_ns}));
-  const auto size = static_cast<uint32_t>(order.frame.size());
+                   .started_unix_ns = started_unix_ns}));
+  add_frame(order.frame);
+}
+
+void TaskDesk::add_frame(std::string_view frame) {
+  const auto size = static_cast<uint32_t>(frame.size());
   for (std::size_t i = 0; i < kLengthBytes; ++i) to_worker_ += static_cast<char>(size >> (8 * i) & 0xFF);
-  to_worker_ += order.frame;
-  write_frames();
+  to_worker_ += frame;
 }
 
 void TaskDesk::write_frames() {
@@ -259,14 +349,11 @@ void TaskDesk::read_answers() {
     return;
   }
   take_bytes({buffer.data(), static_cast<std::size_t>(size)});
+  start_waiting();
 }
 
 void TaskDesk::take_bytes(std::string_view bytes) {
   while (!bytes.empty() && broken_.empty()) {
-    if (!task_) {
-      broken_ = "the worker answered without a task";
-      return;
-    }
     if (answer_.length.size() < kLengthBytes) {
       answer_.length += bytes.front();
       bytes.remove_prefix(1);
@@ -281,80 +368,131 @@ void TaskDesk::take_bytes(std::string_view bytes) {
     const std::string_view piece = bytes.substr(0, answer_.left);
     bytes.remove_prefix(piece.size());
     answer_.left -= static_cast<uint32_t>(piece.size());
-    take_result(piece);
+    take_piece(piece);
   }
 }
 
-void TaskDesk::take_result(std::string_view bytes) {
+void TaskDesk::take_piece(std::string_view piece) {
   if (!answer_.in_result) {
-    const std::size_t end = bytes.find('\n');
-    answer_.line += bytes.substr(0, end);
+    const std::size_t end = piece.find('\n');
+    answer_.line += piece.substr(0, end);
     const bool whole = end != std::string_view::npos || answer_.left == 0;
     if (answer_.line.size() > kAnswerLineBytesMax || !whole) {
       if (answer_.line.size() > kAnswerLineBytesMax) broken_ = "the worker's answer has no first line";
       return;
     }
-    const std::optional<AnswerLine> line = parse_answer_line(answer_.line);
-    if (!line || line->key != task_->key) {
-      broken_ = "the worker's answer begins neither with its task nor with an exit code: it is to say '" +
-                key_text(task_->key) + " 0'";
+    piece.remove_prefix(end == std::string_view::npos ? piece.size() : end + 1);
+    if (answer_.line.starts_with(kReadyWord) && piece.empty() && answer_.left == 0) {
+      if (!take_ready())
+        broken_ = "the worker says '" + answer_.line + "', which is not how many tasks it takes";
+      answer_ = {};
       return;
     }
-    answer_.in_result = true;
-    answer_.exit_code = line->exit_code;
-    bytes.remove_prefix(end == std::string_view::npos ? bytes.size() : end + 1);
+    if (!take_line()) return;
   }
-  while (!bytes.empty()) {
-    const ssize_t size = write(task_->output, bytes.data(), bytes.size());
+  const int output = tasks_.at(answer_.key).output;
+  while (!piece.empty()) {
+    const ssize_t size = write(output, piece.data(), piece.size());
     if (size < 0 && errno == EINTR) continue;
     if (size < 0) {  // A full disk delays a result and never loses it.
       poll(nullptr, 0, kDiskPauseMs);
       continue;
     }
-    bytes.remove_prefix(static_cast<std::size_t>(size));
+    piece.remove_prefix(static_cast<std::size_t>(size));
   }
-  if (answer_.left > 0) return;
-  finish_task({.cause = Cause::kExited, .exit_code = answer_.exit_code});
-  if (!waiting_.empty() && takes_more_) {
-    WorkerTask next = std::move(waiting_.front());
-    waiting_.pop_front();
-    start(std::move(next));
-  }
+  if (answer_.left == 0) finish_answer();
 }
 
-void TaskDesk::finish_task(Outcome outcome) {
-  CHECK(task_);
-  outcome.started_unix_ns = task_->started_unix_ns;
+/// Of a task that it has. False: it broke off.
+bool TaskDesk::take_line() {
+  const std::optional<AnswerLine> line = parse_answer_line(answer_.line);
+  if (tasks_.empty()) {
+    broken_ = "the worker answered without a task";
+  } else if (!line || !tasks_.contains(line->key)) {
+    broken_ =
+        "the worker's answer begins neither with a task that it has nor with an exit code: it is to say '" +
+        key_text(tasks_.begin()->first) + " 0'";
+  }
+  if (!broken_.empty()) return false;
+  answer_.in_result = true;
+  answer_.key = line->key;
+  answer_.exit_code = line->exit_code;
+  return true;
+}
+
+bool TaskDesk::take_ready() {
+  const std::optional<ReadyLine> ready = parse_ready_line(answer_.line);
+  if (!ready) return false;
+  const bool is_news = ready->cancels != cancels_ || std::min(ready->tasks, tasks_max_) != room_;
+  cancels_ = ready->cancels;
+  room_ = std::min(ready->tasks, tasks_max_);
+  if (is_news) say_room();
+  return true;
+}
+
+void TaskDesk::finish_answer() {
+  const AttemptKey key = answer_.key;
+  const Task& task = tasks_.at(key);
+  Outcome outcome{.cause = Cause::kExited, .exit_code = answer_.exit_code};
+  if (task.ending != Cause::kUnspecified) outcome = {.cause = task.ending, .detail = task.detail};
+  answer_ = {};
+  finish_task(key, std::move(outcome));
+}
+
+void TaskDesk::finish_task(const AttemptKey& key, Outcome outcome) {
+  const auto found = tasks_.find(key);
+  CHECK(found != tasks_.end());
+  Task& task = found->second;
+  outcome.started_unix_ns = task.started_unix_ns;
   outcome.ended_unix_ns = wall_now().ns;
-  while (!write_outcome(task_->folder, task_->key, outcome)) {
+  while (!write_outcome(task.folder, key, outcome)) {
     struct stat facts{};
     // Somebody removed its folder: only the agent is told.
-    if (fstat(task_->folder, &facts) != 0 || facts.st_nlink == 0) break;
+    if (fstat(task.folder, &facts) != 0 || facts.st_nlink == 0) break;
     poll(nullptr, 0, kDiskPauseMs);
   }
-  const AttemptKey key = task_->key;
-  close_if_open(task_->folder);
-  close_if_open(task_->output);
-  task_.reset();
-  answer_ = {};
-  deadline_ = kNever;
-  if (idle_max_.ns > 0) idle_end_ = boot_now() + idle_max_;
+  close_if_open(task.folder);
+  close_if_open(task.output);
+  tasks_.erase(found);
+  const bool any_ends = std::any_of(tasks_.begin(), tasks_.end(), [](const auto& entry) {
+    return entry.second.ending != Cause::kUnspecified;
+  });
+  if (!any_ends && takes_more_ && std::exchange(draining_, false)) say_room();
+  if (tasks_.empty()) {
+    if (idle_max_.ns > 0) idle_end_ = boot_now() + idle_max_;
+    if (had_agent_ && agent_ < 0) idle_end_ = boot_now();
+  }
   say(encode(Event{.kind = EventKind::kEnded, .key = key, .outcome = outcome}));
 }
 
-void TaskDesk::end(Outcome how) {
-  if (task_) {
-    how.usage = {};
-    if (!broken_.empty() && !closed_) {
-      how = {.cause = Cause::kExited, .exit_code = 1, .detail = broken_};
-    } else if (how.cause == Cause::kExited) {
-      how.detail = "its worker ended with exit code " + std::to_string(how.exit_code) + " before it answered";
-      how.exit_code = std::max(how.exit_code, 1);
-    } else if (how.cause == Cause::kSignaled) {
-      how.detail = "its worker was " + how.detail + " before it answered";
-    }
-    finish_task(std::move(how));
+/// Of a task that the worker had when it ended.
+Outcome TaskDesk::outcome_without_answer(const Task& task, const Outcome& how) const {
+  if (task.ending != Cause::kUnspecified) return {.cause = task.ending, .detail = task.detail};
+  for (const auto& [key, other] : tasks_) {  // Not its own doing: it is tried again.
+    if (other.ending == Cause::kUnspecified) continue;
+    return {.cause = Cause::kStopped,
+            .detail = "its worker was ended because of another of its tasks, " + key_text(key) + ": " +
+                      other.detail};
   }
+  Outcome outcome = how;
+  outcome.usage = {};
+  if (!broken_.empty() && !closed_) {
+    outcome = {.cause = Cause::kExited, .exit_code = 1, .detail = broken_};
+  } else if (how.cause == Cause::kExited) {
+    outcome.detail =
+        "its worker ended with exit code " + std::to_string(how.exit_code) + " before it answered";
+    outcome.exit_code = std::max(how.exit_code, 1);
+  } else if (how.cause == Cause::kSignaled) {
+    outcome.detail = "its worker was " + how.detail + " before it answered";
+  }
+  return outcome;
+}
+
+void TaskDesk::end(const Outcome& how) {
+  takes_more_ = false;
+  std::map<AttemptKey, Outcome> outcomes;
+  for (const auto& [key, task] : tasks_) outcomes[key] = outcome_without_answer(task, how);
+  for (auto& [key, outcome] : outcomes) finish_task(key, std::move(outcome));
   if (agent_ >= 0) fcntl(agent_, F_SETFL, 0);
   while (agent_ >= 0 && !told_.empty()) {  // An agent that stands still is waited for, as by every shim.
     const std::string packet = std::move(told_.front());

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,15 +16,17 @@
 namespace gpusched::shim {
 
 /// The tasks of a persistent worker, in the process of its shim: takes them from the agent, gives them to the
-/// worker one after the other, keeps its answers and each task's outcome in that task's own attempt folder,
-/// and tells the agent. It owns no process; whoever does says when the worker is over.
+/// worker, as many at once as it takes, keeps its answers and each task's outcome in that task's own attempt
+/// folder, and tells the agent. It owns no process; whoever does says when the worker is over.
 ///
 /// A task's folder comes to be exactly once, before the worker hears of it: so no task is ever given to two
-/// workers. An agent that is gone is heard to its last packet before the next one is let in.
+/// workers. An agent that is gone is heard to its last packet before the next one is let in. Not thread-safe.
 class TaskDesk {
  public:
-  /// `attempts_folder`: where tasks' folders are made. `key`: the worker's own.
-  TaskDesk(int attempts_folder, const AttemptKey& key) : attempts_folder_(attempts_folder), key_(key) {}
+  /// `attempts_folder`: where tasks' folders are made. `key`: the worker's own. `grace`: for a task that is
+  /// out of time to end, where others run beside it.
+  TaskDesk(int attempts_folder, const AttemptKey& key, Duration grace)
+      : attempts_folder_(attempts_folder), key_(key), grace_(grace) {}
   TaskDesk(const TaskDesk&) = delete;
   TaskDesk& operator=(const TaskDesk&) = delete;
   ~TaskDesk();
@@ -41,18 +44,16 @@ class TaskDesk {
 
   /// Why the worker has to end, in words: what it said is no answer. Empty: it has not.
   const std::string& broken() const { return broken_; }
-  /// When its task has to be over; kNever: it has none, or that has no limit.
-  Time deadline() const { return deadline_; }
-  Duration max_runtime() const { return max_runtime_; }
-  /// Whether the agent wrote down a longer one since.
-  bool has_longer(Time now);
+  /// When `must_end` is to be asked again; kNever: not at all.
+  Time next_look() const;
+  /// Ends tasks that are out of time, where the worker can. Whether the worker has to end: it is broken, it
+  /// has a task that ends no other way, or it has had none for too long.
+  bool must_end(Time now);
   /// The worker is being ended: what comes now is left to another one.
   void take_no_more() { takes_more_ = false; }
-  /// When it has been without a task for too long; kNever: not at all.
-  Time idle_end() const { return idle_end_; }
 
-  /// The worker is over, and so is its task: `how` is the worker's own end.
-  void end(Outcome how);
+  /// The worker is over, and so are its tasks: `how` is the worker's own end.
+  void end(const Outcome& how);
 
  private:
   struct Task {
@@ -61,46 +62,68 @@ class TaskDesk {
     int output = -1;
     int64_t started_unix_ns = 0;
     Time started;
+    Duration max_runtime;
+    Time deadline = kNever;
+    Cause ending = Cause::kUnspecified;  ///< Why it is to end, if it is.
+    std::string detail = {};             ///< The same in words.
+    Time gives_up = kNever;              ///< The worker ends then, if it has not.
   };
   /// An answer that is being read.
   struct Answer {
     std::string length;  ///< Up to four bytes.
     std::string line;    ///< Without its end.
     bool in_result = false;
+    AttemptKey key;
     uint32_t left = 0;  ///< Of the frame.
     int32_t exit_code = 0;
   };
 
   void take_agent();
   void take_packets();
+  void take_packet(std::string_view packet);
+  void take_stop(const TaskStop& stop);
+  void start_waiting();
   void start(WorkerTask&& task);
   bool make_folder(Task& task);
+  void begin_end(Task& task, Cause cause, std::string detail, Duration grace, Time now);
+  bool has_longer(Task& task, Time now);
+  void add_frame(std::string_view frame);
   void write_frames();
   void read_answers();
   void take_bytes(std::string_view bytes);
-  void take_result(std::string_view bytes);
-  void finish_task(Outcome outcome);
+  void take_piece(std::string_view piece);
+  bool take_line();
+  bool take_ready();
+  void finish_answer();
+  void finish_task(const AttemptKey& key, Outcome outcome);
+  Outcome outcome_without_answer(const Task& task, const Outcome& how) const;
+  void close_agent();
   void say(const std::string& packet);
+  void say_room();
   void write_told();
 
   const int attempts_folder_;
   const AttemptKey key_;
+  const Duration grace_;
   std::string socket_path_;
   int listener_ = -1;
   int agent_ = -1;
+  bool had_agent_ = false;
   int frames_ = -1;          ///< Our end.
   int workers_frames_ = -1;  ///< The worker's, until it has begun.
   int64_t pid_ = 0;
-  std::optional<Task> task_;
-  std::deque<WorkerTask> waiting_;  ///< An agent sends one at a time; another one's may wait.
-  std::string to_worker_;           ///< What is left to be written of the task's frame.
+  uint32_t tasks_max_ = 1;  ///< That the agent may give at once.
+  uint32_t room_ = 1;       ///< The same, as far as the worker takes them.
+  bool cancels_ = false;    ///< The worker can end one task alone.
+  bool draining_ = false;   ///< It gets no further task: it is to end for one that it has.
+  std::map<AttemptKey, Task> tasks_;
+  std::deque<WorkerTask> waiting_;  ///< Without a folder yet.
+  std::string to_worker_;           ///< What is left to be written of tasks' frames.
   std::deque<std::string> told_;    ///< Packets for which the agent's socket had no room.
   Answer answer_;
   std::string broken_;
   bool closed_ = false;  ///< By the worker, as it is when that has ended.
   bool takes_more_ = true;
-  Duration max_runtime_;
-  Time deadline_ = kNever;
   Duration idle_max_;
   Time idle_end_ = kNever;
 };

@@ -22,6 +22,8 @@ namespace {
 const AttemptKey kWorker{JobId{kWorkerJobFirst + 1}, 1, 0};
 const AttemptKey kTask{JobId{12}, 1, 0};
 const AttemptKey kOther{JobId{13}, 1, 0};
+const AttemptKey kThird{JobId{14}, 1, 0};
+const AttemptKey kFourth{JobId{15}, 1, 0};
 
 class TaskDeskTest : public ::testing::Test {
  protected:
@@ -31,11 +33,23 @@ class TaskDeskTest : public ::testing::Test {
     std::filesystem::create_directory(path_ + "/worker");
     attempts_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     folder_ = ::open((path_ + "/worker").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    desk_.emplace(attempts_, kWorker);
+    begin_desk();
+  }
+  void begin_desk() {
+    desk_.emplace(attempts_, kWorker, seconds(5));
     EXPECT_EQ(desk_->open(folder_, environment_), "");
     worker_ = desk_->hand_over();
     EXPECT_EQ(worker_, kFrameDescriptor);
     desk_->begin(77, boot_now());
+  }
+  /// One that may have several tasks at once.
+  void begin_desk_for(const char* tasks) {
+    desk_.reset();
+    close(worker_);
+    std::filesystem::remove(path_ + "/worker/" + kWorkerSocket);
+    tasks_ = std::string(kTasksVariable) + '=' + tasks;
+    environment_ = {const_cast<char*>("GPU_SCHEDULER_WORKER_IDLE_MS=1000"), tasks_.data(), nullptr};
+    begin_desk();
   }
   ~TaskDeskTest() override {
     desk_.reset();
@@ -89,7 +103,15 @@ class TaskDeskTest : public ::testing::Test {
     return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   }
 
+  void stop(const AttemptKey& key, Duration grace) {
+    const std::string packet = encode(TaskStop{.key = key, .grace = grace});
+    ASSERT_EQ(send(agent_, packet.data(), packet.size(), 0), static_cast<ssize_t>(packet.size()));
+    turn();
+  }
+  bool must_end(Duration later = {}) { return desk_->must_end(boot_now() + later); }
+
   std::string path_;
+  std::string tasks_;
   std::vector<char*> environment_ = {const_cast<char*>("GPU_SCHEDULER_WORKER_IDLE_MS=1000"), nullptr};
   int attempts_ = -1;
   int folder_ = -1;
@@ -104,13 +126,14 @@ TEST_F(TaskDeskTest, ATaskGoesToTheWorkerAndItsAnswerIsItsOutcome) {
   const std::optional<WorkerGreeting> greeting = decode_greeting(packet());
   ASSERT_TRUE(greeting);
   EXPECT_EQ(greeting->pid, 77);
-  EXPECT_FALSE(greeting->task);
-  EXPECT_NE(desk_->idle_end(), kNever);
+  EXPECT_TRUE(greeting->tasks.empty());
+  EXPECT_NE(desk_->next_look(), kNever);
+  EXPECT_FALSE(must_end());
+  EXPECT_TRUE(must_end(seconds(2)));  // It had nothing to do.
   give(kTask);
   EXPECT_EQ(event().kind, EventKind::kStarted);
   EXPECT_EQ(frame(), std::string("\x0A\0\0\0{}\npayload", 14));
-  EXPECT_EQ(desk_->idle_end(), kNever);
-  EXPECT_EQ(desk_->deadline(), kNever);
+  EXPECT_EQ(desk_->next_look(), kNever);
   answer("12-1-0 3\nthe\nresult", 1);  // A byte at a time.
   const Event ended = event();
   EXPECT_EQ(ended.kind, EventKind::kEnded);
@@ -119,7 +142,7 @@ TEST_F(TaskDeskTest, ATaskGoesToTheWorkerAndItsAnswerIsItsOutcome) {
   EXPECT_EQ(ended.outcome.exit_code, 3);
   EXPECT_EQ(file(kTask, kStdoutFile), "the\nresult");
   EXPECT_EQ(parse_outcome(kTask, file(kTask, kOutcomeFile)), ended.outcome);
-  EXPECT_NE(desk_->idle_end(), kNever);
+  EXPECT_NE(desk_->next_look(), kNever);
   EXPECT_EQ(desk_->broken(), "");
   give(kOther);
   answer("13-1-0 0");
@@ -145,14 +168,15 @@ TEST_F(TaskDeskTest, ANewAgentFindsTheTaskAndTheOldOnesLastWordCounts) {
   close(agent_);  // Before the desk read it.
   connect_agent();
   const std::optional<WorkerGreeting> greeting = decode_greeting(packet());
-  ASSERT_TRUE(greeting && greeting->task);
-  EXPECT_EQ(*greeting->task, kTask);
+  ASSERT_TRUE(greeting);
+  ASSERT_EQ(greeting->tasks.size(), 1u);
+  EXPECT_EQ(greeting->tasks.front().key, kTask);
   close(std::exchange(agent_, -1));
   turn();
   answer("12-1-0 0\nx");  // Nobody is there to hear it.
   EXPECT_TRUE(parse_outcome(kTask, file(kTask, kOutcomeFile)));
   connect_agent();
-  EXPECT_FALSE(decode_greeting(packet())->task);
+  EXPECT_TRUE(decode_greeting(packet())->tasks.empty());
 }
 
 TEST_F(TaskDeskTest, AWorkerThatDoesNotKeepToTheFramesHasToEnd) {
@@ -206,12 +230,153 @@ TEST_F(TaskDeskTest, ALimitIsTheTasksAndMayBecomeLonger) {
   connect_agent();
   packet();
   give(kTask, "{}\n", milliseconds(10));
-  const Time deadline = desk_->deadline();
+  const Time deadline = desk_->next_look();
   EXPECT_NE(deadline, kNever);
-  EXPECT_FALSE(desk_->has_longer(deadline));
+  EXPECT_FALSE(desk_->must_end(deadline - milliseconds(1)));
   std::ofstream(path_ + "/12-1-0/" + kRuntimeFile) << 60'000;
-  EXPECT_TRUE(desk_->has_longer(deadline));
-  EXPECT_EQ(desk_->deadline(), deadline + milliseconds(59'990));
+  EXPECT_FALSE(desk_->must_end(deadline));
+  EXPECT_EQ(desk_->next_look(), deadline + milliseconds(59'990));
+  EXPECT_TRUE(desk_->must_end(deadline + seconds(60)));
+  EXPECT_EQ(event().kind, EventKind::kStarted);
+  EXPECT_EQ(decode_room(packet())->tasks, 0u);
+  desk_->end({.cause = Cause::kSignaled, .signal = 15, .detail = "killed by SIGTERM"});
+  const Event ended = event();
+  EXPECT_EQ(ended.outcome.cause, Cause::kTimeout);
+  EXPECT_EQ(ended.outcome.detail, "stopped at its time limit of 60000 ms");
+}
+
+TEST_F(TaskDeskTest, AWorkerHasAsManyTasksAtOnceAsItTakes) {
+  begin_desk_for("3");
+  connect_agent();
+  packet();
+  for (const AttemptKey& key : {kTask, kOther, kThird, kFourth}) give(key, "{}\n");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(event().kind, EventKind::kStarted);
+  EXPECT_EQ(packet(), "");
+  EXPECT_EQ(frame(), std::string("\3\0\0\0{}\n\3\0\0\0{}\n\3\0\0\0{}\n", 21));
+  EXPECT_FALSE(std::filesystem::exists(path_ + "/15-1-0"));
+  answer("13-1-0 4\nin any order");
+  const Event ended = event();
+  EXPECT_EQ(ended.key, kOther);
+  EXPECT_EQ(ended.outcome.exit_code, 4);
+  EXPECT_EQ(file(kOther, kStdoutFile), "in any order");
+  EXPECT_EQ(event().key, kFourth);  // It has room again.
+  answer("13-1-0 0\n");             // That was answered before.
+  EXPECT_NE(desk_->broken(), "");
+}
+
+TEST_F(TaskDeskTest, AWorkerMayTakeFewerTasksThanItIsAllowed) {
+  begin_desk_for("8");
+  connect_agent();
+  packet();
+  answer("ready 1 cancel");
+  const std::optional<WorkerRoom> room = decode_room(packet());
+  ASSERT_TRUE(room);
+  EXPECT_EQ(room->tasks, 1u);
+  EXPECT_TRUE(room->cancels);
+  give(kTask);
+  give(kOther);
+  EXPECT_EQ(event().key, kTask);
+  EXPECT_EQ(packet(), "");
+  answer("ready 64");  // And never more.
+  EXPECT_EQ(decode_room(packet())->tasks, 8u);
+  EXPECT_EQ(event().key, kOther);
+  answer("ready 0");
+  EXPECT_NE(desk_->broken(), "");
+}
+
+TEST_F(TaskDeskTest, AWorkerThatCanEndsOneTaskAlone) {
+  begin_desk_for("2");
+  connect_agent();
+  packet();
+  answer("ready 2 cancel");
+  packet();
+  give(kTask, "{}\n", seconds(1));
+  give(kOther, "{}\n");
+  event();
+  event();
+  frame();
+  EXPECT_FALSE(must_end(seconds(1)));
+  EXPECT_EQ(frame(), std::string("\x14\0\0\0{\"cancel\":\"12-1-0\"}\n", 24));
+  EXPECT_TRUE(must_end(seconds(7)));  // Were it not to answer.
+  answer("12-1-0 0\n");
+  EXPECT_EQ(event().outcome.cause, Cause::kTimeout);
+  EXPECT_FALSE(must_end(seconds(7)));
+  stop(kOther, seconds(1));
+  EXPECT_EQ(frame().substr(4), "{\"cancel\":\"13-1-0\"}\n");
+  answer("13-1-0 0\n");
+  const Event ended = event();
+  EXPECT_EQ(ended.key, kOther);
+  EXPECT_EQ(ended.outcome.cause, Cause::kStopped);
+}
+
+TEST_F(TaskDeskTest, AWorkerThatCannotEndsWhenItsOtherTasksHave) {
+  begin_desk_for("4");
+  connect_agent();
+  packet();
+  for (const AttemptKey& key : {kTask, kOther, kThird}) give(key);
+  for (int i = 0; i < 3; ++i) event();
+  stop(kTask, seconds(3));
+  EXPECT_EQ(decode_room(packet())->tasks, 0u);
+  EXPECT_FALSE(must_end());
+  give(kFourth);  // It was on its way.
+  EXPECT_FALSE(std::filesystem::exists(path_ + "/15-1-0"));
+  answer("13-1-0 0\n");
+  EXPECT_EQ(event().key, kOther);
+  EXPECT_FALSE(must_end());
+  EXPECT_TRUE(must_end(seconds(3)));  // They have no longer than the one has.
+  desk_->end({.cause = Cause::kSignaled, .signal = 15, .detail = "killed by SIGTERM"});
+  const Event stopped = event();
+  EXPECT_EQ(stopped.key, kTask);
+  EXPECT_EQ(stopped.outcome.cause, Cause::kStopped);
+  const Event other = event();
+  EXPECT_EQ(other.key, kThird);
+  EXPECT_EQ(other.outcome.cause, Cause::kStopped);  // Not its own doing.
+  EXPECT_NE(other.outcome.detail.find("12-1-0"), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(path_ + "/15-1-0"));
+}
+
+TEST_F(TaskDeskTest, AWorkerThatAnswersTheTaskItWasToEndForGoesOn) {
+  begin_desk_for("2");
+  connect_agent();
+  packet();
+  give(kTask);
+  give(kOther);
+  event();
+  event();
+  stop(kTask, seconds(3));
+  EXPECT_EQ(decode_room(packet())->tasks, 0u);
+  give(kThird);
+  answer("12-1-0 0\n");
+  EXPECT_EQ(decode_room(packet())->tasks, 2u);
+  EXPECT_EQ(event().outcome.cause, Cause::kStopped);  // As it was told to.
+  EXPECT_EQ(event().key, kThird);
+  EXPECT_FALSE(must_end(seconds(60)));
+}
+
+TEST_F(TaskDeskTest, AWorkerThatDiesFailsAllItsTasks) {
+  begin_desk_for("2");
+  connect_agent();
+  packet();
+  give(kTask);
+  give(kOther);
+  event();
+  event();
+  desk_->end({.cause = Cause::kSignaled, .signal = 9, .detail = "killed by SIGKILL"});
+  for (const AttemptKey& key : {kTask, kOther}) {
+    EXPECT_EQ(event().outcome.cause, Cause::kSignaled);
+    EXPECT_TRUE(parse_outcome(key, file(key, kOutcomeFile)));
+  }
+}
+
+TEST_F(TaskDeskTest, AWorkerWithoutATaskEndsWithItsAgent) {
+  connect_agent();
+  packet();
+  give(kTask);
+  close(std::exchange(agent_, -1));
+  turn();
+  EXPECT_FALSE(must_end(seconds(60)));  // It has one.
+  answer("12-1-0 0\n");
+  EXPECT_TRUE(must_end());
 }
 
 TEST_F(TaskDeskTest, AWorkerThatIsBeingEndedGetsNoTask) {

@@ -12,6 +12,8 @@ namespace {
 /// Each packet's first byte: what it is, and the version of what follows.
 constexpr uint8_t kTaskPacket = 0x11;
 constexpr uint8_t kGreetingPacket = 0x12;
+constexpr uint8_t kRoomPacket = 0x13;
+constexpr uint8_t kStopPacket = 0x14;
 constexpr int32_t kExitCodeMax = 255;
 
 }  // namespace
@@ -38,15 +40,41 @@ std::optional<WorkerTask> decode_task(std::string_view packet) {
   return task;
 }
 
+std::string encode(const TaskStop& stop) {
+  std::string packet;
+  ByteWriter out(packet);
+  out.u8(kStopPacket);
+  put_key(out, stop.key);
+  out.svarint(stop.grace.ns);
+  return packet;
+}
+
+std::optional<TaskStop> decode_stop_task(std::string_view packet) {
+  ByteReader in(packet);
+  if (in.u8() != kStopPacket) return std::nullopt;
+  TaskStop stop;
+  stop.key = get_key(in);
+  stop.grace = Duration{in.svarint()};
+  if (!in.ok() || !in.at_end() || stop.grace.ns < 0) return std::nullopt;
+  return stop;
+}
+
 std::string encode(const WorkerGreeting& greeting) {
   std::string packet;
   ByteWriter out(packet);
   out.u8(kGreetingPacket);
   out.svarint(greeting.pid);
   out.svarint(greeting.shim_pid);
-  out.u8(greeting.task ? 1 : 0);
-  put_key(out, greeting.task.value_or(AttemptKey{}));
-  out.svarint(greeting.started_unix_ns);
+  const auto put = [&out](const WorkerGreeting::Task& task) {
+    put_key(out, task.key);
+    out.svarint(task.started_unix_ns);
+  };
+  out.u8(greeting.tasks.empty() ? 0 : 1);
+  put(greeting.tasks.empty() ? WorkerGreeting::Task{} : greeting.tasks.front());
+  // Agents from before several tasks at once do not look at what follows.
+  if (greeting.tasks.size() < 2) return packet;
+  out.varint(greeting.tasks.size() - 1);
+  for (std::size_t i = 1; i < greeting.tasks.size(); ++i) put(greeting.tasks[i]);
   return packet;
 }
 
@@ -56,12 +84,36 @@ std::optional<WorkerGreeting> decode_greeting(std::string_view packet) {
   WorkerGreeting greeting;
   greeting.pid = in.svarint();
   greeting.shim_pid = in.svarint();
+  const auto get = [&in] {
+    WorkerGreeting::Task task{.key = get_key(in), .started_unix_ns = 0};
+    task.started_unix_ns = in.svarint();
+    return task;
+  };
   const bool has_task = in.u8() != 0;
-  const AttemptKey task = get_key(in);
-  if (has_task) greeting.task = task;
-  greeting.started_unix_ns = in.svarint();
+  const WorkerGreeting::Task first = get();
+  if (has_task) greeting.tasks.push_back(first);
+  const uint64_t more = in.ok() && !in.at_end() ? in.varint() : 0;
+  for (uint64_t i = 0; i < more && in.ok(); ++i) greeting.tasks.push_back(get());
   if (!in.ok()) return std::nullopt;
   return greeting;
+}
+
+std::string encode(const WorkerRoom& room) {
+  std::string packet;
+  ByteWriter out(packet);
+  out.u8(kRoomPacket);
+  out.varint(room.tasks);
+  out.u8(room.cancels ? 1 : 0);
+  return packet;
+}
+
+std::optional<WorkerRoom> decode_room(std::string_view packet) {
+  ByteReader in(packet);
+  if (in.u8() != kRoomPacket) return std::nullopt;
+  const uint64_t tasks = in.varint();
+  const bool cancels = in.u8() != 0;
+  if (!in.ok() || !in.at_end() || tasks > kTasksAtOnceMax) return std::nullopt;
+  return WorkerRoom{.tasks = static_cast<uint32_t>(tasks), .cancels = cancels};
 }
 
 std::optional<AnswerLine> parse_answer_line(std::string_view line) {
@@ -75,6 +127,23 @@ std::optional<AnswerLine> parse_answer_line(std::string_view line) {
   if (answer.exit_code < 0 || answer.exit_code > kExitCodeMax) return std::nullopt;
   answer.key = *key;
   return answer;
+}
+
+std::optional<ReadyLine> parse_ready_line(std::string_view line) {
+  if (!line.starts_with(kReadyWord)) return std::nullopt;
+  line.remove_prefix(kReadyWord.size());
+  ReadyLine ready;
+  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), ready.tasks);
+  if (error != std::errc{} || ready.tasks < 1 || ready.tasks > kTasksAtOnceMax) return std::nullopt;
+  line.remove_prefix(static_cast<std::size_t>(end - line.data()));
+  while (!line.empty()) {
+    if (line.front() != ' ') return std::nullopt;
+    line.remove_prefix(1);
+    const std::string_view word = line.substr(0, line.find(' '));
+    ready.cancels = ready.cancels || word == "cancel";  // Others are a later worker's.
+    line.remove_prefix(word.size());
+  }
+  return ready;
 }
 
 }  // namespace gpusched::shim

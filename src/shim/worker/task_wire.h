@@ -35,6 +35,10 @@ inline constexpr std::size_t kTaskFrameBytesMax = 128 * 1024;
 inline constexpr std::size_t kAnswerLineBytesMax = 128;
 /// A larger answer ends its worker.
 inline constexpr uint32_t kAnswerBytesMax = 64 << 20;
+/// In decimal, in the environment of a worker: so many tasks it may have at once; absent: one.
+inline constexpr const char* kTasksVariable = "GPU_SCHEDULER_WORKER_TASKS";
+/// No worker gets more at once.
+inline constexpr uint32_t kTasksAtOnceMax = 64;
 
 /// A task for a worker: its frame goes to the worker as it is.
 struct WorkerTask {
@@ -45,15 +49,34 @@ struct WorkerTask {
 std::string encode(const WorkerTask& task);
 std::optional<WorkerTask> decode_task(std::string_view packet);
 
-/// The first packet to an agent that connected: which task the worker has, if it has one.
+/// Ends one of a worker's tasks, and the others only where the worker cannot end it alone.
+struct TaskStop {
+  AttemptKey key;
+  Duration grace;
+};
+std::string encode(const TaskStop& stop);
+std::optional<TaskStop> decode_stop_task(std::string_view packet);
+
+/// The first packet to an agent that connected: which tasks the worker has.
 struct WorkerGreeting {
+  struct Task {
+    AttemptKey key;
+    int64_t started_unix_ns = 0;
+  };
   int64_t pid = 0;  ///< The worker's process; 0: it has not begun.
   int64_t shim_pid = 0;
-  std::optional<AttemptKey> task;
-  int64_t started_unix_ns = 0;  ///< The task's.
+  std::vector<Task> tasks;  ///< Agents from before several know of the first.
 };
 std::string encode(const WorkerGreeting& greeting);
 std::optional<WorkerGreeting> decode_greeting(std::string_view packet);
+
+/// To the agent: what the worker takes from now on.
+struct WorkerRoom {
+  uint32_t tasks = 0;    ///< So many at once; 0: no further one.
+  bool cancels = false;  ///< It can end one task alone.
+};
+std::string encode(const WorkerRoom& room);
+std::optional<WorkerRoom> decode_room(std::string_view packet);
 
 /// "12-1-0 0": the task that is answered, and its exit code.
 struct AnswerLine {
@@ -61,5 +84,15 @@ struct AnswerLine {
   int32_t exit_code = 0;
 };
 std::optional<AnswerLine> parse_answer_line(std::string_view line);
+
+/// "ready 8 cancel": what a worker says of itself, as often as it likes. So many tasks it takes at once, 1 to
+/// kTasksAtOnceMax; and behind it what else it understands, in any order.
+struct ReadyLine {
+  uint32_t tasks = 1;
+  bool cancels = false;  ///< A frame `{"cancel":"12-1-0"}`, upon which it answers that task soon.
+};
+/// What such a line begins with.
+inline constexpr std::string_view kReadyWord = "ready ";
+std::optional<ReadyLine> parse_ready_line(std::string_view line);
 
 }  // namespace gpusched::shim

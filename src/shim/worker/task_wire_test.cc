@@ -23,20 +23,51 @@ TEST(TaskWire, ATaskIsReadAsItWasSent) {
       WorkerTask{.key = kTask, .max_runtime = {}, .frame = std::string(kTaskFrameBytesMax + 1, 'x')})));
 }
 
-TEST(TaskWire, AGreetingSaysWhetherThereIsATask) {
-  const std::string busy =
-      encode(WorkerGreeting{.pid = 7, .shim_pid = 6, .task = kTask, .started_unix_ns = 99});
+TEST(TaskWire, AGreetingSaysWhichTasksThereAre) {
+  WorkerGreeting greeting{.pid = 7, .shim_pid = 6, .tasks = {{.key = kTask, .started_unix_ns = 99}}};
+  const std::string busy = encode(greeting);
   const std::optional<WorkerGreeting> read = decode_greeting(busy);
-  ASSERT_TRUE(read && read->task);
-  EXPECT_EQ(*read->task, kTask);
+  ASSERT_TRUE(read);
+  ASSERT_EQ(read->tasks.size(), 1u);
+  EXPECT_EQ(read->tasks.front().key, kTask);
   EXPECT_EQ(read->pid, 7);
   EXPECT_EQ(read->shim_pid, 6);
-  EXPECT_EQ(read->started_unix_ns, 99);
+  EXPECT_EQ(read->tasks.front().started_unix_ns, 99);
   const std::optional<WorkerGreeting> idle = decode_greeting(encode(WorkerGreeting{.pid = 7}));
   ASSERT_TRUE(idle);
-  EXPECT_FALSE(idle->task);
+  EXPECT_TRUE(idle->tasks.empty());
   EXPECT_FALSE(decode_greeting(busy.substr(0, 3)));
   EXPECT_FALSE(decode_task(busy));
+  greeting.tasks.push_back({.key = {JobId{13}, 1, 0}, .started_unix_ns = 100});
+  const std::string two = encode(greeting);
+  EXPECT_TRUE(two.starts_with(busy));  // Agents from before several tasks read that much.
+  ASSERT_EQ(decode_greeting(two)->tasks.size(), 2u);
+  EXPECT_EQ(decode_greeting(two)->tasks.back().started_unix_ns, 100);
+  EXPECT_FALSE(decode_greeting(two.substr(0, two.size() - 1)));
+}
+
+TEST(TaskWire, WhatIsSaidOfRoomAndStopsIsReadAsItWasSent) {
+  const std::optional<WorkerRoom> room = decode_room(encode(WorkerRoom{.tasks = 8, .cancels = true}));
+  ASSERT_TRUE(room);
+  EXPECT_EQ(room->tasks, 8u);
+  EXPECT_TRUE(room->cancels);
+  EXPECT_FALSE(decode_room(encode(WorkerRoom{.tasks = kTasksAtOnceMax + 1})));
+  const std::string packet = encode(TaskStop{.key = kTask, .grace = seconds(2)});
+  const std::optional<TaskStop> stop = decode_stop_task(packet);
+  ASSERT_TRUE(stop);
+  EXPECT_EQ(stop->key, kTask);
+  EXPECT_EQ(stop->grace, seconds(2));
+  EXPECT_FALSE(decode_task(packet));
+  EXPECT_FALSE(decode_greeting(packet));
+  EXPECT_FALSE(decode_stop_task(encode(TaskStop{.key = kTask, .grace = Duration{-1}})));
+}
+
+TEST(TaskWire, AWorkerSaysHowManyTasksItTakes) {
+  EXPECT_EQ(parse_ready_line("ready 8")->tasks, 8u);
+  EXPECT_FALSE(parse_ready_line("ready 8")->cancels);
+  EXPECT_TRUE(parse_ready_line("ready 1 later cancel")->cancels);
+  for (const char* line : {"ready ", "ready", "ready x", "ready 0", "ready 65", "ready 8cancel", "12-1-0 0"})
+    EXPECT_FALSE(parse_ready_line(line)) << line;
 }
 
 TEST(TaskWire, AnAnswerNamesItsTaskAndItsExitCode) {

@@ -138,8 +138,12 @@ Answer<SubmitRequest> read_task(const algogpu::TaskRequest& message, const TaskW
                                                                 : workers.gpu_memory_mb);
   Answer<JobRequest> job = read_job(native, containers_possible);
   if (!job) return job.error();
-  if (workers.persistent[static_cast<std::size_t>(run_as)])
-    add_worker(job->spec, {.command = command, .idle_ms = std::to_string(workers.idle_ms)});
+  if (workers.persistent[static_cast<std::size_t>(run_as)]) {
+    const int64_t at_once = workers.tasks_at_once[static_cast<std::size_t>(run_as)];
+    add_worker(job->spec, {.command = command,
+                           .idle_ms = std::to_string(workers.idle_ms),
+                           .tasks = at_once > 1 ? std::to_string(at_once) : std::string()});
+  }
   SubmitRequest request;
   request.jobs.push_back(std::move(*job));
   return request;

@@ -22,8 +22,10 @@ inline constexpr std::size_t kPayloadBytesMax = 65'536;  ///< It travels as one 
 struct TaskWorkers {
   /// A line for /bin/sh; empty: tasks of the kind are refused. Those of no kind are run as others.
   std::array<std::string, kTaskKinds> commands = {};
-  /// Whose command is a persistent worker's, which gets one task after the other.
+  /// Whose command is a persistent worker's, which gets many tasks.
   std::array<bool, kTaskKinds> persistent = {};
+  /// So many tasks such a worker gets at once; 0 is 1.
+  std::array<int64_t, kTaskKinds> tasks_at_once = {};
   int64_t idle_ms = 30'000;       ///< A persistent worker without a task ends after so long.
   int64_t gpu_memory_mb = 1'024;  ///< Of a task that asks for none.
   int64_t gpu_tflops = 100;       ///< What a whole GPU counts as where a task asks for compute.

@@ -81,9 +81,19 @@ TEST(TaskMessages, ATaskNamesThePersistentWorkerOfItsType) {
     if (!has_worker) continue;
     EXPECT_EQ(spec.environment().at("GPU_SCHEDULER_WORKER"), "cat");
     EXPECT_EQ(spec.environment().at("GPU_SCHEDULER_WORKER_IDLE_MS"), "7000");
+    EXPECT_FALSE(spec.environment().contains("GPU_SCHEDULER_WORKER_TASKS"));  // One at a time.
     // For agents that know of no workers.
     EXPECT_NE(spec.script().find("\ncat\n"), std::string::npos) << spec.script();
   }
+}
+
+TEST(TaskMessages, ATaskSaysHowManyItsWorkerHasAtOnce) {
+  TaskWorkers persistent = workers();
+  persistent.persistent[static_cast<std::size_t>(TaskKind::kLlm)] = true;
+  persistent.tasks_at_once[static_cast<std::size_t>(TaskKind::kLlm)] = 8;
+  const Answer<SubmitRequest> read = read_task(task(), persistent, false);
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(worker_of(read->jobs[0].spec)->tasks, "8");
 }
 
 TEST(TaskMessages, ATaskOfNoTypeIsRunAsOthersAre) {
