@@ -95,7 +95,7 @@ struct Config {
     /// "process": one for each task; "persistent": it stays, and gets one task after the other.
     std::string embedding_worker = "process", llm_worker = "process", diffusion_worker = "process",
                 other_worker = "process";
-    int64_t worker_idle_seconds = 30;
+    int64_t worker_idle_seconds = 30, worker_health_seconds = 10;
     int64_t embedding_worker_tasks = 1, llm_worker_tasks = 1, diffusion_worker_tasks = 1,
             other_worker_tasks = 1;
     int64_t gpu_memory_mb = 1'024;

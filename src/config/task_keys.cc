@@ -70,6 +70,14 @@ constexpr ConfigKey kKeys[] = {
      .min = 1,
      .max = 600},
     {.section = "tasks",
+     .name = "worker_health_seconds",
+     .slot = [](Config& c) -> ConfigSlot { return &c.tasks.worker_health_seconds; },
+     .meaning = "A persistent worker that says that it answers [checks of its "
+                "health](agent-tasks.md#persistent-workers) "
+                "is asked after so many seconds, and ended where it does not answer within as many.",
+     .min = 1,
+     .max = 600},
+    {.section = "tasks",
      .name = "embedding_worker_tasks",
      .slot = [](Config& c) -> ConfigSlot { return &c.tasks.embedding_worker_tasks; },
      .meaning =

@@ -357,6 +357,7 @@ api::AgentTasksOptions agent_tasks_of(const Config::Tasks& tasks) {
   options.workers.tasks_at_once[at(api::TaskKind::kDiffusion)] = tasks.diffusion_worker_tasks;
   options.workers.tasks_at_once[at(api::TaskKind::kOther)] = tasks.other_worker_tasks;
   options.workers.idle_ms = tasks.worker_idle_seconds * 1'000;
+  options.workers.health_ms = tasks.worker_health_seconds * 1'000;
   options.workers.gpu_memory_mb = tasks.gpu_memory_mb;
   options.workers.gpu_tflops = tasks.gpu_tflops;
   return options;

@@ -69,6 +69,8 @@ while True:
     task = json.loads(line)
     if "cancel" in task:
         cancelled.add(task["cancel"])
+    elif "check" in task:
+        say(f"healthy {task['check']}")
     else:
         threading.Thread(target=run, args=(task, payload.decode()), daemon=True).start()
 """
@@ -115,7 +117,7 @@ def make_fixture(new_world, connect):
         world.scheduler.settings |= {
             "TASKS_OTHER_COMMAND": command, "TASKS_OTHER_WORKER": "persistent",
             "TASKS_LLM_COMMAND": f"{command} # another one", "TASKS_LLM_WORKER": "persistent",
-            "TASKS_OTHER_WORKER_TASKS": at_once, "TASKS_WORKER_IDLE_SECONDS": idle_s}
+            "TASKS_OTHER_WORKER_TASKS": at_once, "TASKS_WORKER_HEALTH_SECONDS": 1, "TASKS_WORKER_IDLE_SECONDS": idle_s}
         world.scheduler.start()
         world.add_agent(sim_gpus="1xA100-SXM4-80GB", cpus=cpus).start()
         return Tasks(world, connect, OTHER)
@@ -351,3 +353,19 @@ def test_a_worker_without_a_task_ends_with_its_agent(make, how):
     assert is_alive(worker)
     getattr(tasks.world.agents()[0], how)()
     gone(worker)
+
+
+def test_a_worker_that_hangs_fails_its_tasks_and_one_that_computes_does_not(make):
+    tasks = make(at_once=2, ready="ready 2 health")
+    jobs, pids = run_at_once(tasks, 3)
+    hung = max(set(pids), key=pids.count)
+    os.kill(hung, signal.SIGSTOP)
+    for job, pid in zip(jobs, pids):
+        if pid == hung:
+            assert "hangs" in tasks.api.wait_for(job, "failed")["message"]
+    gone(hung)
+    (tasks.world.folder / "gate").touch()
+    for job, pid in zip(jobs, pids):
+        if pid != hung:  # It was asked all the while.
+            tasks.api.wait_for(job, "completed")
+            assert tasks.pid_of(job) == pid

@@ -24,6 +24,7 @@ void add_worker(std::string& packed_spec, const WorkerRequest& worker) {
   packed_spec += late_variable(kWorkerVariable, worker.command);
   packed_spec += late_variable(kWorkerIdleVariable, worker.idle_ms);
   if (!worker.tasks.empty()) packed_spec += late_variable(kWorkerTasksVariable, worker.tasks);
+  if (!worker.health_ms.empty()) packed_spec += late_variable(kWorkerHealthVariable, worker.health_ms);
 }
 
 std::optional<WorkerRequest> worker_of(std::string_view packed_spec) {
@@ -37,6 +38,7 @@ std::optional<WorkerRequest> worker_of(std::string_view packed_spec) {
     if (const auto command = late_value(bytes, kWorkerVariable)) worker.command = *command;
     if (const auto idle = late_value(bytes, kWorkerIdleVariable)) worker.idle_ms = *idle;
     if (const auto tasks = late_value(bytes, kWorkerTasksVariable)) worker.tasks = *tasks;
+    if (const auto health = late_value(bytes, kWorkerHealthVariable)) worker.health_ms = *health;
   }
   if (worker.command.empty()) return std::nullopt;
   return worker;

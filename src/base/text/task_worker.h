@@ -20,6 +20,8 @@ inline constexpr std::string_view kWorkerVariable = "GPU_SCHEDULER_WORKER";
 inline constexpr std::string_view kWorkerIdleVariable = "GPU_SCHEDULER_WORKER_IDLE_MS";
 /// In decimal: so many tasks the worker may have at once; absent: one.
 inline constexpr std::string_view kWorkerTasksVariable = "GPU_SCHEDULER_WORKER_TASKS";
+/// Milliseconds in decimal: so often a worker that wants it is asked how it is.
+inline constexpr std::string_view kWorkerHealthVariable = "GPU_SCHEDULER_WORKER_HEALTH_MS";
 /// The task's payload, in base64.
 inline constexpr std::string_view kTaskPayloadVariable = "TASK_PAYLOAD_BASE64";
 
@@ -32,7 +34,8 @@ inline constexpr int64_t kWorkerTasksMax = 64;
 struct WorkerRequest {
   std::string command;
   std::string idle_ms;
-  std::string tasks = {};  ///< Empty: one.
+  std::string tasks = {};      ///< Empty: one.
+  std::string health_ms = {};  ///< Empty: as its node does.
 };
 
 inline bool is_worker_variable(std::string_view name) { return name.starts_with(kWorkerVariables); }

@@ -18,6 +18,8 @@ namespace gpusched {
 namespace {
 
 constexpr int64_t kIdleMsDefault = 30'000;
+constexpr int64_t kHealthMsDefault = 10'000;
+constexpr int64_t kHealthMsMax = 600'000;
 constexpr std::string_view kJobVariable = "GPU_SCHEDULER_JOB_ID=";
 
 std::string json_text(std::string_view text) {
@@ -50,12 +52,13 @@ int64_t idle_ms_of(const std::string& text) {
   return std::min(idle, kWorkerIdleMsMax);
 }
 
-uint32_t tasks_of(const std::string& text) {
-  int64_t tasks = 1;
+/// From 1 to `most`; what is no number is `otherwise`.
+int64_t number_of(const std::string& text, int64_t otherwise, int64_t most) {
+  int64_t number = 0;
   const char* const end = text.data() + text.size();
-  const auto [rest, problem] = std::from_chars(text.data(), end, tasks);
-  if (problem != std::errc() || rest != end) return 1;
-  return static_cast<uint32_t>(std::clamp<int64_t>(tasks, 1, kWorkerTasksMax));
+  const auto [rest, problem] = std::from_chars(text.data(), end, number);
+  if (problem != std::errc() || rest != end || number < 1) return otherwise;
+  return std::min(number, most);
 }
 
 /// One line of JSON, then the payload as it is.
@@ -127,7 +130,9 @@ std::shared_ptr<const WorkerPlan> plan_worker(const v1::StartAttempt& order, con
   std::erase_if(plan->environment, [](const std::string& entry) { return entry.starts_with(kJobVariable); });
   plan->environment.push_back(std::string(kWorkerIdleVariable) + '=' +
                               std::to_string(idle_ms_of(worker->idle_ms)));
-  plan->tasks_max = tasks_of(worker->tasks);
+  plan->tasks_max = static_cast<uint32_t>(number_of(worker->tasks, 1, kWorkerTasksMax));
+  plan->environment.push_back(std::string(kWorkerHealthVariable) + '=' +
+                              std::to_string(number_of(worker->health_ms, kHealthMsDefault, kHealthMsMax)));
   plan->environment.push_back(std::string(kWorkerTasksVariable) + '=' + std::to_string(plan->tasks_max));
   plan->environment.push_back(std::string(shim::kFrameVariable) + '=' +
                               std::to_string(shim::kFrameDescriptor));

@@ -183,6 +183,17 @@ TEST(WorkerPlan, AWorkerIsToldHowManyTasksItMayHaveAtOnce) {
     EXPECT_EQ(tasks_of(wrong), 1u) << wrong;
 }
 
+TEST(WorkerPlan, AWorkerIsAskedHowItIsAsOftenAsTheOperatorSays) {
+  const auto has_health = [](const std::string& health_ms, const std::string& wanted) {
+    const auto worker = plan(order_of(), task_spec(), "ada",
+                             {.command = "exec answer", .idle_ms = "", .health_ms = health_ms});
+    return has(worker->environment, "GPU_SCHEDULER_WORKER_HEALTH_MS=" + wanted);
+  };
+  EXPECT_TRUE(has_health("3000", "3000"));
+  EXPECT_TRUE(has_health("600001", "600000"));
+  for (const char* wrong : {"", "0", "soon"}) EXPECT_TRUE(has_health(wrong, "10000")) << wrong;
+}
+
 TEST(WorkerPlan, AnotherKeyTakesTheAttemptsPlace) {
   EXPECT_EQ(with_key("GPU_SCHEDULER_ATTEMPT=12-1-0@inst", "12-1-0", "99-1-0"),
             "GPU_SCHEDULER_ATTEMPT=99-1-0@inst");

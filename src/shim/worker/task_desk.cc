@@ -101,6 +101,8 @@ std::string TaskDesk::open(int folder, const std::vector<char*>& environment) {
         std::clamp<int64_t>(std::strtoll(tasks, nullptr, 10), 1, int64_t{kTasksAtOnceMax}));
   }
   room_ = tasks_max_;
+  const char* const health = value_of(environment, kHealthVariable);
+  if (health != nullptr) health_ = milliseconds(std::max<int64_t>(std::strtoll(health, nullptr, 10), 1));
   return {};
 }
 
@@ -139,13 +141,14 @@ void TaskDesk::wait(int signals, Duration span) {
 // Limits of tasks.
 
 Time TaskDesk::next_look() const {
-  Time next = idle_end_;
+  Time next = std::min({idle_end_, check_due_, check_lost_});
   for (const auto& [key, task] : tasks_)
     next = std::min({next, task.ending == Cause::kUnspecified ? task.deadline : kNever, task.gives_up});
   return next;
 }
 
 bool TaskDesk::must_end(Time now) {
+  check_health(now);
   if (!broken_.empty() || now >= idle_end_) return true;
   for (auto& [key, task] : tasks_) {
     if (task.ending != Cause::kUnspecified || now < task.deadline || has_longer(task, now)) continue;
@@ -160,6 +163,17 @@ bool TaskDesk::must_end(Time now) {
     const Task& task = entry.second;
     return task.ending != Cause::kUnspecified && (now >= task.gives_up || (!cancels_ && !others));
   });
+}
+
+void TaskDesk::check_health(Time now) {
+  if (now >= check_lost_) read_answers();  // It may have been us who did not listen.
+  if (now >= check_lost_ && broken_.empty()) {
+    broken_ = "the worker hangs: it did not answer within " + std::to_string(health_.ms()) + " ms how it is";
+  } else if (now >= check_due_) {
+    add_frame("{\"check\":" + std::to_string(++check_) + "}\n");
+    check_due_ = kNever;
+    check_lost_ = now + health_;
+  }
 }
 
 /// A worker that cannot end one task alone gets no further one. It ends as soon as no other task of it runs,
@@ -348,6 +362,7 @@ void TaskDesk::read_answers() {
     broken_ = "the worker closed the socket of its frames";
     return;
   }
+  if (check_lost_ != kNever) check_lost_ = boot_now() + health_;  // Whatever it says, it does not hang.
   take_bytes({buffer.data(), static_cast<std::size_t>(size)});
   start_waiting();
 }
@@ -382,9 +397,7 @@ void TaskDesk::take_piece(std::string_view piece) {
       return;
     }
     piece.remove_prefix(end == std::string_view::npos ? piece.size() : end + 1);
-    if (answer_.line.starts_with(kReadyWord) && piece.empty() && answer_.left == 0) {
-      if (!take_ready())
-        broken_ = "the worker says '" + answer_.line + "', which is not how many tasks it takes";
+    if (piece.empty() && answer_.left == 0 && take_word()) {
       answer_ = {};
       return;
     }
@@ -420,14 +433,29 @@ bool TaskDesk::take_line() {
   return true;
 }
 
-bool TaskDesk::take_ready() {
-  const std::optional<ReadyLine> ready = parse_ready_line(answer_.line);
-  if (!ready) return false;
-  const bool is_news = ready->cancels != cancels_ || std::min(ready->tasks, tasks_max_) != room_;
-  cancels_ = ready->cancels;
-  room_ = std::min(ready->tasks, tasks_max_);
-  if (is_news) say_room();
-  return true;
+/// What is no answer to a task. False: it is one, or should be.
+bool TaskDesk::take_word() {
+  if (const std::optional<ReadyLine> ready = parse_ready_line(answer_.line)) {
+    take_ready(*ready);
+    return true;
+  }
+  const std::optional<uint64_t> healthy = parse_healthy_line(answer_.line);
+  if (healthy && *healthy == check_ && check_lost_ != kNever) {
+    check_lost_ = kNever;
+    if (checked_) check_due_ = boot_now() + health_;
+  }
+  return healthy.has_value();
+}
+
+void TaskDesk::take_ready(const ReadyLine& ready) {
+  const uint32_t room = std::min(ready.tasks, tasks_max_);
+  const bool is_news = ready.cancels != cancels_ || room != room_;
+  cancels_ = ready.cancels;
+  room_ = room;
+  if (ready.checked != checked_) check_due_ = ready.checked ? boot_now() + health_ : kNever;
+  checked_ = ready.checked;
+  if (!checked_) check_lost_ = kNever;
+  if (is_news && !draining_) say_room();
 }
 
 void TaskDesk::finish_answer() {

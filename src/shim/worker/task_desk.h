@@ -87,13 +87,15 @@ class TaskDesk {
   bool make_folder(Task& task);
   void begin_end(Task& task, Cause cause, std::string detail, Duration grace, Time now);
   bool has_longer(Task& task, Time now);
+  void check_health(Time now);
   void add_frame(std::string_view frame);
   void write_frames();
   void read_answers();
   void take_bytes(std::string_view bytes);
   void take_piece(std::string_view piece);
   bool take_line();
-  bool take_ready();
+  bool take_word();
+  void take_ready(const ReadyLine& ready);
   void finish_answer();
   void finish_task(const AttemptKey& key, Outcome outcome);
   Outcome outcome_without_answer(const Task& task, const Outcome& how) const;
@@ -124,6 +126,11 @@ class TaskDesk {
   std::string broken_;
   bool closed_ = false;  ///< By the worker, as it is when that has ended.
   bool takes_more_ = true;
+  bool checked_ = false;           ///< It wants to be asked how it is.
+  Duration health_ = seconds(10);  ///< So often, and so long an answer may take.
+  uint64_t check_ = 0;             ///< Number of the last question.
+  Time check_due_ = kNever;        ///< Of the next one.
+  Time check_lost_ = kNever;       ///< Without an answer it is taken for hanging then.
   Duration idle_max_;
   Time idle_end_ = kNever;
 };

@@ -368,6 +368,31 @@ TEST_F(TaskDeskTest, AWorkerThatDiesFailsAllItsTasks) {
   }
 }
 
+TEST_F(TaskDeskTest, AWorkerThatWantsToBeAskedIsAndHangsWhenItDoesNotAnswer) {
+  connect_agent();
+  packet();
+  EXPECT_FALSE(must_end(milliseconds(10)));  // It does not know of checks.
+  answer("ready 1 health");
+  give(kTask, "{}\n");
+  event();
+  frame();
+  EXPECT_FALSE(must_end(milliseconds(9'000)));
+  EXPECT_EQ(frame(), "");
+  EXPECT_FALSE(must_end(seconds(11)));
+  EXPECT_EQ(frame().substr(4), "{\"check\":1}\n");
+  answer("healthy 1");
+  EXPECT_FALSE(must_end(milliseconds(9'000)));
+  EXPECT_FALSE(must_end(seconds(11)));
+  EXPECT_EQ(frame().substr(4), "{\"check\":2}\n");
+  EXPECT_FALSE(must_end(seconds(20)));
+  EXPECT_TRUE(must_end(seconds(22)));
+  desk_->end({.cause = Cause::kSignaled, .signal = 9, .detail = "killed by SIGKILL"});
+  const Event ended = event();
+  EXPECT_EQ(ended.outcome.cause, Cause::kExited);
+  EXPECT_EQ(ended.outcome.exit_code, 1);
+  EXPECT_NE(ended.outcome.detail.find("hangs"), std::string::npos);
+}
+
 TEST_F(TaskDeskTest, AWorkerWithoutATaskEndsWithItsAgent) {
   connect_agent();
   packet();

@@ -140,10 +140,20 @@ std::optional<ReadyLine> parse_ready_line(std::string_view line) {
     if (line.front() != ' ') return std::nullopt;
     line.remove_prefix(1);
     const std::string_view word = line.substr(0, line.find(' '));
-    ready.cancels = ready.cancels || word == "cancel";  // Others are a later worker's.
+    ready.cancels = ready.cancels || word == "cancel";
+    ready.checked = ready.checked || word == "health";  // Other words are a later worker's.
     line.remove_prefix(word.size());
   }
   return ready;
+}
+
+std::optional<uint64_t> parse_healthy_line(std::string_view line) {
+  if (!line.starts_with(kHealthyWord)) return std::nullopt;
+  line.remove_prefix(kHealthyWord.size());
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), number);
+  if (error != std::errc{} || end != line.data() + line.size()) return std::nullopt;
+  return number;
 }
 
 }  // namespace gpusched::shim

@@ -37,6 +37,9 @@ inline constexpr std::size_t kAnswerLineBytesMax = 128;
 inline constexpr uint32_t kAnswerBytesMax = 64 << 20;
 /// In decimal, in the environment of a worker: so many tasks it may have at once; absent: one.
 inline constexpr const char* kTasksVariable = "GPU_SCHEDULER_WORKER_TASKS";
+/// Milliseconds in decimal, in the environment of a worker: so often its health is asked, and for so long its
+/// answer is waited for, if it wants to be asked.
+inline constexpr const char* kHealthVariable = "GPU_SCHEDULER_WORKER_HEALTH_MS";
 /// No worker gets more at once.
 inline constexpr uint32_t kTasksAtOnceMax = 64;
 
@@ -90,9 +93,14 @@ std::optional<AnswerLine> parse_answer_line(std::string_view line);
 struct ReadyLine {
   uint32_t tasks = 1;
   bool cancels = false;  ///< A frame `{"cancel":"12-1-0"}`, upon which it answers that task soon.
+  bool checked = false;  ///< A frame `{"check":7}`, which it answers with "healthy 7" while it computes too.
 };
 /// What such a line begins with.
 inline constexpr std::string_view kReadyWord = "ready ";
 std::optional<ReadyLine> parse_ready_line(std::string_view line);
+
+/// What the answer to a check of its health begins with.
+inline constexpr std::string_view kHealthyWord = "healthy ";
+std::optional<uint64_t> parse_healthy_line(std::string_view line);
 
 }  // namespace gpusched::shim

@@ -66,6 +66,10 @@ TEST(TaskWire, AWorkerSaysHowManyTasksItTakes) {
   EXPECT_EQ(parse_ready_line("ready 8")->tasks, 8u);
   EXPECT_FALSE(parse_ready_line("ready 8")->cancels);
   EXPECT_TRUE(parse_ready_line("ready 1 later cancel")->cancels);
+  EXPECT_TRUE(parse_ready_line("ready 1 health cancel")->checked);
+  EXPECT_EQ(parse_healthy_line("healthy 7"), 7u);
+  for (const char* line : {"healthy", "healthy ", "healthy x", "healthy 7 "})
+    EXPECT_FALSE(parse_healthy_line(line)) << line;
   for (const char* line : {"ready ", "ready", "ready x", "ready 0", "ready 65", "ready 8cancel", "12-1-0 0"})
     EXPECT_FALSE(parse_ready_line(line)) << line;
 }

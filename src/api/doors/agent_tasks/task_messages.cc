@@ -142,7 +142,8 @@ Answer<SubmitRequest> read_task(const algogpu::TaskRequest& message, const TaskW
     const int64_t at_once = workers.tasks_at_once[static_cast<std::size_t>(run_as)];
     add_worker(job->spec, {.command = command,
                            .idle_ms = std::to_string(workers.idle_ms),
-                           .tasks = at_once > 1 ? std::to_string(at_once) : std::string()});
+                           .tasks = at_once > 1 ? std::to_string(at_once) : std::string(),
+                           .health_ms = std::to_string(workers.health_ms)});
   }
   SubmitRequest request;
   request.jobs.push_back(std::move(*job));
