@@ -139,6 +139,7 @@ std::optional<Failure> HttpClient::Impl::exchange(const HttpRequest& request, co
     if (!opened) return Failure{.no_connection = opened.error()};
     connection = std::move(*opened);
     buffer.clear();
+    buffer.reserve(kPieceBytes);  // As much as it has room for is read at a time; at first that is 512 bytes.
   }
   connection->expires_at(Connection::Clock::now() + std::chrono::nanoseconds(request.timeout.ns));
   error_code failure = send(request);

@@ -160,6 +160,20 @@ Result<std::optional<Credential>> renewed(const std::string& folder, Login login
                  .renew_at = std::min(now + kRetryAfter, std::max(login.expires_at, now + 1))});
 }
 
+/// By the algorithm itself: every command looks for its login, and all that SHA256() does before it, which is
+/// to read OpenSSL's configuration and load its providers, takes as long as a call to the scheduler.
+std::array<unsigned char, SHA256_DIGEST_LENGTH> sha256_of(const std::string& text) {
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest;
+  SHA256_CTX context;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+  SHA256_Init(&context);
+  SHA256_Update(&context, text.data(), text.size());
+  SHA256_Final(digest.data(), &context);
+#pragma GCC diagnostic pop
+  return digest;
+}
+
 }  // namespace
 
 Result<Unit> take_tokens(Login& login, const TokenAnswer& answer, int64_t now) {
@@ -186,8 +200,7 @@ Result<Unit> take_tokens(Login& login, const TokenAnswer& answer, int64_t now) {
 
 std::string login_file(const std::string& folder, const std::string& api_url) {
   static constexpr std::string_view kHex = "0123456789abcdef";
-  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest;
-  SHA256(reinterpret_cast<const unsigned char*>(api_url.data()), api_url.size(), digest.data());
+  const std::array<unsigned char, SHA256_DIGEST_LENGTH> digest = sha256_of(api_url);
   std::string name;
   for (std::size_t i = 0; i < 16; ++i) {
     name += kHex[digest[i] >> 4];

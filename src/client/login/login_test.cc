@@ -157,6 +157,10 @@ TEST(Logins, LiveAsLongAsTheTokenThatIsSent) {
   EXPECT_EQ(login.token(), "b");
 }
 
+TEST(LoginFile, IsNamedByTheSha256OfTheUrl) {
+  EXPECT_EQ(login_file("/f", "https://a"), "/f/44f833239a3830c06cd05a0469cc989d.json");
+}
+
 TEST(Logins, AreKeptWholeForOneSchedulerAndOneOwner) {
   std::string root = (std::filesystem::temp_directory_path() / "gpusched_login_XXXXXX").string();
   ASSERT_NE(::mkdtemp(root.data()), nullptr);
