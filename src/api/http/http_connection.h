@@ -86,6 +86,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   Core& core() { return *core_; }
   std::size_t index = 0;  // Its place in the core's list.
   std::string party;      // Whose connections it is counted with; empty: nobody's.
+  std::size_t index_in_party = 0;
 
  private:
   void set_phase(Phase phase, Duration limit);

@@ -132,11 +132,11 @@ bool Core::admit(const std::string& party) {
   const std::size_t most =
       std::min(options.address_connections_max, std::max<std::size_t>(connection_max_ / 2, 1));
   const auto found = of_party_.find(party);
-  if (party.empty() || found == of_party_.end() || found->second < most) return true;
+  if (party.empty() || found == of_party_.end() || found->second.size() < most) return true;
   Connection* oldest = nullptr;
-  for (const auto& connection : connections_) {
-    if (connection->party != party || !connection->idle()) continue;
-    if (oldest == nullptr || connection->active_at_ns() < oldest->active_at_ns()) oldest = connection.get();
+  for (Connection* const connection : found->second) {  // Others' are not looked at, however many.
+    if (!connection->idle()) continue;
+    if (oldest == nullptr || connection->active_at_ns() < oldest->active_at_ns()) oldest = connection;
   }
   if (oldest != nullptr) oldest->close();
   if (oldest == nullptr) turned_away.fetch_add(1, std::memory_order_relaxed);
@@ -200,7 +200,11 @@ void Core::handshake_began() {
 }
 
 void Core::add(std::shared_ptr<Connection> connection) {
-  if (!connection->party.empty()) of_party_[connection->party] += 1;
+  if (!connection->party.empty()) {
+    std::vector<Connection*>& own = of_party_[connection->party];
+    connection->index_in_party = own.size();
+    own.push_back(connection.get());
+  }
   connection->index = connections_.size();
   connections_.push_back(std::move(connection));
   open.store(connections_.size(), std::memory_order_relaxed);
@@ -208,8 +212,14 @@ void Core::add(std::shared_ptr<Connection> connection) {
 
 void Core::remove(Connection& connection) {
   CHECK(connection.index < connections_.size());
-  if (const auto found = of_party_.find(connection.party); found != of_party_.end() && --found->second == 0)
-    of_party_.erase(found);
+  if (const auto found = of_party_.find(connection.party); found != of_party_.end()) {
+    std::vector<Connection*>& own = found->second;
+    CHECK(own[connection.index_in_party] == &connection);
+    own.back()->index_in_party = connection.index_in_party;
+    own[connection.index_in_party] = own.back();
+    own.pop_back();
+    if (own.empty()) of_party_.erase(found);
+  }
   connections_.back()->index = connection.index;
   std::swap(connections_[connection.index], connections_.back());
   connections_.pop_back();

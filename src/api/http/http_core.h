@@ -104,7 +104,7 @@ class Core final : public std::enable_shared_from_this<Core> {
   asio::steady_timer sweep_timer_{io_}, due_timer_{io_}, stop_timer_{io_};
   std::vector<std::unique_ptr<Listening>> listening_;
   std::vector<std::shared_ptr<Connection>> connections_;
-  std::unordered_map<std::string, std::size_t> of_party_;  // Connections by Connection::party, those open.
+  std::unordered_map<std::string, std::vector<Connection*>> of_party_;  // Open ones by Connection::party.
   std::size_t connection_max_ = 0;
   std::size_t handshakes_ = 0;
   SharedRoom<std::string> bodies_;

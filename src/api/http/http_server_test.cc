@@ -18,11 +18,14 @@ namespace {
 /// run.
 class Client {
  public:
-  explicit Client(uint16_t port) : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+  /// `from`: the address that it comes from, all of 127.0.0.0/8 are this machine's.
+  explicit Client(uint16_t port, const char* from = "127.0.0.1") : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
     const timeval patience{20, 0};
     setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     sockaddr_in address{};
     address.sin_family = AF_INET;
+    inet_pton(AF_INET, from, &address.sin_addr);
+    EXPECT_EQ(bind(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
     address.sin_port = htons(port);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     connected_ = connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
@@ -282,6 +285,37 @@ TEST(HttpServer, AnAddressHasNoMoreConnectionsThanItMay) {
   EXPECT_EQ(server->counts().connections_turned_away, 1u);
   for (const auto& one : busy) one->send("ab");
   for (const auto& one : busy) EXPECT_NE(one->read_until("ab").find("200 OK"), std::string::npos);
+}
+
+TEST(HttpServer, AnAddressMakesRoomAmongItsOwnConnectionsHoweverTheyCameAndWent) {
+  const auto server = serve(echo, {.address_connections_max = 4, .bounds_loopback = true});
+  const auto ask = [&](Client& client) {
+    client.forget();
+    client.send("GET /x HTTP/1.1\r\n\r\n");
+    return client.read_until("/x?").find("200 OK") != std::string::npos;
+  };
+  const auto open = [&](const char* from) {
+    auto client = std::make_unique<Client>(server->ports()[0], from);
+    EXPECT_TRUE(ask(*client));
+    return client;
+  };
+  std::vector<std::unique_ptr<Client>> others, own;
+  for (int i = 0; i < 4; ++i) {
+    others.push_back(open("127.0.0.1"));  // Older, and idle for longer, than each of the others.
+    own.push_back(open("127.0.0.2"));
+  }
+  // From the middle, the end and the beginning of the server's list.
+  for (const std::size_t index : {1U, 2U, 0U}) own.erase(own.begin() + static_cast<std::ptrdiff_t>(index));
+  for (int i = 0; i < 2'000 && server->counts().connections_open > 5; ++i) usleep(10'000);
+  while (own.size() < 6) own.push_back(open("127.0.0.2"));
+  for (const int gone : {0, 1}) {
+    own[static_cast<std::size_t>(gone)]->forget();
+    EXPECT_EQ(own[static_cast<std::size_t>(gone)]->read_all(), "") << gone;
+  }
+  for (std::size_t i = 2; i < own.size(); ++i) EXPECT_TRUE(ask(*own[i])) << i;
+  for (const auto& other : others) EXPECT_TRUE(ask(*other));
+  EXPECT_EQ(server->counts().connections_open, 8U);
+  EXPECT_EQ(server->counts().connections_turned_away, 0U);
 }
 
 TEST(HttpServer, LoopbackHasAllConnections) {
