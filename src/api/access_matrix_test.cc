@@ -14,6 +14,7 @@
 #include "api/doors/session/session_rest.h"
 #include "api/doors/tasks/tasks_rest.h"
 #include "api/testing/every_call.h"
+#include "api/testing/sign_in_place.h"
 #include "api/testing/tenants_test.h"
 #include "base/net/websocket.h"
 
@@ -37,7 +38,7 @@ void PrintTo(const Bound& bound, std::ostream* out) { *out << bound.name; }
 /// `other`.
 class Matrix : public TenantsTest, public ::testing::WithParamInterface<Bound> {
  protected:
-  Matrix() {
+  Matrix() : TenantsTest(person("ana"), with_sign_in()) {
     TenantRequest tenant;
     tenant.name = "lab";
     tenant.anonymous = has_open_lab();
@@ -210,6 +211,19 @@ TEST_P(Matrix, OverTheAllocationDoor) {
     }
   }
   EXPECT_GE(called, 27U);
+}
+
+/// Shows the caller's own jobs, of those that it may see.
+TEST_P(Matrix, OverThePageOfWhoSignedIn) {
+  const Reply page = http("GET", "/me");
+  EXPECT_EQ(page.status, GetParam().is_anonymous ? 401 : 200) << page.body;
+  for (const Target& target : targets_) {
+    const bool is_own = target.owner_kind == ana_->kind && target.owner == ana_->name;
+    const bool may_see = expected(Action::kSeeJob, target) == Verdict::kAllowed;
+    const bool is_shown = page.body.find("<code>" + target.about.job + "</code>") != std::string::npos;
+    EXPECT_EQ(is_shown, is_own && may_see && !GetParam().is_anonymous)
+        << GetParam().name << " is shown " << target.what << ": " << page.body;
+  }
 }
 
 TEST_P(Matrix, OverGrpc) {

@@ -23,6 +23,7 @@
 #include "api/grpc/grpc_methods.h"
 #include "api/testing/doors_test.h"
 #include "api/testing/every_call.h"
+#include "api/testing/sign_in_place.h"
 
 namespace gpusched::api {
 namespace {
@@ -244,6 +245,40 @@ TEST_F(Strangers, HaveNoSignInWhereThereIsNone) {
     const Reply reply = http(std::string(to_string(row.method)), "/" + std::string(row.pattern));
     EXPECT_EQ(reply.status, 404) << row.pattern << reply.body;
     EXPECT_NE(reply.body.find("nobody signs in here"), std::string::npos) << reply.body;
+  }
+}
+
+/// The same where people sign in.
+class StrangersAtTheDesk : public Walk {
+ protected:
+  StrangersAtTheDesk()
+      : Walk(with_sign_in({.everybody = std::make_shared<access::Caller>(
+                               access::Caller{.kind = access::CallerKind::kPerson, .name = "nobody"})})) {}
+
+  Reply page_of(const SignInRest::RouteRow& row) {
+    Reply reply = http(std::string(to_string(row.method)), "/" + std::string(row.pattern));
+    EXPECT_EQ((reply.head + reply.body).find(kSecret), std::string::npos) << reply.body;
+    EXPECT_EQ(reply.body.find(job_), std::string::npos) << reply.body;
+    return reply;
+  }
+};
+
+TEST_F(StrangersAtTheDesk, LearnNothingByItsPages) {
+  for (const SignInRest::RouteRow& row : SignInRest::routes()) {
+    const Reply reply = page_of(row);
+    const std::string what(row.pattern);
+    if (row.pattern == "login") {
+      EXPECT_EQ(reply.status, 303) << reply.body;
+      EXPECT_TRUE(new_lines().empty()) << what;
+    } else if (row.pattern == "me") {
+      EXPECT_EQ(reply.status, 200) << reply.body;
+      EXPECT_NE(reply.body.find("There are none."), std::string::npos) << reply.body;
+      EXPECT_TRUE(new_lines().empty()) << what;
+    } else {
+      EXPECT_EQ(reply.status, 401) << what << reply.body;
+      const bool is_out = row.action == Action::kSignOut;
+      expect_told(row.action, is_out ? "nobody" : "", {"unauthenticated"}, what);
+    }
   }
 }
 

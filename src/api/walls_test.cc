@@ -277,6 +277,23 @@ TEST_P(Walls, APauseIsToldWithoutTheOperatorsWords) {
   expect_nothing(http("GET", "/v1/jobs/" + job_name(own_)).body, "a job");
 }
 
+TEST_P(Walls, ThePageOfWhoSignedInShowsTheOwnJobsWhereTheyMayBeSeen) {
+  const auto of_ana = [&](TenantId tenant, const std::string& body) {
+    ana_->bindings = {{.tenant = tenant, .role = Role::kUser}};
+    return job_name(submit_as(ana_, body));
+  };
+  const std::string lost = of_ana(other_, job_of("zqxv-other", R"("gpu_count":8)"));
+  const std::string kept = of_ana(lab_, R"({"tenant_id":"lab","name":"kept","script":"true"})");
+  ana_->bindings = {{.tenant = lab_, .role = GetParam()}};
+  const Reply page = http("GET", "/me");
+  EXPECT_EQ(page.status, 200) << page.body;
+  EXPECT_NE(page.body.find("<td>lab</td>"), std::string::npos) << page.body;
+  EXPECT_NE(page.body.find("<code>" + kept + "</code></td><td>kept"), std::string::npos) << page.body;
+  expect_not(page.body, lost, "a job in a tenant that ana has left");
+  expect_not(page.body, job_name(own_), "a job of eve's");
+  expect_nothing(page.head + page.body, "the page");
+}
+
 TEST_P(Walls, WhoNamesNoTenantMeansTheOwn) {
   EXPECT_EQ(http("GET", "/v1/quality").status, 200);
   if (GetParam() == Role::kViewer) return;

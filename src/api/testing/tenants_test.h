@@ -20,11 +20,16 @@ class TenantsTest : public DoorsTest {
     return std::make_shared<access::Caller>(
         access::Caller{.kind = access::CallerKind::kPerson, .name = std::move(name)});
   }
-  explicit TenantsTest(std::shared_ptr<access::Caller> ana = person("ana"))
-      : DoorsTest({.everybody = ana}), ana_(std::move(ana)) {
+  explicit TenantsTest(std::shared_ptr<access::Caller> ana = person("ana"), ServerOptions options = {})
+      : DoorsTest(with_everybody(std::move(options), ana)), ana_(std::move(ana)) {
     EngineConfig config;
     config.feature_level = kFeatureLevel;
     propose(Configure{.config = config});
+  }
+
+  static ServerOptions with_everybody(ServerOptions options, const CallerPtr& who) {
+    options.everybody = who;
+    return options;
   }
 
   Decided propose(Command command) {

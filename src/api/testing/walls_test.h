@@ -10,8 +10,10 @@
 #include "api/doors/agent_tasks/agent_tasks_rest.h"
 #include "api/doors/jobs/jobs_rest.h"
 #include "api/doors/native/native_rest.h"
+#include "api/doors/sign_in/sign_in_rest.h"
 #include "api/doors/tasks/tasks_rest.h"
 #include "api/testing/every_call.h"
+#include "api/testing/sign_in_place.h"
 #include "api/testing/tenants_test.h"
 #include "engine/testing/test_engine.h"
 
@@ -27,7 +29,7 @@ inline constexpr const char* kAbsentTenant = "zqxv-nbody";  // As long.
 /// and `zqxv-sibling`: running, waiting and ended.
 class Walls : public TenantsTest, public ::testing::WithParamInterface<Role> {
  protected:
-  Walls() {
+  Walls() : TenantsTest(person("ana"), with_sign_in()) {
     above_ = make("zqxv-above", "");
     lab_ = make("lab", "zqxv-above");
     sibling_ = make("zqxv-sibling", "zqxv-above");
@@ -98,6 +100,8 @@ class Walls : public TenantsTest, public ::testing::WithParamInterface<Role> {
       calls.push_back({row.method, row.action, row.pattern, false});
     for (const NativeRoute& route : NativeRest::routes())
       calls.push_back({route.method, route.action, route.path, true});
+    for (const SignInRest::RouteRow& row : SignInRest::routes())
+      calls.push_back({row.method, row.action, row.pattern, false});
     return calls;
   }
   Reply answer_to(const Call& call, const Subjects& about) {
