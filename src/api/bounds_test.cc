@@ -1,7 +1,10 @@
 // How much waits at the doors while something behind them is slow: ten times as much is asked as is kept.
+#include <arpa/inet.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -491,6 +494,83 @@ TEST_F(Bounds, AGrpcConnectionWithoutCallsIsClosed) {
   // It connects again by itself.
   RawClient again(server);
   EXPECT_EQ(again.call("/gpusched.v1.Scheduler/GetCluster", "").error_message(), "");
+  server.shutdown();
+}
+
+/// A connection on which nothing is said.
+class SilentClient {
+ public:
+  SilentClient(uint16_t port, const char* from) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    const timeval patience{20, 0};
+    setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    inet_pton(AF_INET, from, &address.sin_addr);
+    EXPECT_EQ(bind(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  }
+  ~SilentClient() { close(socket_); }
+  SilentClient(const SilentClient&) = delete;
+  SilentClient& operator=(const SilentClient&) = delete;
+  /// Whether gRPC says its first words: its settings.
+  bool is_taken() const {
+    char byte = 0;
+    return recv(socket_, &byte, 1, 0) == 1;
+  }
+
+ private:
+  const int socket_;
+};
+
+TEST_F(Bounds, AnAddressHasNoMoreGrpcConnectionsThanItMay) {
+  HostBackend backend(*host_, {});
+  GrpcServer server({.doorkeeper = {.everybody = shared_token_caller()},
+                     .address_connections_max = 3,
+                     .bounds_loopback = true},
+                    backend, *host_);
+  ASSERT_TRUE(server.start().ok());
+  std::vector<std::unique_ptr<SilentClient>> open;
+  const auto another = [&](const char* from) {
+    open.push_back(std::make_unique<SilentClient>(server.port(), from));
+    return open.back()->is_taken();
+  };
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(another("127.0.0.2")) << i;
+  EXPECT_FALSE(another("127.0.0.2"));
+  EXPECT_EQ(server.connections_turned_away(), 1U);
+  // Others are answered as ever.
+  EXPECT_TRUE(another("127.0.0.3"));
+  RawClient client(server);
+  EXPECT_EQ(client.call("/gpusched.v1.Scheduler/GetCluster", "").error_message(), "");
+  // Once gRPC has noticed that one is gone there is room for another.
+  open.erase(open.begin());
+  bool is_taken = false;
+  for (int i = 0; i < 200 && !is_taken; ++i) {
+    usleep(50'000);
+    is_taken = another("127.0.0.2");
+  }
+  EXPECT_TRUE(is_taken);
+  EXPECT_FALSE(another("127.0.0.2"));
+  server.shutdown();
+}
+
+TEST_F(Bounds, AllGrpcConnectionsTogetherHaveABoundAndOneAddressHalfOfIt) {
+  HostBackend backend(*host_, {});
+  GrpcServer server({.doorkeeper = {.everybody = shared_token_caller()},
+                     .address_connections_max = 1'000,
+                     .bounds_loopback = true},
+                    backend, *host_);
+  ASSERT_TRUE(server.start(4).ok());
+  std::vector<std::unique_ptr<SilentClient>> open;
+  const auto another = [&](const char* from) {
+    open.push_back(std::make_unique<SilentClient>(server.port(), from));
+    return open.back()->is_taken();
+  };
+  for (const char* const from : {"127.0.0.2", "127.0.0.3"}) {
+    for (const bool expected : {true, true, false}) EXPECT_EQ(another(from), expected) << from;
+  }
+  EXPECT_FALSE(another("127.0.0.4"));
   server.shutdown();
 }
 

@@ -1,15 +1,10 @@
 #include "api/grpc_server.h"
 
 #include <absl/synchronization/mutex.h>
-#include <arpa/inet.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/service_type.h>
 #include <grpcpp/server_posix.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
 
 #include "api/doors/jobs/jobs_grpc.h"
@@ -17,6 +12,7 @@
 #include "api/doors/node/node_grpc.h"
 #include "api/grpc/agent_socket.h"
 #include "api/grpc/grpc_call.h"
+#include "api/grpc/grpc_listener.h"
 #include "api/grpc/grpc_log.h"
 #include "api/grpc/tls_credentials.h"
 
@@ -29,38 +25,6 @@ constexpr int kHeaderBytesMax = 16 << 10;
 // down and at last ends calls, so that unfinished messages of strangers cost no more.
 constexpr std::size_t kBufferedBytesMax = 64 << 20;
 constexpr int kStreamsMax = 4'096;  // Calls under way on one connection.
-
-/// IPv6 addresses stand in brackets.
-std::string endpoint_of(const std::string& address, uint16_t port) {
-  const bool bare_six = address.find(':') != std::string::npos && !address.starts_with('[');
-  return (bare_six ? "[" + address + "]" : address) + ":" + std::to_string(port);
-}
-
-/// Whether somebody else listens there. gRPC itself does not tell.
-bool is_taken(const std::string& address, uint16_t port) {
-  sockaddr_storage where{};
-  socklen_t size = sizeof(sockaddr_in);
-  auto* const four = reinterpret_cast<sockaddr_in*>(&where);
-  auto* const six = reinterpret_cast<sockaddr_in6*>(&where);
-  const std::string numeric = address == "localhost" ? "127.0.0.1" : address;
-  if (inet_pton(AF_INET, numeric.c_str(), &four->sin_addr) == 1) {
-    four->sin_family = AF_INET;
-    four->sin_port = htons(port);
-  } else if (inet_pton(AF_INET6, numeric.c_str(), &six->sin6_addr) == 1) {
-    six->sin6_family = AF_INET6;
-    six->sin6_port = htons(port);
-    size = sizeof(sockaddr_in6);
-  } else {
-    return false;
-  }
-  const int socket = ::socket(where.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (socket < 0) return false;
-  const int yes = 1;
-  ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  const bool taken = ::bind(socket, reinterpret_cast<sockaddr*>(&where), size) != 0 && errno == EADDRINUSE;
-  ::close(socket);
-  return taken;
-}
 
 }  // namespace
 
@@ -91,9 +55,11 @@ struct GrpcServer::Impl {
   std::unique_ptr<grpc::Service> native, jobs, tasks;
   NodeService nodes;
   std::shared_ptr<grpc::ServerCredentials> credentials;  // Before the server, which asks them.
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
   std::unique_ptr<grpc::Server> server;
-  std::unique_ptr<AgentSocket> agents;  // Behind the server, which it gives connections to.
-  int port = 0, tasks_port = 0;
+  GrpcListener listener;                // Behind the server, which it gives connections to.
+  std::unique_ptr<AgentSocket> agents;  // So is this one.
+  uint16_t port = 0;
   bool down = false;
 };
 
@@ -101,25 +67,28 @@ GrpcServer::GrpcServer(const GrpcServerOptions& options, Backend& backend, Host&
     : impl_(std::make_unique<Impl>(options, backend, host)) {}
 GrpcServer::~GrpcServer() { shutdown(); }
 
-Result<Unit> GrpcServer::start() {
+Result<Unit> GrpcServer::start(std::size_t connections_max) {
   route_grpc_log();
   // gRPC's own locks look for cycles at every use where they were built with their checks.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   Impl* const impl = impl_.get();
-  const std::string where = endpoint_of(impl->options.address, impl->options.port);
+  Result<uint16_t> port = impl->listener.listen(impl->options.address, impl->options.port, "api.grpc_port");
+  if (!port) return port.error();
+  impl->port = *port;
+  if (impl->options.tasks_port != 0) {
+    port = impl->listener.listen(impl->options.address, impl->options.tasks_port, "tasks.grpc_port");
+    if (!port) return port.error();
+  }
   grpc::ServerBuilder builder;
   impl->credentials = impl->options.tls == nullptr ? grpc::InsecureServerCredentials()
                                                    : make_tls_credentials(impl->options.tls);
-  builder.AddListeningPort(where, impl->credentials, &impl->port);
-  const std::string beside = endpoint_of(impl->options.address, impl->options.tasks_port);
-  const bool has_beside = impl->options.tasks_port != 0;
-  if (has_beside) builder.AddListeningPort(beside, impl->credentials, &impl->tasks_port);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // Else a second scheduler would share the port.
+  using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+  impl->acceptor = builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, impl->credentials);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kHeaderBytesMax);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsMax);
   // Who connects and says nothing, does not go on with its handshake, or speaks no HTTP/2, is let go.
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10'000);
-  // gRPC bounds no number of connections: those that nobody calls on go. A client connects again by itself.
+  // Connections that nobody calls on go. A client connects again by itself.
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
                              static_cast<int>(impl->options.connection_idle.ms()));
   // An agent that was cut off without a word is noticed, and so are its orders that go nowhere.
@@ -142,19 +111,19 @@ Result<Unit> GrpcServer::start() {
   builder.RegisterService(impl->tasks.get());
   builder.RegisterService(impl->nodes.service());
   impl->server = builder.BuildAndStart();
-  if (impl->server == nullptr || impl->port == 0 || (has_beside && impl->tasks_port == 0)) {
-    // gRPC has let go of the ports that it could have: who has one now is somebody else.
-    impl->server.reset();
-    const bool first_taken = impl->options.port != 0 && is_taken(impl->options.address, impl->options.port);
-    const bool is_beside =
-        has_beside && !first_taken && is_taken(impl->options.address, impl->options.tasks_port);
-    const bool taken = first_taken || is_beside;
-    return Error{
-        taken ? ErrorCode::kLocked : ErrorCode::kIo,
-        "cannot listen on " + (is_beside ? beside : where) + (taken ? ": Address already in use" : ""),
-        is_beside ? "tasks.grpc_port" : "api.grpc_port"};
-  }
+  if (impl->server == nullptr) return Error{ErrorCode::kIo, "gRPC does not start", "api.grpc_port"};
   impl->thread.start();
+  const Result<Unit> listening =
+      impl->listener.start({.address_connections_max = impl->options.address_connections_max,
+                            .connections_max = connections_max,
+                            .bounds_loopback = impl->options.bounds_loopback},
+                           [impl](int listener, int connection) {
+                             grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters one;
+                             one.listener_fd = listener;
+                             one.fd = connection;
+                             impl->acceptor->HandleNewConnection(&one);
+                           });
+  if (!listening) return listening;
   if (impl->options.agent_socket == nullptr) return Unit{};
   impl->agents = std::make_unique<AgentSocket>(impl->options.agent_socket, [impl](int connection) {
     grpc::AddInsecureChannelFromFd(impl->server.get(), connection);
@@ -162,12 +131,14 @@ Result<Unit> GrpcServer::start() {
   return impl->agents->start();
 }
 
-uint16_t GrpcServer::port() const { return static_cast<uint16_t>(impl_->port); }
+uint16_t GrpcServer::port() const { return impl_->port; }
+uint64_t GrpcServer::connections_turned_away() const { return impl_->listener.turned_away(); }
 void GrpcServer::flush() { impl_->thread.flush(); }
 
 void GrpcServer::shutdown() {
   if (impl_->down || impl_->server == nullptr) return;
   impl_->down = true;
+  impl_->listener.stop();
   if (impl_->agents != nullptr) impl_->agents->stop();
   impl_->thread.close();
   impl_->nodes.close_all();

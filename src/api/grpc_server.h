@@ -26,12 +26,14 @@ struct GrpcServerOptions {
   uint16_t port = 0;        ///< 0: any free one.
   uint16_t tasks_port = 0;  ///< All services are there, too; 0: nowhere else.
   Doorkeeper doorkeeper = {};
-  std::string token_file = {};             ///< Where the token is; see NodeServiceOptions.
-  bool old_agent_handshake = false;        ///< See NodeServiceOptions.
-  Admission* admission = nullptr;          ///< What all calls but agents' pass; null: nobody is limited.
-  Duration message_wait = seconds(30);     ///< A call whose message is not there by then is ended.
-  Duration connection_idle = minutes(10);  ///< A connection without a call for so long is closed.
-  RequestMeter* reads = nullptr;           ///< See GrpcManners.
+  std::string token_file = {};              ///< Where the token is; see NodeServiceOptions.
+  bool old_agent_handshake = false;         ///< See NodeServiceOptions.
+  Admission* admission = nullptr;           ///< What all calls but agents' pass; null: nobody is limited.
+  Duration message_wait = seconds(30);      ///< A call whose message is not there by then is ended.
+  Duration connection_idle = minutes(10);   ///< A connection without a call for so long is closed.
+  std::size_t address_connections_max = 0;  ///< See GrpcListenerOptions; so is the next one.
+  bool bounds_loopback = false;
+  RequestMeter* reads = nullptr;  ///< See GrpcManners.
   RequestMeter* writes = nullptr;
   audit::AuditLog* audit = nullptr;                      ///< Null: there is none. It must outlive the server.
   std::shared_ptr<const sign::TlsServer> tls = nullptr;  ///< None: plain.
@@ -52,11 +54,14 @@ class GrpcServer {
   GrpcServer(const GrpcServerOptions& options, Backend& backend, Host& host);
   ~GrpcServer();
 
-  /// Begins to serve. Once. When the address cannot be listened on: kLocked if somebody else does, kIo
-  /// otherwise; the error's field is api.grpc_port, or tasks.grpc_port.
-  Result<Unit> start();
+  /// Begins to serve, at most so many connections at a time; 0: no bound. Once. When the address cannot be
+  /// listened on: kLocked if somebody else does, kIo otherwise; the error's field is api.grpc_port, or
+  /// tasks.grpc_port.
+  Result<Unit> start(std::size_t connections_max = 0);
 
   uint16_t port() const;
+  /// Connections that were closed at once: their address, or all, had as many as they may. Any thread.
+  uint64_t connections_turned_away() const;
   /// Sends the answers that wait for their group. Any thread.
   void flush();
   /// Ends agents' streams, lets calls finish for a while, and returns when all is closed. Again: does

@@ -258,11 +258,16 @@ struct Server::Impl {
                                 .type = "counter",
                                 .value = static_cast<int64_t>(backend.refused_for_share()),
                                 .labels = {{"reason", "queue"}}});
-    metrics.counters.push_back(
-        {.name = "connections_refused_total",
-         .type = "counter",
-         .help = "HTTP connections closed at once: their address had as many as it may.",
-         .value = static_cast<int64_t>(serving->counts().connections_turned_away)});
+    for (const bool is_grpc : {false, true}) {
+      const uint64_t refused =
+          is_grpc ? grpc->connections_turned_away() : serving->counts().connections_turned_away;
+      metrics.counters.push_back(
+          {.name = "connections_refused_total",
+           .type = "counter",
+           .help = "Connections closed at once: their address had as many as it may, by server.",
+           .value = static_cast<int64_t>(refused),
+           .labels = {{"server", is_grpc ? "grpc" : "http"}}});
+    }
     metrics.counters.push_back({.name = "calls_without_credential_total",
                                 .type = "counter",
                                 .help = "Calls that were let in without a credential.",
@@ -361,7 +366,8 @@ struct Server::Impl {
       end_expired_later(server);
       admission.callers().set_room(CallRoom::kHttp, server.connection_max());
       waiting->set(&server, grpc.get());
-      const Result<Unit> listening = grpc->start();
+      // The half of the process's files that HTTP leaves.
+      const Result<Unit> listening = grpc->start(server.connection_max());
       if (!listening) {
         waiting->set(nullptr, nullptr);
         return listening;
@@ -387,6 +393,7 @@ struct Server::Impl {
             .old_agent_handshake = options.old_agent_handshake,
             .admission = &admission,
             .message_wait = options.grpc_message_wait,
+            .address_connections_max = options.limits.connections_max,
             .reads = &grpc_reads,
             .writes = &grpc_writes,
             .audit = options.audit,

@@ -167,9 +167,10 @@ constexpr ConfigKey kKeys[] = {
      .name = "address_connections_max",
      .slot = [](Config& c) -> ConfigSlot { return &c.api.address_connections_max; },
      .meaning =
-         "Maximum HTTP connections that one client address (IPv6: one /64) has open at a time, and never "
-         "more than half of all. For one more its longest idle one is closed; if none is idle, the new one "
-         "is. This machine's loopback and the Unix socket have no such limit. 0: none.",
+         "Maximum connections that one client address (IPv6: one /64) has open at a time, over HTTP and over "
+         "gRPC each, and never more than half of all there. For one more of HTTP its longest idle one is "
+         "closed; if none is idle, and over gRPC, the new one is. This machine's loopback and the Unix "
+         "sockets have no such limit. 0: none.",
      .min = 0,
      .max = kBillion},
     {.section = "api",
