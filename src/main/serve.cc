@@ -197,6 +197,7 @@ class ServiceImpl final : public Service {
  private:
   /// They are bound: says which, also to those who look into the folder.
   void publish_ports(const api::ServerPorts& bound);
+  void note_order_keys(const std::string& told);
 
   const std::string data_dir_;
   std::unique_ptr<Host> host_;
@@ -433,7 +434,10 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   options.audit = audit_.get();
   // Before anybody is answered: who asks where the token is believes it only beside the port of who lives.
   ports_ = beside_ports(options);
-  options.on_bound = [this](const api::ServerPorts& bound) { publish_ports(bound); };
+  options.on_bound = [this, told = options.node_order_keys](const api::ServerPorts& bound) {
+    publish_ports(bound);
+    note_order_keys(told);
+  };
   Result<std::unique_ptr<api::Server>> server = api::Server::start(options, *host_);
   if (!server.ok()) return port_taken(server.error(), config);
   server_ = std::move(*server);
@@ -452,6 +456,16 @@ void ServiceImpl::publish_ports(const api::ServerPorts& bound) {
   if (!written.ok()) {
     log_event(LogLevel::kWarning, "scheduler", "ports_file_not_written", {},
               {{"error", written.error().message}});
+  }
+}
+
+/// For who ends a change of the key: whoever connects from now on is told.
+void ServiceImpl::note_order_keys(const std::string& told) {
+  if (told.empty()) return;
+  const Result<Unit> noted = note_told_order_keys(authority_folder(data_dir_), told);
+  if (!noted.ok()) {
+    log_event(LogLevel::kWarning, "scheduler", "order_keys_not_noted", {},
+              {{"error", noted.error().message}});
   }
 }
 

@@ -27,8 +27,7 @@ int run_order_key_command(int argc, char** argv) {
   }
   const std::string folder = authority_folder(data_dir);
   const bool begins = rotating.parsed();
-  const Result<Unit> done =
-      begins ? begin_order_key_change(folder) : finish_order_key_change(data_dir, folder);
+  const Result<Unit> done = begins ? begin_order_key_change(folder) : finish_order_key_change(folder);
   if (!done.ok()) {
     std::fprintf(stderr, "gpu-scheduler order-key: %s\n", done.error().message.c_str());
     return 1;

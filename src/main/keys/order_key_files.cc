@@ -8,7 +8,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 
+#include "base/net/base64.h"
 #include "sign/keys/private_file.h"
 
 namespace gpusched {
@@ -27,21 +30,20 @@ Result<Unit> become_owner_of(const std::string& folder) {
   return Unit{};
 }
 
-/// When the file was written, as the kernel tells it; before everything if it is not there.
-timespec written_at(const std::string& path) {
-  struct stat facts{};
-  return ::stat(path.c_str(), &facts) == 0 ? facts.st_mtim : timespec{};
-}
+/// As it stands in the file of what nodes were told.
+std::string line_of(const std::string& keys) { return base64_encoded(keys) + "\n"; }
 
-bool is_before(const timespec& a, const timespec& b) {
-  return a.tv_sec != b.tv_sec ? a.tv_sec < b.tv_sec : a.tv_nsec < b.tv_nsec;
+/// Empty: there is none, or it cannot be read.
+std::string text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 }  // namespace
 
 OrderKeyFiles order_key_files(const std::string& authority_folder) {
   const std::string key = authority_folder + "/orders";
-  return {.key = key + ".key", .next = key + ".next.key", .changed = key + ".changed"};
+  return {.key = key + ".key", .next = key + ".next.key", .changed = key + ".changed", .told = key + ".told"};
 }
 
 Result<std::string> told_order_keys(const std::string& authority_folder, const sign::OrderKey& key) {
@@ -50,6 +52,13 @@ Result<std::string> told_order_keys(const std::string& authority_folder, const s
   const Result<sign::OrderKey> next = sign::OrderKey::open(files.next);
   if (!next.ok()) return next.error();
   return key.public_key() + next->public_key();
+}
+
+Result<Unit> note_told_order_keys(const std::string& authority_folder, const std::string& keys) {
+  const OrderKeyFiles files = order_key_files(authority_folder);
+  if (keys.size() > sign::kOrderKeyBytes) return sign::write_whole(files.told, line_of(keys), 0600);
+  ::unlink(files.told.c_str());  // Of a change that is over.
+  return Unit{};
 }
 
 Result<Unit> begin_order_key_change(const std::string& authority_folder) {
@@ -77,15 +86,18 @@ Result<Unit> begin_order_key_change(const std::string& authority_folder) {
   return Unit{};
 }
 
-Result<Unit> finish_order_key_change(const std::string& data_dir, const std::string& authority_folder) {
+Result<Unit> finish_order_key_change(const std::string& authority_folder) {
   const OrderKeyFiles files = order_key_files(authority_folder);
   if (!exists(files.next)) {
     return Error{.code = ErrorCode::kNotFound,
                  .message = "no change is under way; gpu-scheduler order-key rotate begins one"};
   }
   if (const Result<Unit> became = become_owner_of(authority_folder); !became.ok()) return became;
-  // Written when a scheduler begins to serve, which then tells nodes of the next key.
-  if (is_before(written_at(data_dir + "/ports.json"), written_at(files.next))) {
+  const Result<sign::OrderKey> key = sign::OrderKey::open(files.key);
+  if (!key.ok()) return key.error();
+  const Result<std::string> both = told_order_keys(authority_folder, *key);
+  if (!both.ok()) return both.error();
+  if (text_of(files.told) != line_of(*both)) {
     return Error{.code = ErrorCode::kUnavailable,
                  .message =
                      "no scheduler was started since the next key was made, so that no node knows it; "
@@ -93,6 +105,7 @@ Result<Unit> finish_order_key_change(const std::string& data_dir, const std::str
   }
   if (const Result<Unit> noted = sign::write_whole(files.changed, "", 0600); !noted.ok()) return noted;
   if (::rename(files.next.c_str(), files.key.c_str()) != 0) return sign::file_error("rename", files.next);
+  ::unlink(files.told.c_str());  // Of other keys than those that are there: it would say nothing.
   return Unit{};
 }
 

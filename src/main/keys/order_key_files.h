@@ -12,6 +12,7 @@ struct OrderKeyFiles {
   std::string key;      ///< What signs.
   std::string next;     ///< What will sign; nodes are told of it while it is there.
   std::string changed;  ///< Empty; there once the key was changed: nodes are told that it is the only one.
+  std::string told;     ///< Which two keys the scheduler has told nodes of, since it served with both.
 };
 OrderKeyFiles order_key_files(const std::string& authority_folder);
 
@@ -19,10 +20,13 @@ OrderKeyFiles order_key_files(const std::string& authority_folder);
 /// changed.
 Result<std::string> told_order_keys(const std::string& authority_folder, const sign::OrderKey& key);
 
+/// Notes that from now on nodes are told of those keys.
+Result<Unit> note_told_order_keys(const std::string& authority_folder, const std::string& keys);
+
 /// Makes the next key beside the one that signs, with the same owner. kAlreadyExists: there is one.
 Result<Unit> begin_order_key_change(const std::string& authority_folder);
 /// The next key becomes the one that signs, and the old one is gone. kNotFound: there is no next one.
-/// kUnavailable: no scheduler was started since there is, so that nodes do not know it.
-Result<Unit> finish_order_key_change(const std::string& data_dir, const std::string& authority_folder);
+/// kUnavailable: no scheduler has told nodes of it.
+Result<Unit> finish_order_key_change(const std::string& authority_folder);
 
 }  // namespace gpusched
