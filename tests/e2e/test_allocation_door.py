@@ -304,6 +304,9 @@ def test_a_command_runs_in_a_lease(holder):
     assert holder.gpu(lease)["status"] == "AVAILABLE"
     stranger = Holder(holder.world, "speech")
     assert "no such job" in stranger.cli("run", "--in-lease", gpu["job_id"], "--", "true").stderr
+    # By its id at this door, too; that of another's is as if there were none.
+    holder.cli("run", "--in-lease", gpu["id"].upper(), "--", "sh", "-c", "exit 7", expected=7)
+    assert "GPU not found" in stranger.cli("run", "--in-lease", gpu["id"], "--", "true").stderr
 
 
 def test_a_shell_of_its_own_ends_with_its_lease(world, screen):

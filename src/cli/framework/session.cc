@@ -28,6 +28,7 @@ constexpr std::string_view kFirstSteps =
     "  remember it      gpu-cli context set lab --api-url http://HOST:8080 --token-file FILE\n"
     "  more             gpu-cli --help\n";
 constexpr std::string_view kNative = "/v1/";
+constexpr std::string_view kDoors = "/api/";
 constexpr size_t kTokenBytesMax = 8'192;
 constexpr Duration kPatienceMax = seconds(60);
 constexpr Duration kPauseMax = seconds(2);
@@ -246,7 +247,8 @@ Session Session::fork() const {
 
 Reply Session::perform(HttpRequest request, const HttpOnData* on_data, const HttpOnHead* on_head) {
   if (std::optional<Trouble> trouble = renew_login()) return {.trouble = std::move(trouble)};
-  if (!request.target.starts_with(kNative)) request.target = "/api/v1" + request.target;
+  if (!request.target.starts_with(kNative) && !request.target.starts_with(kDoors))
+    request.target = "/api/v1" + request.target;
   const std::string target = request.target;
   if (request.method != "GET") {
     if (std::string name = requester_name(*io_); !name.empty())

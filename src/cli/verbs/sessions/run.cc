@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <memory>
 #include <mutex>
 
@@ -290,10 +291,33 @@ std::string refused_option(const RunOptions& run) {
   return "";
 }
 
+/// Whether it is written as the allocation door's ids are.
+bool is_uuid(std::string_view text) {
+  constexpr std::string_view kForm = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
+  return text.size() == kForm.size() && std::ranges::equal(text, kForm, [](char c, char form) {
+           return form == '-' ? c == '-' : std::isxdigit(static_cast<unsigned char>(c)) != 0;
+         });
+}
+
+/// A lease's id of the allocation door becomes its job's. Nothing: there is none, which was said.
+std::optional<int> find_job_of_lease(Session& session, std::string& lease) {
+  if (!is_uuid(lease)) return std::nullopt;
+  Reply record = session.get("/api/gpuscheduler/v1/gpu/" + lease);
+  // The door's own errors have one sentence.
+  if (!record && !record.json["detail"].text().empty()) {
+    record.trouble->sentence = lease + ": " + record.json["detail"].text();
+    record.trouble->exit_code = kExitRefused;
+  }
+  if (!record) return session.fail(*record.trouble);
+  lease = record.json["job_id"].text();
+  return std::nullopt;
+}
+
 int run_job(Session& session, RunOptions& run, const Grammar& grammar) {
   if (run.submit.command.empty())
     return session.fail(kExitUsage, "a command is missing, as in: gpu-cli run -it --gpus 1 bash", "usage");
   if (!run.lease.empty()) {
+    if (const std::optional<int> failed = find_job_of_lease(session, run.lease)) return *failed;
     const ExecOptions inside{.job = run.lease,
                              .command = run.submit.command,
                              .interactive = run.interactive || run.terminal,
@@ -331,8 +355,10 @@ Action define_run(Grammar& grammar) {
   grammar.flag("-i,--stdin", run->interactive, "Pass standard input to the command");
   grammar.flag("-t,--tty", run->terminal, "Give the command a terminal, and standard input; one node");
   grammar
-      .option("--in-lease", "JOB", &run->lease,
-              "Run it in this lease, with the GPUs that it holds, instead of in a job of its own")
+      .option(
+          "--in-lease", "LEASE", &run->lease,
+          "Run it in this lease, with the GPUs that it holds, instead of in a job of its own; the lease's "
+          "job, or its id at the allocation door")
       .completes(Complete::kJob);
   grammar.takes_bare_command(run->submit.command, "Command and its arguments, run without a shell");
   grammar.details(
