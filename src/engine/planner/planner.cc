@@ -262,7 +262,6 @@ bool Planner::place_head(const State& state, uint32_t job_class, CommitPlan& pla
   if (starts_where_moved(state, job.id)) return true;
   Candidate candidate{.job = job.id, .job_class = job_class};
   const std::optional<WaitReason> over = limit_block(state, candidate);
-  if (!over) info(job_class).limits_from = {};
   if (over) {
     claim_limits(state, job_class, *over);
     // No node is kept for whom a limit keeps waiting for longer.

@@ -173,6 +173,7 @@ std::optional<WaitReason> Planner::pool_block(const std::vector<Part>& parts, co
 std::optional<WaitReason> Planner::limit_block(const State& state, Candidate& candidate) {
   std::optional<WaitReason> over = quota_block(state, candidate.job_class);
   if (over.has_value()) return over;
+  info(candidate.job_class).limits_from = {};
   // It waits for no limit, and so keeps nothing of the others.
   const JobClass& wanted = state.classes[candidate.job_class];
   const auto drop = [&](const LimitKey& limit) {

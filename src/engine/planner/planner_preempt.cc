@@ -89,6 +89,18 @@ GivenBack given_back_on(const State& state, const Node& node, std::span<const Jo
   return back;
 }
 
+/// What the part lacks on the node once that is back.
+Lack lack_on(const Node& node, const policy::NodeView& view, const Part& part, const GivenBack& back) {
+  Lack lack{.devices = part.gpu_count - std::popcount(view.usable_mask | back.devices),
+            .cpu_milli = part.cpu_milli - view.cpu_milli_free - back.cpu_milli,
+            .memory_mb = part.memory_mb - view.memory_mb_free - back.memory_mb,
+            .attempts = static_cast<int32_t>(node.attempts.size() + node.promised_count + 1) -
+                        static_cast<int32_t>(limits::kAttemptsPerNodeMax) - back.attempts};
+  // Whoever has the node for itself must go, whatever it holds.
+  if (view.exclusive && !back.whole_node) lack.attempts = std::max(lack.attempts, 1);
+  return lack;
+}
+
 /// Until when the job waits for what comes back from others; invalid: not at all, or not any more.
 template <typename Class>
 Time waits_for_room(Class& entry, bool is_coming, JobId job, Time now) {
@@ -254,19 +266,10 @@ std::optional<Planner::Preempting> Planner::victims_on(const State& state, const
     return std::nullopt;
   if (nodes_[slot].booked && meets_booking(state, candidate, slot)) return std::nullopt;
   const policy::NodeView view = view_of(state, slot, device_class, part);
-  Lack lack{.devices = part.gpu_count - std::popcount(view.usable_mask),
-            .cpu_milli = part.cpu_milli - view.cpu_milli_free,
-            .memory_mb = part.memory_mb - view.memory_mb_free,
-            .attempts = static_cast<int32_t>(from.attempts.size() + from.promised_count + 1) -
-                        static_cast<int32_t>(limits::kAttemptsPerNodeMax)};
   GivenBack back;
   if (beside_going) back = given_back_on(state, from, planned_victims_, planned_promised_);
-  lack.devices -= std::popcount(back.devices & kind_mask & ~view.usable_mask);
-  lack.cpu_milli -= back.cpu_milli;
-  lack.memory_mb -= back.memory_mb;
-  lack.attempts -= back.attempts;
-  // Whoever has the node for itself must go, whatever it holds.
-  if (view.exclusive && !back.whole_node) lack.attempts = std::max(lack.attempts, 1);
+  back.devices &= kind_mask;
+  const Lack lack = lack_on(from, view, part, back);
   std::vector<VictimView> candidates;
   for (const AttemptKey& key : from.attempts) {
     if (candidates.size() >= limits::kVictimsMax) break;
