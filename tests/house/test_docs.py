@@ -92,8 +92,10 @@ def missing_commands(name, text):
     """Benchmarks and targets of make that there are none of."""
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for experiment, benchmark in re.findall(r"`tools/bench (?:quality ([a-z_]+)|([a-z_]+))", text):
-        source = f"bench/quality/{experiment}_bench.cc" if experiment else f"bench/{benchmark}_bench.cc"
-        if benchmark != "quality" and not (ROOT / source).is_file():
+        sources = [f"{folder}/{benchmark}_bench.cc" for folder in ("bench", "bench/worker")]
+        if experiment:
+            sources = [f"bench/quality/{experiment}_bench.cc"]
+        if benchmark != "quality" and not any((ROOT / source).is_file() for source in sources):
             yield f"{name}: tools/bench {experiment or benchmark}"
     for target, option, value in re.findall(r"`make ([a-z-]+)(?: (\w+)=([\w-]+))?", text):
         folder = {"quality": "bench/quality", "bench": "bench"}.get(target)
