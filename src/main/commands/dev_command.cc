@@ -97,8 +97,13 @@ pid_t start_agent(const DevOptions& options, const BoundPorts& ports, std::strin
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setpgroup(&attributes, 0);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+  // It outlives us where we are killed, and would hold our ports.
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
   pid_t agent = -1;
-  const int failed = posix_spawn(&agent, argv[0], nullptr, &attributes, argv.data(), environ);
+  const int failed = posix_spawn(&agent, argv[0], &files, &attributes, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&files);
   posix_spawnattr_destroy(&attributes);
   if (failed == 0) return agent;
   problem = "cannot start " + words[0] + ": " + std::strerror(failed);
