@@ -83,3 +83,21 @@ def dev_beside_taken_ports(folder):
 
 def read(path):
     return pathlib.Path(path).read_text(encoding="utf-8", errors="replace")
+
+
+def test_the_agent_of_a_dev_that_was_killed_holds_none_of_its_ports(tmp_path):
+    """It lives on, and would take connections that nobody answers."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GPU_SCHEDULER_")}
+    with open(tmp_path / "out", "w+b") as log:
+        dev = subprocess.Popen([harness.program("gpu-scheduler"), "dev", "--data-dir", str(tmp_path / "dev")],
+                               env={**env, harness.MARK: str(tmp_path)}, stdout=log, stderr=log)
+    try:
+        harness.wait_until("dev is up", lambda: "Ctrl-C ends it" in read(tmp_path / "out"))
+        ports = json.loads((tmp_path / "dev/scheduler/ports.json").read_text())
+        dev.kill()
+        dev.wait(harness.PATIENCE_S)
+        for name in ("http", "grpc", "metrics"):
+            with contextlib.closing(socket.socket()) as client, pytest.raises(ConnectionRefusedError):
+                client.connect(("127.0.0.1", ports[name]))
+    finally:
+        harness.kill_processes_of(str(tmp_path))
