@@ -68,13 +68,20 @@ def wait_until(what, predicate, timeout_s=PATIENCE_S):
 _ports_given = set()
 
 
+def lane():
+    """Which of how many processes that run these tests side by side this one is."""
+    name = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
+    return int(name.removeprefix("gw")), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+
+
 def free_port():
-    """A port that no outgoing connection gets by chance: one that a killed scheduler can have back."""
+    """A port that no outgoing connection and no other lane gets by chance: one that a killed scheduler can have back."""
     with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
         ephemeral = int(file.read().split()[0])
     first = min(20_000, ephemeral - 2_000)
+    own, lanes = lane()
     for _ in range(1_000):
-        port = random.SystemRandom().randrange(first, ephemeral)
+        port = random.SystemRandom().randrange(first + own, ephemeral, lanes)
         if port in _ports_given:
             continue
         with contextlib.closing(socket.socket()) as probe:
@@ -329,6 +336,11 @@ class Daemon:
 
     def log_since_start(self):
         return self.log_text().rpartition(f"--- {self.name} starts\n")[2]
+
+    def wait_log(self, words, count=1):
+        """The log since the start, once it has the words so often: lines are written behind what they tell of."""
+        wait_until(f"{self.name} logs {words}", lambda: self.log_since_start().count(words) >= count)
+        return self.log_since_start()
 
 
 class Scheduler(Daemon):

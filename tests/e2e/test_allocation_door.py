@@ -215,7 +215,7 @@ def test_a_lease_is_told_its_end_and_reclaimed_for_the_next(world, holder):
     over = holder.wait_for(lease, "DEPROVISIONED")
     assert over["lease_expires_at"] and over["gpu_uuids"] == []
     next_one.wait_for(waits, "AVAILABLE")
-    assert world.scheduler.log_text().count('"kind":"ending"') == 1
+    assert world.scheduler.wait_log('"kind":"ending"').count('"kind":"ending"') == 1
     holder.ask("POST", f"/gpu/{lease}/renew", {"lease_minutes": 5}, 409)
 
 

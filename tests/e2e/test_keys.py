@@ -239,7 +239,7 @@ def test_the_last_use_of_a_key_is_shown_and_survives_a_restart(world):
     world.scheduler.stop()
     path.write_text("nonsense")
     world.scheduler.start()
-    assert "key_uses_not_read" in world.scheduler.log_since_start()
+    world.scheduler.wait_log("key_uses_not_read")
     assert uses()["unused"] is None
     assert status_of(world, secret)[0] == 200
     assert uses()["used"] is not None

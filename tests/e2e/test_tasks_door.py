@@ -196,8 +196,8 @@ def test_a_quota_that_was_set_outlives_restarts_and_the_file(pools):
     pools.scheduler.start()
     wait_until("the agent is back", lambda: Door(pools).ask("GET", "/quota")["total_gpus"] == 4)
     assert door.ask("GET", "/quota")["online"]["quota"] == 1
-    text = pools.scheduler.log_text()
-    assert "pools_differ_from_configuration" in text and '"quota_updated"' in text
+    pools.scheduler.wait_log("pools_differ_from_configuration")
+    assert '"quota_updated"' in pools.scheduler.log_text()
 
 
 def test_only_operators_divide_the_cluster(pools):
