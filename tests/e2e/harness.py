@@ -75,7 +75,7 @@ def lane():
 
 
 def free_port():
-    """A port that no outgoing connection and no other lane gets by chance: one that a killed scheduler can have back."""
+    """A port that neither outgoing connections nor other lanes get by chance: a killed scheduler can have it back."""
     with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
         ephemeral = int(file.read().split()[0])
     first = min(20_000, ephemeral - 2_000)
