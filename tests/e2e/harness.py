@@ -11,16 +11,16 @@ import hashlib
 import json
 import os
 import pathlib
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 import urllib.parse
+
+from ports import free_port
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MARK = "GPUSCHED_E2E_WORLD"
@@ -63,36 +63,6 @@ def wait_until(what, predicate, timeout_s=PATIENCE_S):
         assert time.monotonic() < deadline, f"waited {timeout_s:.0f} s in vain: {what}; last seen: {seen!r}"
         time.sleep(pause)
         pause = min(pause * 1.5, 0.1)
-
-
-_ports_given = set()
-
-
-def lane():
-    """Which of how many processes that run these tests side by side this one is."""
-    name = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
-    return int(name.removeprefix("gw")), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-
-
-def free_port():
-    """A port that neither outgoing connections nor other lanes get by chance: a killed scheduler can have it back."""
-    with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
-        ephemeral = int(file.read().split()[0])
-    first = min(20_000, ephemeral - 2_000)
-    own, lanes = lane()
-    for _ in range(1_000):
-        port = random.SystemRandom().randrange(first + own, ephemeral, lanes)
-        if port in _ports_given:
-            continue
-        with contextlib.closing(socket.socket()) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        _ports_given.add(port)
-        return port
-    raise AssertionError("no free port")
 
 
 def processes():

@@ -10,7 +10,8 @@ import urllib.error
 import urllib.request
 
 import pytest
-from harness import PATIENCE_S, ROOT, free_port, wait_until
+from harness import PATIENCE_S, ROOT, wait_until
+from ports import free_port
 
 grpc = pytest.importorskip("grpc", reason="python3-grpcio is not installed")
 pytest.importorskip("google.protobuf", reason="python3-protobuf is not installed")

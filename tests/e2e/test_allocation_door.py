@@ -9,7 +9,8 @@ import threading
 import uuid
 
 import pytest
-from harness import IS_ROOT, PATIENCE_S, Api, free_port, wait_until
+from harness import IS_ROOT, PATIENCE_S, Api, wait_until
+from ports import free_port
 
 PREFIX = "/api/gpuscheduler/v1"
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")

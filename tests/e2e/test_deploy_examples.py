@@ -13,7 +13,8 @@ import urllib.request
 import containers
 import harness
 import pytest
-from harness import PATIENCE_S, ROOT, bin_dir, free_port, program, wait_until
+from harness import PATIENCE_S, ROOT, bin_dir, program, wait_until
+from ports import free_port
 
 yaml = pytest.importorskip("yaml", reason="python3-yaml is not here (tools/install-deps --extra installs it)")
 

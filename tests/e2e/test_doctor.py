@@ -9,7 +9,8 @@ import urllib.request
 
 import harness
 import pytest
-from harness import A100X4, PATIENCE_S, free_port, program
+from harness import A100X4, PATIENCE_S, program
+from ports import free_port
 
 
 def doctor(world, name, *words):

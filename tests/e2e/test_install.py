@@ -15,7 +15,8 @@ import threading
 
 import harness
 import pytest
-from harness import A100X4, PATIENCE_S, ROOT, bin_dir, free_port, program, wait_until
+from harness import A100X4, PATIENCE_S, ROOT, bin_dir, program, wait_until
+from ports import free_port
 
 PROGRAMS = ("gpu-agent", "gpu-cli", "gpu-scheduler", "gpu-shim")
 

@@ -7,7 +7,8 @@ import time
 
 import harness
 import pytest
-from harness import PATIENCE_S, ROOT, bin_dir, free_port
+from harness import PATIENCE_S, ROOT, bin_dir
+from ports import free_port
 
 GUIDE = ROOT / "docs" / "operate"
 PAGES = ("install", "configure", "nodes", "back-up", "recover", "troubleshoot", "when-hardware-fails", "alerts",

@@ -8,7 +8,8 @@ import subprocess
 import sys
 
 import pytest
-from harness import Api, free_port, program, read_bytes, wait_until
+from harness import Api, program, read_bytes, wait_until
+from ports import free_port
 from security import NEEDS_ROOT, agent_as, as_user, public_programs, throw_away_users
 
 NEEDS_GPUS = {"gpu_count": 8}

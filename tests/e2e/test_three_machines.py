@@ -10,7 +10,8 @@ import subprocess
 
 import harness
 import pytest
-from harness import A100X4, MARK, PATIENCE_S, ROOT, bin_dir, free_port, is_alive, wait_until
+from harness import A100X4, MARK, PATIENCE_S, ROOT, bin_dir, is_alive, wait_until
+from ports import free_port
 from machines import DYNAMIC_ID, Machine, Unit
 from test_operator_guide import GUIDE, PLACES
 
