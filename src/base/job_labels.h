@@ -27,11 +27,28 @@ inline constexpr std::string_view kServiceReadyLabel = "gpusched.service-ready-a
 // the scheduler, since their jobs are not kept for ever.
 inline constexpr std::string_view kServiceCompletedLabel = "gpusched.service-completed";
 inline constexpr std::string_view kServiceFailedLabel = "gpusched.service-failed";
+// Of a record and its replicas: each has a port of its node ("1"), and how it is found out whether it is
+// ready ("tcp", "http:/PATH").
+inline constexpr std::string_view kServicePortLabel = "gpusched.service-port";
+inline constexpr std::string_view kServiceHasPort = "1", kServiceHasNoPort = "0";
+inline constexpr std::string_view kServiceProbeLabel = "gpusched.service-probe";
+inline constexpr std::string_view kServiceNoProbe = "none";
+inline constexpr std::string_view kServiceProbePeriodLabel = "gpusched.service-probe-period-ms";
+inline constexpr std::string_view kServiceProbeTimeoutLabel = "gpusched.service-probe-timeout-ms";
+inline constexpr std::string_view kServiceProbeFailuresLabel = "gpusched.service-probe-failures";
+// Of a record: for how long a rollout waits for a new replica before it is called stalled.
+inline constexpr std::string_view kServiceDeadlineLabel = "gpusched.service-rollout-deadline-ms";
+inline constexpr int64_t kServiceProbePeriodMinMs = 100, kServiceProbePeriodMaxMs = 3'600'000;
+inline constexpr int64_t kServiceProbeTimeoutMinMs = 10, kServiceProbeTimeoutMaxMs = 60'000;
+inline constexpr int64_t kServiceProbeFailuresMax = 100, kServiceDeadlineMaxMs = 86'400'000;
 inline constexpr int64_t kServiceReplicasMax = 1'000, kServiceReadyAfterMaxMs = 3'600'000;
 // Of a replica, which the scheduler submits: its index, its starts after an end, and those in quick
 // succession.
 inline constexpr std::string_view kReplicaLabel = "gpusched.replica";
 inline constexpr std::string_view kReplicaRestartsLabel = "gpusched.replica-restarts";
 inline constexpr std::string_view kReplicaFailuresLabel = "gpusched.replica-failures";
+/// When the first job of its index and generation was submitted, in milliseconds since 1970; absent: it is
+/// that.
+inline constexpr std::string_view kReplicaSinceLabel = "gpusched.replica-since-ms";
 
 }  // namespace gpusched

@@ -87,6 +87,12 @@ inline constexpr const char* kContainerTmpFolder = "/run/gpu-scheduler";
 inline constexpr const char* kContainerFile = "container";
 inline constexpr const char* kProgressFile = "progress";
 inline constexpr const char* kVerdictFile = "verdict";
+/// Of a service's replica: which port it has, and how it is probed (base/text/service_port.h).
+inline constexpr const char* kPortFile = "port";
+/// The entry of its environment that asks for the port, as `to_line` writes it there, and the one that takes
+/// its place.
+inline constexpr std::string_view kPortWishVariable = "GPU_SCHEDULER_PORT_WISH";
+inline constexpr std::string_view kPortVariable = "PORT";
 /// Where a container's runner has the socket that keeps its gang's port, until it goes. Behind all that a
 /// shim has open.
 inline constexpr int kPortDescriptor = 200;

@@ -42,9 +42,11 @@ uint64_t draw_process_number() {
   return number;
 }
 
-LaunchDefaults launch_defaults(Duration grace) {
+LaunchDefaults launch_defaults(const AgentOptions& options) {
   LaunchDefaults defaults;
-  defaults.grace = grace;
+  defaults.grace = options.grace;
+  defaults.node = options.node_name;
+  defaults.ports = options.service_ports;
   if (const passwd* user = getpwuid(geteuid())) {
     defaults.user = user->pw_name;
     defaults.home = user->pw_dir;
@@ -341,7 +343,7 @@ void Agent::open_link() {
                                                      .tls = options_.tls});
 }
 
-/// Tasks of persistent workers are looked for first; everything comes to be by shims.
+/// Tasks of persistent workers are looked for first; everything comes to be by shims, which note ports.
 Result<Unit> Agent::open_spawner(const std::string& mark, const std::string& shim_program) {
   workers_ = std::make_unique<WorkerSpawner>(
       WorkerSpawnerOptions{.data_folder = options_.data_folder,
@@ -360,6 +362,7 @@ Result<Unit> Agent::open_spawner(const std::string& mark, const std::string& shi
   if (!spawner) return spawner.error();
   spawner_ = std::move(*spawner);
   workers_->begin(*spawner_);
+  endpoints_ = std::make_unique<EndpointWatch>(options_.data_folder, clock_);
   return Unit{};
 }
 
@@ -419,7 +422,7 @@ Result<Unit> Agent::open_core() {
                    .address = options_.address,
                    .devices = devices_,
                    .topology = driver_ != nullptr ? driver_->topology() : DeviceTopology{},
-                   .launch = launch_defaults(options_.grace),
+                   .launch = launch_defaults(options_),
                    .finished_kept = options_.finished_kept,
                    .features = features(),
                    .check_every = options_.hooks.check_every,
@@ -429,7 +432,6 @@ Result<Unit> Agent::open_core() {
                    .faults = options_.gpu_faults,
                    .share_memory_grace = options_.share_memory_grace};
   node.launch.containers = containers_;
-  node.launch.node = options_.node_name;
   fault_file_ = std::make_unique<FaultFile>(options_.data_folder);
   core_ = std::make_unique<NodeCore>(std::move(node),
                                      NodePorts{.clock = clock_,
@@ -443,7 +445,8 @@ Result<Unit> Agent::open_core() {
                                                .boxes = boxes_.get(),
                                                .sessions = sessions_.get(),
                                                .memory = fault_file_.get(),
-                                               .slices = monitor_.get()},
+                                               .slices = monitor_.get(),
+                                               .endpoints = endpoints_.get()},
                                      StoreImage(log_->image()));
   for (const int source :
        {link_->event(), workers_->descriptor(), sessions_->descriptor(), log_->synced_event(),

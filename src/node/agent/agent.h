@@ -14,6 +14,7 @@
 #include "node/agent/machine.h"
 #include "node/container/container_sweep.h"
 #include "node/core/node_core.h"
+#include "node/endpoints/endpoint_watch.h"
 #include "node/gpu/gpu_driver.h"
 #include "node/gpu/kernel_log.h"
 #include "node/link/enroll.h"
@@ -52,6 +53,7 @@ struct AgentOptions {
   Duration logs_kept = hours(7 * 24);              ///< After an attempt's end; zero: for ever.
   std::map<std::string, std::string> labels = {};
   std::string address = {};  ///< Where gangs' members on other nodes reach this one; empty: its name.
+  PortRange service_ports = {};  ///< Of services' replicas.
   Duration order_patience = seconds(60);  ///< See NodeOptions.
   HookOptions hooks = {};
   FaultTable gpu_faults = {};
@@ -155,6 +157,7 @@ class Agent final : private ShimListener {
   std::string driver_fault_;  ///< Why the driver could not be opened, when devices were here before.
   std::unique_ptr<ScriptHooks> hooks_;
   std::unique_ptr<Sessions> sessions_;
+  std::unique_ptr<EndpointWatch> endpoints_;
   std::unique_ptr<FaultFile> fault_file_;
   std::unique_ptr<KernelLog> kernel_log_;
   Time next_log_read_;

@@ -50,6 +50,7 @@ struct CommandLine {
   int64_t keep_logs_hours = 168;
   bool tls = false;
   std::string ca_file, ca;
+  std::string service_ports;
   std::vector<std::string> labels;
   std::vector<std::string> gpu_faults;
   std::optional<uint16_t> metrics_port;
@@ -84,6 +85,9 @@ void declare_node(CLI::App& app, CommandLine& line) {
   app.add_option("--address", agent.address,
                  "Host name or IP address at which other nodes reach this one, for MASTER_ADDR and host "
                  "files of gangs (default: the node's name)");
+  app.add_option("--service-ports", line.service_ports,
+                 "Ports that replicas of services get, FIRST-LAST, below those that the system gives out "
+                 "itself (default: 10000-19999)");
   app.add_option("--token-file", agent.token_file, "File with the scheduler's shared token (default: none)");
   app.add_flag("--tls", line.tls,
                "Speak TLS to the scheduler and believe the machine's own authorities, unless --ca-file or "
@@ -219,6 +223,15 @@ Result<Unit> complete(CommandLine& line) {
   line.agent.log_bytes_max = line.log_limit_mb << 20;
   line.agent.all_logs_bytes_max = line.log_quota_mb << 20;
   line.agent.logs_kept = hours(line.keep_logs_hours);
+  if (!line.service_ports.empty()) {
+    const std::optional<PortRange> ports = parse_port_range(line.service_ports);
+    if (!ports) {
+      return Error{.code = ErrorCode::kInvalidArgument,
+                   .message = "--service-ports: '" + line.service_ports +
+                              "' is not two ports from 1024 to 65535, such as 10000-19999"};
+    }
+    line.agent.service_ports = *ports;
+  }
   if (line.metrics_port)
     line.agent.metrics = MetricsPortOptions{.address = line.metrics_address, .port = *line.metrics_port};
   const Result<LinkTls> tls = link_tls_of(line.tls, line.ca_file, line.ca);

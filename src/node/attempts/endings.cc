@@ -51,6 +51,7 @@ void Endings::end(AttemptRow& attempt, v1::Outcome outcome) {
   attempt.outcome = std::move(outcome);
   if (ports_.boxes != nullptr) ports_.boxes->release(key);
   if (ports_.sessions != nullptr) ports_.sessions->attempt_ended(key);
+  if (ports_.endpoints != nullptr) ports_.endpoints->ended(key);
   record_again(attempt);
   records_.want_sync();
   ports_.files.ended(key);

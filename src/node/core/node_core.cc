@@ -396,6 +396,7 @@ void NodeCore::on_shim_started(const AttemptKey& key, int64_t pid, int64_t start
     log_event(LogLevel::kInfo, "agent", "task_started", subject_of(key),
               {{"attempt", key.attempt}, {"pid", pid}});
   }
+  if (ports_.endpoints != nullptr) ports_.endpoints->began(key);
   reports_.started(*attempt);
 }
 

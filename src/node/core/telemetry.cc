@@ -29,6 +29,21 @@ void Telemetry::add_saved(v1::Heartbeat& out) {
   for (const SavedWork& work : ports_.spawner.saved()) add_saved(work, out);
 }
 
+void Telemetry::add_endpoints(v1::Heartbeat& out) const {
+  if (ports_.endpoints == nullptr) return;
+  for (EndpointReading& reading : ports_.endpoints->readings()) {
+    const AttemptRow* const attempt = attempts_.find(reading.key);
+    if (attempt == nullptr || attempt->over()) continue;
+    v1::AttemptEndpoint& endpoint = *out.add_endpoints();
+    *endpoint.mutable_key() = to_wire(reading.key);
+    endpoint.set_placed_at_ns(attempt->placed_at_ns);
+    endpoint.set_port(reading.port);
+    endpoint.set_probed(reading.ready.has_value());
+    endpoint.set_ready(reading.ready.value_or(false));
+    endpoint.set_detail(clean_text(reading.detail, kProgressBytesMax));
+  }
+}
+
 void Telemetry::send(uint64_t sequence) {
   v1::AgentMessage message;
   v1::Heartbeat& out = *message.mutable_heartbeat();
@@ -50,6 +65,7 @@ void Telemetry::send(uint64_t sequence) {
   slices_.add_progress(out);
   add_saved(out);
   activity_.add_to(out);
+  add_endpoints(out);
   const HostLoad load = ports_.host.load();
   out.set_cpu_utilization(load.cpu);
   out.set_memory_utilization(load.memory);

@@ -13,7 +13,7 @@
 namespace gpusched::agent {
 
 /// What heartbeats tell: how devices and the machine are used, what attempts prepare, which have saved their
-/// work, and what running ones do.
+/// work, what running ones do, and where those of services are reached.
 class Telemetry {
  public:
   Telemetry(const NodePorts& ports, AttemptTable& attempts, const DeviceWatch& watch, const Slices& slices,
@@ -27,6 +27,7 @@ class Telemetry {
  private:
   void add_saved(v1::Heartbeat& out);
   void add_saved(const SavedWork& work, v1::Heartbeat& out);
+  void add_endpoints(v1::Heartbeat& out) const;
 
   const NodePorts& ports_;
   AttemptTable& attempts_;

@@ -339,6 +339,27 @@ class AttemptSessions {
   virtual void end_all() = 0;
 };
 
+/// Where a running attempt of a service is reached on this node.
+struct EndpointReading {
+  AttemptKey key;
+  uint32_t port = 0;
+  std::optional<bool> ready = {};  ///< What its probe says; absent: it has none, or it did not answer yet.
+  std::string detail = {};         ///< Why it is not ready, for people.
+};
+
+/// Ports of running attempts of services, and whether they can be used, which is probed apart from the
+/// agent's loop. What the shims noted on disk counts, so that a restarted agent knows them again.
+class AttemptEndpoints {
+ public:
+  virtual ~AttemptEndpoints() = default;
+  /// It runs. Of an attempt without a port, it does nothing; may be repeated.
+  virtual void began(const AttemptKey& key) = 0;
+  /// It is over. May be repeated.
+  virtual void ended(const AttemptKey& key) = 0;
+  /// Of all that are running, in the order of their keys.
+  virtual std::vector<EndpointReading> readings() = 0;
+};
+
 /// A MIG slice that is there.
 struct SliceReading {
   std::string profile;  ///< "1g.10gb".
@@ -432,6 +453,7 @@ struct NodePorts {
   AttemptSessions* sessions = nullptr;  ///< Null: this node has none.
   FaultMemory* memory = nullptr;        ///< Null: faults are forgotten when the agent ends.
   SliceMaker* slices = nullptr;         ///< Null: this node makes no MIG slices.
+  AttemptEndpoints* endpoints = nullptr;  ///< Null: nobody looks after ports.
 };
 
 }  // namespace gpusched

@@ -3,14 +3,17 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <string_view>
 
 #include "base/errors.h"
+#include "base/job_labels.h"
 #include "base/limits.h"
 #include "base/text/file_pattern.h"
 #include "gpusched/v1/types.pb.h"
 #include "node/tasks/worker_plan.h"
+#include "shim/container/container_runner.h"
 #include "shim/protocol.h"
 
 namespace gpusched {
@@ -155,6 +158,36 @@ void add_gang(std::map<std::string, std::string>& variables, const v1::Gang& gan
   variables["GPU_SCHEDULER_PART"] = std::to_string(gang.members(rank).part());
 }
 
+/// A replica of a service that has a port asks its shim for one, and PORT is nobody else's. Of a gang, the
+/// first member is the one that is reached.
+void ask_for_port(SpawnRequest& request, const v1::StartAttempt& order, const v1::JobSpec& spec,
+                  const PortRange& ports) {
+  const auto label = [&spec](std::string_view name) {
+    const auto found = spec.labels().find(std::string(name));
+    return found == spec.labels().end() ? std::string_view() : std::string_view(found->second);
+  };
+  const bool is_reached = order.key().member() == 0 && !label(kReplicaLabel).empty();
+  if (!is_reached || label(kServicePortLabel) != kServiceHasPort) return;
+  ServicePort wish{.ports = ports, .probe = parse_ready_probe(label(kServiceProbeLabel))};
+  if (wish.probe) {
+    const auto number = [&label](std::string_view name, int64_t otherwise) {
+      int64_t value = 0;
+      const std::string_view text = label(name);
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+      return error == std::errc{} && value > 0 ? value : otherwise;
+    };
+    ReadyProbe& probe = *wish.probe;
+    probe.period = bounded_ms(number(kServiceProbePeriodLabel, probe.period.ms()));
+    probe.timeout = bounded_ms(number(kServiceProbeTimeoutLabel, probe.timeout.ms()));
+    probe.failures = number(kServiceProbeFailuresLabel, probe.failures);
+  }
+  const std::string own = std::string(shim::kPortVariable) + '=';
+  std::erase_if(request.environment, [&own](const std::string& entry) {
+    return entry.starts_with(own) || entry.starts_with(shim::kJobEntryMark + own);
+  });
+  request.environment.push_back(std::string(shim::kPortWishVariable) + '=' + to_line(wish));
+}
+
 }  // namespace
 
 Result<SpawnRequest> plan_launch(const v1::StartAttempt& order, const std::vector<std::string>& devices,
@@ -204,6 +237,7 @@ Result<SpawnRequest> plan_launch(const v1::StartAttempt& order, const std::vecto
     if (const Result<Unit> good = plan_container(request, order, spec, *defaults.containers, slices); !good)
       return good.error();
   }
+  ask_for_port(request, order, spec, defaults.ports);
   return request;
 }
 
@@ -228,6 +262,7 @@ std::vector<std::string> build_environment(const v1::StartAttempt& order, const 
   }
   for (const char* name : {"GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"})
     variables.erase(name);
+  variables.erase(std::string(shim::kPortWishVariable));
   variables["CUDA_VISIBLE_DEVICES"] = uuids;
   variables["NVIDIA_VISIBLE_DEVICES"] = uuids.empty() ? "void" : uuids;
   variables["GPU_SCHEDULER_JOB_ID"] = order.job_name();

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/text/service_port.h"
 #include "gpusched/v1/node.pb.h"
 #include "node/container/container_launch.h"
 #include "node/ports/ports.h"
@@ -20,6 +21,7 @@ struct LaunchDefaults {
   Duration grace = seconds(10);  ///< Where the scheduler names none.
   /// Null: this node runs no container.
   std::shared_ptr<const ContainerNode> containers = {};
+  PortRange ports = {};  ///< Of services' replicas.
   std::string instance;  ///< Part of the mark that every process of an attempt carries.
 };
 

@@ -56,6 +56,30 @@ TEST(Launch, DeviceVariablesAreTheGrantedOnesWhateverTheJobSays) {
   }
 }
 
+TEST(Launch, AReplicaWithAPortAsksItsShimForOne) {
+  v1::JobSpec spec = true_spec();
+  (*spec.mutable_environment())["PORT"] = "80";
+  (*spec.mutable_environment())["GPU_SCHEDULER_PORT_WISH"] = "1-65535 -";
+  const std::string name = "GPU_SCHEDULER_PORT_WISH";
+  const auto environment_of = [](const v1::JobSpec& of, uint32_t member = 0) {
+    v1::StartAttempt order = order_of(of);
+    order.mutable_key()->set_member(member);
+    return plan_launch(order, {}, kDefaults)->environment;
+  };
+  (*spec.mutable_labels())["gpusched.service-port"] = "1";
+  EXPECT_FALSE(names(environment_of(spec), name));  // No replica.
+  EXPECT_TRUE(holds(environment_of(spec), "PORT=80"));
+  (*spec.mutable_labels())["gpusched.replica"] = "0";
+  EXPECT_TRUE(holds(environment_of(spec), name + "=10000-19999 -"));
+  EXPECT_FALSE(names(environment_of(spec), "PORT"));
+  EXPECT_FALSE(names(environment_of(spec, 1), name));  // A gang is reached at its first member.
+  (*spec.mutable_labels())["gpusched.service-probe"] = "http:/up";
+  (*spec.mutable_labels())["gpusched.service-probe-period-ms"] = "500";
+  EXPECT_TRUE(holds(environment_of(spec), name + "=10000-19999 http:/up 500 1000 3"));
+  (*spec.mutable_labels())["gpusched.service-port"] = "0";
+  EXPECT_FALSE(names(environment_of(spec), name));
+}
+
 TEST(Launch, AJobWithoutDevicesSeesNone) {
   const auto request = plan_launch(order_of(true_spec()), {"GPU-a"}, kDefaults);
   ASSERT_TRUE(request.ok());

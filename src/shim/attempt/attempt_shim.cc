@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <linux/falloc.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -23,6 +22,7 @@
 
 #include "base/check.h"
 #include "base/time.h"
+#include "shim/attempt/held_ports.h"
 #include "shim/attempt/log_bound.h"
 #include "shim/attempt/start_failure.h"
 #include "shim/attempt/usage.h"
@@ -64,7 +64,10 @@ constexpr std::size_t kVerdictBytesMax = 1 << 20;
 class AttemptShim {
  public:
   AttemptShim(const ShimContext& context, const StartView& request)
-      : context_(context), request_(request), max_runtime_(request.max_runtime) {}
+      : context_(context),
+        request_(request),
+        environment_(request.environment),
+        max_runtime_(request.max_runtime) {}
 
   void run() {
     prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -172,7 +175,7 @@ class AttemptShim {
                    .error_output = error_output_,
                    .folder = folder_,
                    .arguments = request_.arguments.data(),
-                   .environment = request_.environment.data()};
+                   .environment = environment_.data()};
     if (output_ < 0 || error_output_ < 0) {
       outcome_.detail = "cannot create the output files: " + error_words(errno);
       return false;
@@ -185,7 +188,7 @@ class AttemptShim {
     plan.working_directory_optional = request_.working_directory_optional;
     if (!make_box(plan) || !make_hosts()) return false;
     outcome_.cause = Cause::kStartFailed;
-    if (!port_is_free() || !open_desk()) return false;
+    if (!take_ports() || !open_desk()) return false;
     if (request_.gated && !request_.container && !pass_gate()) return false;
     const std::vector<std::string> candidates =
         command_candidates(request_.arguments.front(), plan.environment);
@@ -195,7 +198,8 @@ class AttemptShim {
     plan.paths = paths.data();
 
     plan.patient = comes_to_paths_of_the_job(plan);
-    const int handed_over = desk_ ? desk_->hand_over() : hand_port_over();
+    const int of_ports = ports_.hand_over(request_.container);
+    const int handed_over = desk_ ? desk_->hand_over() : of_ports;
     child_ = start_child(plan);
     const int start_error = errno;
     if (handed_over >= 0) close(handed_over);
@@ -313,33 +317,15 @@ class AttemptShim {
     return false;
   }
 
-  /// Nobody else's gang meets there: the port is ours until the command runs.
-  bool port_is_free() {
-    if (request_.port == 0) return true;
-    const int probe = port_holder_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const int yes = 1;
-    sockaddr_in place{};
-    place.sin_family = AF_INET;
-    place.sin_port = htons(static_cast<uint16_t>(request_.port));
-    place.sin_addr.s_addr = htonl(INADDR_ANY);
-    setsockopt(probe, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    // Bound alone it would not keep out another one that is bound so.
-    const bool held =
-        bind(probe, reinterpret_cast<const sockaddr*>(&place), sizeof place) == 0 && listen(probe, 1) == 0;
-    if (held || errno != EADDRINUSE) return true;
-    outcome_.detail =
-        "port " + std::to_string(request_.port) +
-        ", its gang's rendezvous port, is in use on this node; the next attempt gets another port";
+  /// They are its own until the command runs. A replica's is noted, for agents, before it may be used.
+  bool take_ports() {
+    outcome_.detail = ports_.take(request_.port, environment_, request_.key, request_.container);
+    if (!outcome_.detail.empty() || ports_.note().empty()) return outcome_.detail.empty();
+    const std::string fresh = std::string(kPortFile) + ".new";
+    if (write_file(fresh, ports_.note(), 0640) && renameat(folder_, fresh.c_str(), folder_, kPortFile) == 0)
+      return true;
+    outcome_.detail = "cannot note the attempt's port: " + error_words(errno);
     return false;
-  }
-
-  /// A command binds it now. Before a container's begins its image is brought and its gang waited for: until
-  /// then its runner has the port. Returns a descriptor that the new process is to inherit; -1: none.
-  int hand_port_over() {
-    if (port_holder_ < 0) return -1;
-    const int handed_over = request_.container ? dup2(port_holder_, kPortDescriptor) : -1;
-    close(std::exchange(port_holder_, -1));
-    return handed_over;
   }
 
   /// Of a persistent worker: where its tasks come from. It is one by its environment.
@@ -840,7 +826,8 @@ class AttemptShim {
   int output_ = -1;        ///< Our own end of the command's, to bound what is kept.
   int error_output_ = -1;  ///< The same.
   pid_t child_ = -1;
-  int port_holder_ = -1;
+  HeldPorts ports_;
+  std::vector<char*> environment_;  ///< The request's, and the port that was taken.
   bool child_ended_ = false;
   bool left_behind_ = false;  ///< A process that had a SIGKILL before its command began has not gone yet.
   bool running_ = false;      ///< The command was seen to run.
