@@ -31,11 +31,25 @@ std::optional<ApiError> HostBackend::refusal_to(const access::Caller& caller, co
   return to_api_error(caller, *positions_, *decided->applied.rejection, batch_size);
 }
 
+namespace {
+
+ServiceBook::EndpointOf endpoints_of(Host& host) {
+  return [telemetry = host.telemetry()](NodeId node,
+                                        const AttemptKey& attempt) -> std::optional<ReplicaEndpoint> {
+    std::optional<NodeTelemetry::Endpoint> told = telemetry->endpoint(node, attempt);
+    if (!told) return std::nullopt;
+    return ReplicaEndpoint{.port = told->port, .ready = told->ready, .detail = std::move(told->detail)};
+  };
+}
+
+}  // namespace
+
 HostBackend::HostBackend(Host& host, HostBackendOptions options)
     : host_(host),
       options_(options),
       counts_(std::make_shared<JobCounts>()),
       feed_(std::make_shared<ChangeFeed>()),
+      services_(std::make_shared<ServiceBook>(endpoints_of(host))),
       keeper_(std::make_shared<ServiceKeeper>(host, services_)) {
   host_.observer().add_listener([counts = counts_, containers = containers_](const Observer::View& view,
                                                                              const Changes& changes) {

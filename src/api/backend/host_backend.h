@@ -244,7 +244,7 @@ class HostBackend final : public Backend {
   std::shared_ptr<KeyRing> keys_ = std::make_shared<KeyRing>();
   std::shared_ptr<WaitingShares> shares_ = std::make_shared<WaitingShares>();
   std::shared_ptr<TaskBook> tasks_ = std::make_shared<TaskBook>();
-  std::shared_ptr<ServiceBook> services_ = std::make_shared<ServiceBook>();
+  std::shared_ptr<ServiceBook> services_;
   std::shared_ptr<ServiceKeeper> keeper_;
   std::shared_ptr<ProposedMoves> moves_ = std::make_shared<ProposedMoves>();
 };

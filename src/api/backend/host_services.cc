@@ -86,12 +86,30 @@ std::string_view state_of(const Entry& entry, Time now) {
   int64_t ready = 0;
   for (const auto& [job, replica] : row.replicas) {
     const bool is_old = replica.mark.generation != row.settings.generation;
-    if (is_old && replica.is_live()) return "rolling_out";
+    if (is_old && replica.is_live()) return find_stall(row, now) ? "stalled" : "rolling_out";
     if (is_old) continue;
     if (is_ready(replica, row.settings, now)) ready += 1;
   }
   if (done == row.settings.replicas && done > 0) return "finished";
   return ready + done >= row.settings.replicas ? "ready" : "starting";
+}
+
+/// Why the rollout does not go on, and what to do.
+std::string stall_message(const Entry& entry, const Stall& stall) {
+  const std::string rollout = "the rollout to generation " + std::to_string(entry.row.settings.generation) +
+                              " is stalled: for " + std::to_string(stall.waited.ms() / 1'000) + " s ";
+  const std::string what_to_do =
+      "; what ran before goes on where it is; roll out what works, or give it longer (--rollout-deadline)";
+  if (stall.replica == nullptr)
+    return rollout + "no replica of it could be made" +
+           (entry.problem.empty() ? "" : " (" + entry.problem + ")") + what_to_do;
+  const std::string job = job_name(stall.replica->job);
+  std::string why = "did not get ready";
+  if (stall.replica->state == JobState::kPending) why = "did not start (gpu-cli explain " + job + ")";
+  if (stall.replica->endpoint && !stall.replica->endpoint->detail.empty())
+    why += ", since " + stall.replica->endpoint->detail;
+  return rollout + "replica " + std::to_string(stall.replica->mark.index) + ", " + job + ", " + why +
+         "; its output says more (gpu-cli logs " + job + ")" + what_to_do;
 }
 
 ReplicaView replica_view(const Observer::View& view, const ReplicaRow& replica,
@@ -108,6 +126,11 @@ ReplicaView replica_view(const Observer::View& view, const ReplicaRow& replica,
   JobView detail = view_of(view, *job, viewer, {.name = false, .place = false, .gpus = false});
   shown.message = std::move(detail.message);
   if (!is_final(job->state)) shown.node_name = std::move(detail.node_name);
+  if (replica.endpoint && !shown.node_name.empty()) {
+    shown.port = replica.endpoint->port;
+    if (!shown.is_ready && !replica.endpoint->detail.empty())
+      shown.message += (shown.message.empty() ? "" : "; ") + ("not ready: " + replica.endpoint->detail);
+  }
   shown.starts_at = detail.begin_at;
   return shown;
 }
@@ -119,6 +142,8 @@ ServiceView service_view(const Observer::View& view, const Entry& entry, const V
                     .state = state_of(entry, now),
                     .settings = entry.row.settings,
                     .message = entry.problem};
+  if (const std::optional<Stall> stall = find_stall(entry.row, now))
+    shown.message = stall_message(entry, *stall);
   if (const Job* const record = view.state.jobs.find(entry.row.record)) {
     shown.owner = owner_text(view.state, *record);
     shown.created_at = record->submitted_at;

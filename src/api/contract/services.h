@@ -9,6 +9,7 @@
 #include "api/contract/caller.h"
 #include "api/contract/errors.h"
 #include "base/ids.h"
+#include "base/text/service_port.h"
 #include "base/time.h"
 #include "model/types.h"
 
@@ -26,7 +27,11 @@ struct ServiceSettings {
   int64_t replicas = 1;
   int64_t generation = 1;  ///< Counts what its replicas were told to run: 1, and one more by each rollout.
   RestartPolicy restart = RestartPolicy::kAlways;
-  Duration ready_after = seconds(5);  ///< A replica that has run for so long is ready.
+  Duration ready_after = seconds(5);  ///< Without a probe, a replica that has run for so long is ready.
+  bool has_port = false;              ///< Each replica gets a port of its node.
+  std::optional<ReadyProbe> probe = {};  ///< How a replica's port is asked whether it is ready.
+  /// A rollout that waits longer for one replica is stalled; zero: none is.
+  Duration rollout_deadline = minutes(10);
 
   friend bool operator==(const ServiceSettings&, const ServiceSettings&) = default;
 };
@@ -39,6 +44,7 @@ struct ReplicaView {
   bool is_ready = false;
   int64_t restarts = 0;   ///< Starts after an end, in its generation.
   std::string node_name;  ///< Empty: it has no place.
+  uint32_t port = 0;      ///< Where it is reached there; 0: nowhere yet.
   Time started_at;        ///< None: it does not run.
   Time starts_at;         ///< While it backs off: not before.
   std::string message;    ///< One sentence, of its job.
@@ -48,12 +54,13 @@ struct ServiceView {
   std::string name;
   TenantId tenant;
   JobId record;            ///< The job that is never started, and says what the service is.
-  std::string_view state;  ///< "starting", "ready", "rolling_out", "finished" or "deleting".
+  std::string_view state;  ///< "starting", "ready", "rolling_out", "stalled", "finished" or "deleting".
   ServiceSettings settings;
   int64_t running = 0, ready = 0;  ///< Replicas; ready ones run.
   std::string owner;
   Time created_at;      ///< Of its generation.
-  std::string message;  ///< Why a replica could not be made; empty: nothing is wrong.
+  /// Why a replica could not be made, or the rollout is stalled; empty: nothing is wrong.
+  std::string message;
   std::vector<ReplicaView>
       jobs;  ///< Of replicas, by index, the newest generation first; the newest job of each.
 };

@@ -51,6 +51,7 @@ inline constexpr std::string_view kRetryCause =
 inline constexpr std::string_view kRole = "^(viewer|user|tenant_admin|operator|admin|metrics)$";
 inline constexpr std::string_view kServiceName = "^(?!job-[1-9][0-9]*$)[A-Za-z0-9._-]{1,64}$";
 inline constexpr std::string_view kRestartPolicy = "^(always|on_failure|never)?$";
+inline constexpr std::string_view kReadyProbe = "^(http:/[!-~]{0,199}|tcp|none)?$";
 inline constexpr std::string_view kLabelTerm = R"(^[^=\x00-\x1f\x7f]{1,253}(=[^\x00-\x1f\x7f]{0,253})?$)";
 inline constexpr std::string_view kGpuId = R"(^(0*([0-9]|[1-5][0-9]|6[0-3])|[0-9]*[^0-9\x00][^\x00]*)$)";
 static_assert(limits::kArrayIndexMax == 4'000'000 && limits::kArrayElementsMax == 1'000'000 &&
@@ -85,9 +86,27 @@ inline constexpr FieldShape kFieldShapes[] = {
     {.field = "CreateServiceRequest.replicas", .least = 0, .most = kServiceReplicasMax},
     {.field = "CreateServiceRequest.restart", .pattern = kRestartPolicy},
     {.field = "CreateServiceRequest.ready_after_ms", .least = 0, .most = kServiceReadyAfterMaxMs},
+    {.field = "CreateServiceRequest.ready_probe", .pattern = kReadyProbe},
+    {.field = "CreateServiceRequest.probe_period_ms",
+     .least = kServiceProbePeriodMinMs,
+     .most = kServiceProbePeriodMaxMs},
+    {.field = "CreateServiceRequest.probe_timeout_ms",
+     .least = kServiceProbeTimeoutMinMs,
+     .most = kServiceProbeTimeoutMaxMs},
+    {.field = "CreateServiceRequest.probe_failures", .least = 1, .most = kServiceProbeFailuresMax},
+    {.field = "CreateServiceRequest.rollout_deadline_ms", .least = 0, .most = kServiceDeadlineMaxMs},
     {.field = "RollOutServiceRequest.replicas", .least = 0, .most = kServiceReplicasMax},
     {.field = "RollOutServiceRequest.restart", .pattern = kRestartPolicy},
     {.field = "RollOutServiceRequest.ready_after_ms", .least = 0, .most = kServiceReadyAfterMaxMs},
+    {.field = "RollOutServiceRequest.ready_probe", .pattern = kReadyProbe},
+    {.field = "RollOutServiceRequest.probe_period_ms",
+     .least = kServiceProbePeriodMinMs,
+     .most = kServiceProbePeriodMaxMs},
+    {.field = "RollOutServiceRequest.probe_timeout_ms",
+     .least = kServiceProbeTimeoutMinMs,
+     .most = kServiceProbeTimeoutMaxMs},
+    {.field = "RollOutServiceRequest.probe_failures", .least = 1, .most = kServiceProbeFailuresMax},
+    {.field = "RollOutServiceRequest.rollout_deadline_ms", .least = 0, .most = kServiceDeadlineMaxMs},
     {.field = "ScaleServiceRequest.replicas", .least = 0, .most = kServiceReplicasMax},
     {.field = "SubmitJobsRequest.tenant_id", .bytes_max = limits::kNameBytesMax},
     {.field = "Tenant.request_key", .pattern = kKeyPattern},

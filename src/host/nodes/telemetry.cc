@@ -11,6 +11,7 @@ namespace gpusched {
 namespace {
 
 constexpr std::size_t kProgressBytesMax = 1'024;
+constexpr uint32_t kPortMax = 65'535;
 
 }  // namespace
 
@@ -20,6 +21,13 @@ void TelemetryTable::set(NodeId node, NodeTelemetry telemetry) {
   // Evidence comes apart from the figures and stays until the device is released.
   for (std::size_t i = 0; i < telemetry.devices.size() && i < stored.devices.size(); ++i) {
     telemetry.devices[i].draining_evidence = std::move(stored.devices[i].draining_evidence);
+  }
+  // A restarted agent knows the ports before it has probed them: what was said of them before holds until
+  // then.
+  for (auto& [key, endpoint] : telemetry.endpoints) {
+    const auto known = stored.endpoints.find(key);
+    if (endpoint.ready || known == stored.endpoints.end() || known->second.port != endpoint.port) continue;
+    endpoint = std::move(known->second);
   }
   stored = std::move(telemetry);
   stored.heard = std::chrono::steady_clock::now();
@@ -41,6 +49,14 @@ NodeTelemetry TelemetryTable::get(NodeId node) const {
   const std::lock_guard lock(mutex_);
   const auto it = nodes_.find(node);
   return it == nodes_.end() ? NodeTelemetry{} : it->second;
+}
+
+std::optional<NodeTelemetry::Endpoint> TelemetryTable::endpoint(NodeId node, const AttemptKey& key) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = nodes_.find(node);
+  if (it == nodes_.end()) return std::nullopt;
+  const auto found = it->second.endpoints.find(key);
+  return found == it->second.endpoints.end() ? std::nullopt : std::optional(found->second);
 }
 
 void TelemetryTable::forget(NodeId node) {
@@ -68,7 +84,27 @@ void Telemetry::note_figures(const Connection& connection, const v1::Heartbeat& 
     if (telemetry.preparing.size() >= limits::kAttemptsPerNodeMax) break;
     telemetry.preparing.emplace(from_wire(progress.key()), progress.message().substr(0, kProgressBytesMax));
   }
+  take_endpoints(connection, message, telemetry);
   table_->set(connection.node, std::move(telemetry));
+}
+
+/// A node speaks for its own members.
+void Telemetry::take_endpoints(const Connection& connection, const v1::Heartbeat& message,
+                               NodeTelemetry& telemetry) const {
+  for (const v1::AttemptEndpoint& told : message.endpoints()) {
+    if (telemetry.endpoints.size() >= limits::kAttemptsPerNodeMax) return;
+    const AttemptKey key = from_wire(told.key());
+    const Attempt* const attempt = hooks_.state().find_attempt(key.job, key.attempt);
+    if (attempt == nullptr || !attempt->was_placed(Time{told.placed_at_ns()}) ||
+        key.member >= attempt->members.size() || attempt->members[key.member].node != connection.node ||
+        told.port() > kPortMax) {
+      continue;
+    }
+    NodeTelemetry::Endpoint& endpoint = telemetry.endpoints[key];
+    endpoint.port = told.port();
+    if (told.probed()) endpoint.ready = told.ready();
+    endpoint.detail = told.detail().substr(0, kProgressBytesMax);
+  }
 }
 
 void Telemetry::note_heat(Connection& connection, const v1::Heartbeat& message) {

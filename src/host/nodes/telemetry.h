@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,13 @@ struct NodeTelemetry {
   std::chrono::steady_clock::time_point heard = {};  ///< When it came; never: the epoch.
   /// What attempts do that were ordered and do not run yet, such as pulling an image.
   std::map<AttemptKey, std::string> preparing;
+  /// Where a service's replica is reached.
+  struct Endpoint {
+    uint32_t port = 0;
+    std::optional<bool> ready;  ///< What its probe said last; absent: it has none, or said nothing yet.
+    std::string detail;         ///< Why it is not ready.
+  };
+  std::map<AttemptKey, Endpoint> endpoints;
 };
 
 /// The newest telemetry of every node, for readers on other threads. Thread-safe.
@@ -40,6 +48,8 @@ class TelemetryTable {
   void set_connected(NodeId node, bool connected);
   void set_evidence(NodeId node, uint32_t device, std::string evidence);
   NodeTelemetry get(NodeId node) const;
+  /// Nothing: the node told none for the attempt.
+  std::optional<NodeTelemetry::Endpoint> endpoint(NodeId node, const AttemptKey& key) const;
   void forget(NodeId node);
 
  private:
@@ -49,8 +59,8 @@ class TelemetryTable {
 
 namespace hub {
 
-/// What heartbeats tell of nodes: figures for readers, GPUs that became too hot for new work or have cooled,
-/// and work that jobs have saved.
+/// What heartbeats tell of nodes: figures for readers, where services are reached, GPUs that became too hot
+/// for new work or have cooled, and work that jobs have saved.
 class Telemetry {
  public:
   Telemetry(const Hooks& hooks, Connections& connections, HeatLimits heat)
@@ -62,6 +72,9 @@ class Telemetry {
   void note_saved(Connection& connection, const v1::Heartbeat& message);
 
  private:
+  void take_endpoints(const Connection& connection, const v1::Heartbeat& message,
+                      NodeTelemetry& telemetry) const;
+
   const Hooks& hooks_;
   Connections& connections_;
   HeatLimits heat_;

@@ -107,8 +107,12 @@ void ServiceBook::update(const Job& job) {
                                     .mark = *mark,
                                     .state = job.state,
                                     .ending = job.cancel_requested,
+                                    .submitted_at = job.submitted_at,
                                     .started_at = job.started_at,
-                                    .ended_at = job.ended_at};
+                                    .ended_at = job.ended_at,
+                                    .node = job.node,
+                                    .attempt = job.attempt_count,
+                                    .probed = spec_label(job.spec.view(), kServiceProbeLabel).has_value()};
     return;
   }
   const Answer<ServiceSettings> settings = read_settings(job.spec.view(), {});
@@ -119,6 +123,7 @@ void ServiceBook::update(const Job& job) {
   }
   if (settings && job.id >= service.row.record) {
     service.row.record = job.id;
+    service.row.record_at = job.submitted_at;
     service.row.settings = *settings;
     service.row.done = read_done(job.spec.view());
   }
@@ -146,6 +151,16 @@ void ServiceBook::tidy(const ServiceKey& key) {
   if (!service.records.empty() || !row.replicas.empty()) return;
   std::erase_if(by_job_, [&key](const auto& one) { return one.second == key; });
   services_.erase(at);
+}
+
+ServiceBook::Entry ServiceBook::entry_of(const ServiceKey& key, const Service& service) const {
+  Entry entry{.key = key, .row = service.row, .problem = service.problem};
+  if (!endpoint_of_) return entry;
+  for (auto& [job, replica] : entry.row.replicas) {
+    if (replica.state != JobState::kRunning) continue;
+    replica.endpoint = endpoint_of_(replica.node, {.job = job, .attempt = replica.attempt, .member = 0});
+  }
+  return entry;
 }
 
 std::vector<ServiceBook::Entry> ServiceBook::all() const {
@@ -188,7 +203,8 @@ std::optional<ServiceBook::Plan> ServiceBook::plan(const ServiceKey& key, Time n
   const std::lock_guard lock(mutex_);
   const auto at = services_.find(key);
   if (at == services_.end()) return std::nullopt;
-  return Plan{.record = at->second.row.record, .steps = plan_service(at->second.row, now)};
+  const Entry entry = entry_of(key, at->second);
+  return Plan{.record = entry.row.record, .steps = plan_service(entry.row, now)};
 }
 
 std::optional<ServiceKey> ServiceBook::recorded_by(JobId job) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -24,6 +25,10 @@ ApiError being_changed(const std::string& service);
 /// start. Thread-safe.
 class ServiceBook {
  public:
+  /// What the replica's node tells of its port.
+  using EndpointOf = std::function<std::optional<ReplicaEndpoint>(NodeId node, const AttemptKey& attempt)>;
+  explicit ServiceBook(EndpointOf endpoint_of = {}) : endpoint_of_(std::move(endpoint_of)) {}
+
   struct Entry {
     ServiceKey key;
     ServiceRow row;
@@ -77,10 +82,10 @@ class ServiceBook {
   void note_end(const JobFinished& end);
   /// Forgets replicas that ended and say nothing any more, and services of which nothing is left.
   void tidy(const ServiceKey& key);
-  static Entry entry_of(const ServiceKey& key, const Service& service) {
-    return {.key = key, .row = service.row, .problem = service.problem};
-  }
+  /// With what nodes tell now.
+  Entry entry_of(const ServiceKey& key, const Service& service) const;
 
+  const EndpointOf endpoint_of_;
   mutable std::mutex mutex_;  // Guards all below.
   std::map<ServiceKey, Service> services_;
   std::map<JobId, ServiceKey> by_job_;

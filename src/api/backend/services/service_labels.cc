@@ -70,6 +70,60 @@ bool mentions_service(std::string_view spec) {
   return spec_label(spec, kServiceLabel).has_value() || spec_label(spec, kReplicaLabel).has_value();
 }
 
+namespace {
+
+ApiError bad_label(std::string_view label, const std::string& what) {
+  return {ErrorKind::kUnprocessable, "the label " + std::string(label) + " must be " + what, "labels"};
+}
+
+std::optional<ApiError> read_probe(std::string_view spec, std::optional<ReadyProbe>& out) {
+  if (const auto text = spec_label(spec, kServiceProbeLabel)) {
+    std::optional<ReadyProbe> probe = parse_ready_probe(*text);
+    if (!probe && *text != kServiceNoProbe)
+      return bad_label(kServiceProbeLabel, "http:/PATH with at most 200 visible characters, tcp or none");
+    if (probe && out) probe = ReadyProbe{probe->path, out->period, out->timeout, out->failures};
+    out = std::move(probe);
+  }
+  for (const std::string_view label :
+       {kServiceProbePeriodLabel, kServiceProbeTimeoutLabel, kServiceProbeFailuresLabel}) {
+    if (!out && spec_label(spec, label))
+      return bad_label(kServiceProbeLabel, "there where " + std::string(label) + " is");
+  }
+  if (!out) return std::nullopt;
+  const Answer<int64_t> period = number_of(spec, kServiceProbePeriodLabel, kServiceProbePeriodMinMs,
+                                           kServiceProbePeriodMaxMs, out->period.ms());
+  if (!period) return period.error();
+  const Answer<int64_t> timeout = number_of(spec, kServiceProbeTimeoutLabel, kServiceProbeTimeoutMinMs,
+                                            kServiceProbeTimeoutMaxMs, out->timeout.ms());
+  if (!timeout) return timeout.error();
+  const Answer<int64_t> failures =
+      number_of(spec, kServiceProbeFailuresLabel, 1, kServiceProbeFailuresMax, out->failures);
+  if (!failures) return failures.error();
+  out->period = milliseconds(*period);
+  out->timeout = milliseconds(*timeout);
+  out->failures = *failures;
+  return std::nullopt;
+}
+
+/// What the labels say of ports and what hangs on them.
+std::optional<ApiError> read_port(std::string_view spec, ServiceSettings& out) {
+  if (std::optional<ApiError> problem = read_probe(spec, out.probe)) return problem;
+  const std::optional<std::string_view> port = spec_label(spec, kServicePortLabel);
+  if (port && *port != kServiceHasPort && *port != kServiceHasNoPort)
+    return bad_label(kServicePortLabel, "1 or 0");
+  if (port) out.has_port = *port == kServiceHasPort;
+  if (out.probe && port && !out.has_port)
+    return bad_label(kServicePortLabel, "1 where there is a probe; send the probe none as well");
+  if (out.probe) out.has_port = true;
+  const Answer<int64_t> deadline = number_of(spec, kServiceDeadlineLabel, 0, kServiceDeadlineMaxMs,
+                                             out.rollout_deadline.ms());
+  if (!deadline) return deadline.error();
+  out.rollout_deadline = milliseconds(*deadline);
+  return std::nullopt;
+}
+
+}  // namespace
+
 Answer<ServiceSettings> read_settings(std::string_view spec, const ServiceSettings& before) {
   ServiceSettings out = before;
   const bool is_next = spec_label(spec, kServiceGenerationLabel) == kNextGeneration;
@@ -95,6 +149,7 @@ Answer<ServiceSettings> read_settings(std::string_view spec, const ServiceSettin
   out.generation = *generation;
   out.replicas = *replicas;
   out.ready_after = milliseconds(*ready);
+  if (std::optional<ApiError> problem = read_port(spec, out)) return std::move(*problem);
   return out;
 }
 
@@ -106,7 +161,8 @@ std::optional<ReplicaMark> replica_mark(std::string_view spec) {
   return ReplicaMark{.index = *index,
                      .generation = whole_label(spec, kServiceGenerationLabel),
                      .restarts = whole_label(spec, kReplicaRestartsLabel),
-                     .failures = whole_label(spec, kReplicaFailuresLabel)};
+                     .failures = whole_label(spec, kReplicaFailuresLabel),
+                     .since = Time{} + milliseconds(whole_label(spec, kReplicaSinceLabel))};
 }
 
 namespace {
@@ -184,12 +240,21 @@ std::string with_done(std::string_view spec, const DoneIndexes& done) {
 }
 
 std::string record_spec(std::string_view spec, const ServiceSettings& settings) {
-  return with_labels(spec, {{std::string(kServiceCompletedLabel), ""},
-                            {std::string(kServiceFailedLabel), ""},
-                            {std::string(kServiceGenerationLabel), std::to_string(settings.generation)},
-                            {std::string(kServiceReplicasLabel), std::to_string(settings.replicas)},
-                            {std::string(kServiceRestartLabel), std::string(to_string(settings.restart))},
-                            {std::string(kServiceReadyLabel), std::to_string(settings.ready_after.ms())}});
+  std::map<std::string, std::string> labels = {
+      {std::string(kServiceCompletedLabel), ""},
+      {std::string(kServiceFailedLabel), ""},
+      {std::string(kServiceGenerationLabel), std::to_string(settings.generation)},
+      {std::string(kServiceReplicasLabel), std::to_string(settings.replicas)},
+      {std::string(kServiceRestartLabel), std::string(to_string(settings.restart))},
+      {std::string(kServiceReadyLabel), std::to_string(settings.ready_after.ms())},
+      {std::string(kServicePortLabel), settings.has_port ? std::string(kServiceHasPort) : ""},
+      {std::string(kServiceDeadlineLabel), std::to_string(settings.rollout_deadline.ms())}};
+  const std::optional<ReadyProbe>& probe = settings.probe;
+  labels.emplace(kServiceProbeLabel, probe ? to_string(*probe) : "");
+  labels.emplace(kServiceProbePeriodLabel, probe ? std::to_string(probe->period.ms()) : "");
+  labels.emplace(kServiceProbeTimeoutLabel, probe ? std::to_string(probe->timeout.ms()) : "");
+  labels.emplace(kServiceProbeFailuresLabel, probe ? std::to_string(probe->failures) : "");
+  return with_labels(spec, labels);
 }
 
 std::string replica_spec(std::string_view record, const std::string& name, const ReplicaMark& mark) {
@@ -198,8 +263,10 @@ std::string replica_spec(std::string_view record, const std::string& name, const
       {std::string(kServiceReplicasLabel), ""},
       {std::string(kServiceRestartLabel), ""},
       {std::string(kServiceReadyLabel), ""},
+      {std::string(kServiceDeadlineLabel), ""},
       {std::string(kServiceCompletedLabel), ""},
       {std::string(kServiceFailedLabel), ""},
+      {std::string(kReplicaSinceLabel), mark.since.valid() ? std::to_string(mark.since.ms()) : ""},
       {std::string(kReplicaLabel), std::to_string(mark.index)},
       {std::string(kReplicaRestartsLabel), std::to_string(mark.restarts)},
       {std::string(kReplicaFailuresLabel), std::to_string(mark.failures)}};

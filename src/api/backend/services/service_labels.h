@@ -30,6 +30,7 @@ struct ReplicaMark {
   int64_t generation = 1;
   int64_t restarts = 0;  ///< Starts after an end.
   int64_t failures = 0;  ///< The newest of them, one behind the other, that came soon.
+  Time since = {};       ///< When the first job of its index and generation came; not valid: it is that.
 };
 /// Nothing: it is none.
 std::optional<ReplicaMark> replica_mark(std::string_view spec);

@@ -10,6 +10,7 @@ namespace {
 
 constexpr Duration kFirstPause = seconds(1);
 constexpr Duration kPauseMax = minutes(5);
+constexpr Duration kProbePause = milliseconds(500);  // What probes say comes by heartbeats, not by changes.
 constexpr Duration kLongRun = minutes(10);  // An end after so long has nothing to do with the one before.
 
 Duration pause_after(int64_t failures) {
@@ -18,10 +19,28 @@ Duration pause_after(int64_t failures) {
   return std::min(pause, kPauseMax);
 }
 
+/// When the first job of its index and generation was submitted. From jobs alone: whoever asks gets the same.
+Time waits_since(const ReplicaRow& replica) {
+  return replica.mark.since.valid() ? replica.mark.since : replica.submitted_at;
+}
+
+bool is_older(const ReplicaRow& replica, const ServiceRow& service) {
+  return replica.mark.generation != service.settings.generation;
+}
+
+/// Whether some of what was there before the newest rollout is still to be replaced.
+bool is_rolling_out(const ServiceRow& service) {
+  return !service.deleted && std::ranges::any_of(service.replicas, [&service](const auto& one) {
+    const ReplicaRow& row = one.second;
+    return row.is_live() && is_older(row, service) && row.mark.index < service.settings.replicas;
+  });
+}
+
 /// The one that follows a replica that ended.
 ReplicaStart after_end(const ReplicaRow& ended) {
   ReplicaStart next{.mark = ended.mark, .after = {}, .before = ended.job};
   next.mark.restarts += 1;
+  next.mark.since = waits_since(ended);
   if (ended.state == JobState::kCancelled) {  // Somebody's wish, or a scale: no failure.
     next.after = pause_after(1);
     return next;
@@ -66,8 +85,7 @@ class Look {
       if (is_ready(*newest, service_.settings, now_)) return stop_others(index, newest->job);
       settled_ = false;
       // One that is being ended is never ready.
-      if (newest->state == JobState::kRunning && !newest->ending)
-        steps_.look_again = std::min(steps_.look_again, newest->started_at + service_.settings.ready_after);
+      if (newest->state == JobState::kRunning && !newest->ending) await_ready(*newest);
       return;
     }
     if (is_done(*newest, service_.settings.restart)) {
@@ -76,6 +94,13 @@ class Look {
     }
     settled_ = false;
     steps_.starts.push_back(after_end(*newest));
+  }
+
+  /// Where nothing waits for it, it is the same whether it is ready.
+  void await_ready(const ReplicaRow& row) {
+    if (row.probed && !is_rolling_out(service_)) return;
+    const Time at = row.probed ? now_ + kProbePause : row.started_at + service_.settings.ready_after;
+    steps_.look_again = std::min(steps_.look_again, at);
   }
 
   /// The newest generation ended for good.
@@ -123,8 +148,29 @@ class Look {
 }  // namespace
 
 bool is_ready(const ReplicaRow& replica, const ServiceSettings& settings, Time now) {
-  return replica.state == JobState::kRunning && !replica.ending && replica.started_at.valid() &&
-         now - replica.started_at >= settings.ready_after;
+  if (replica.state != JobState::kRunning || replica.ending || !replica.started_at.valid()) return false;
+  if (replica.probed) return replica.endpoint && replica.endpoint->ready.value_or(false);
+  return now - replica.started_at >= settings.ready_after;
+}
+
+std::optional<Stall> find_stall(const ServiceRow& service, Time now) {
+  const Duration patience = service.settings.rollout_deadline;
+  if (patience <= Duration{} || !is_rolling_out(service)) return std::nullopt;
+  std::map<int64_t, const ReplicaRow*> newest;
+  for (const auto& [job, row] : service.replicas) {
+    if (!is_older(row, service) && row.mark.index < service.settings.replicas) newest[row.mark.index] = &row;
+  }
+  if (newest.empty()) {
+    const Duration waited = now - service.record_at;
+    return waited >= patience ? std::optional(Stall{.waited = waited}) : std::nullopt;
+  }
+  for (const auto& [index, row] : newest) {
+    const Duration waited = now - waits_since(*row);
+    const bool is_through = is_ready(*row, service.settings, now) ||
+                            (row->state == JobState::kCompleted && is_done(*row, service.settings.restart));
+    if (!is_through && waited >= patience) return Stall{.replica = row, .waited = waited};
+  }
+  return std::nullopt;
 }
 
 bool is_done(const ReplicaRow& replica, RestartPolicy policy) {

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <map>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "api/backend/services/service_labels.h"
@@ -10,12 +12,23 @@
 /// that a scheduler that dies at any point goes on where it was.
 namespace gpusched::api {
 
+/// Where a replica is reached, as its node tells.
+struct ReplicaEndpoint {
+  uint32_t port = 0;
+  std::optional<bool> ready = {};  ///< What its probe said last; absent: nothing yet.
+  std::string detail = {};         ///< Why it is not ready.
+};
+
 struct ReplicaRow {
   JobId job;
   ReplicaMark mark;
   JobState state = JobState::kPending;
   bool ending = false;  ///< Somebody asked for its end.
-  Time started_at, ended_at;
+  Time submitted_at = {}, started_at = {}, ended_at = {};
+  NodeId node = {};
+  uint32_t attempt = 0;
+  bool probed = false;  ///< Its probe says whether it is ready; else the time that it runs does.
+  std::optional<ReplicaEndpoint> endpoint = {};
 
   bool is_live() const { return !is_final(state); }
 };
@@ -28,6 +41,7 @@ struct ServiceRow {
   /// Indexes whose work is done for good, and how that ended; their jobs may be forgotten.
   DoneIndexes done;
   std::map<JobId, ReplicaRow> replicas;
+  Time record_at;  ///< When the newest record was submitted.
 };
 
 /// A replica to be made.
@@ -45,7 +59,15 @@ struct ServiceSteps {
 };
 ServiceSteps plan_service(const ServiceRow& service, Time now);
 
-/// Whether it has run for as long as the service wants.
+/// Why a rollout does not go on.
+struct Stall {
+  const ReplicaRow* replica = nullptr;  ///< It does not get ready; null: none could be made.
+  Duration waited;
+};
+/// Nothing: no rollout is under way, or it has waited for no replica longer than it may.
+std::optional<Stall> find_stall(const ServiceRow& service, Time now);
+
+/// Whether its probe says so, or it has run for as long as the service wants.
 bool is_ready(const ReplicaRow& replica, const ServiceSettings& settings, Time now);
 /// Whether its end is the last one of its index: the policy starts none after it.
 bool is_done(const ReplicaRow& replica, RestartPolicy policy);

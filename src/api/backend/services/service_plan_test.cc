@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <string>
 
 namespace gpusched::api {
 namespace {
@@ -162,6 +164,97 @@ TEST_F(ServicePlan, ReplacesOneByOneAndOnlyWhenTheNewOneIsReady) {
   steps = plan();
   EXPECT_EQ(steps.stops, Jobs{old[0]});
   EXPECT_EQ(indexes(steps), Indexes{1});
+}
+
+TEST_F(ServicePlan, AProbeAloneSaysWhetherAReplicaIsReady) {
+  service_.settings.replicas = 1;
+  const JobId old = put(0, JobState::kRunning).job;
+  service_.settings.generation = 2;
+  ReplicaRow& fresh = put(0, JobState::kRunning, 2);
+  fresh.probed = true;  // It has run for as long as ready_after.
+  EXPECT_TRUE(plan().stops.empty());
+  EXPECT_GT(plan().look_again, kNow);
+  EXPECT_LT(plan().look_again, kNow + seconds(2));
+  fresh.endpoint = ReplicaEndpoint{.port = 12'000};
+  EXPECT_TRUE(plan().stops.empty());
+  fresh.endpoint->ready = false;
+  EXPECT_TRUE(plan().stops.empty());
+  fresh.endpoint->ready = true;
+  EXPECT_EQ(plan().stops, Jobs{old});
+  fresh.started_at = kNow;  // And is ready at once.
+  EXPECT_EQ(plan().stops, Jobs{old});
+  // Nothing waits for it: nobody looks.
+  service_.replicas.erase(old);
+  fresh.endpoint->ready = false;
+  EXPECT_EQ(plan().look_again, kNever);
+}
+
+TEST_F(ServicePlan, ARolloutIsStalledByTheReplicaThatItWaitsForTooLong) {
+  service_.settings.rollout_deadline = minutes(10);
+  for (int64_t index = 0; index < 3; ++index) put(index, JobState::kRunning);
+  EXPECT_FALSE(find_stall(service_, kNow));
+  service_.settings.generation = 2;
+  service_.record_at = kNow - minutes(9);
+  EXPECT_FALSE(find_stall(service_, kNow));
+  service_.record_at = kNow - minutes(11);  // And no replica came of it.
+  ASSERT_TRUE(find_stall(service_, kNow));
+  EXPECT_EQ(find_stall(service_, kNow)->replica, nullptr);
+  ReplicaRow& ready = put(0, JobState::kRunning, 2);
+  ready.submitted_at = kNow - minutes(11);
+  EXPECT_FALSE(find_stall(service_, kNow));
+  ReplicaRow& fresh = put(1, JobState::kPending, 2);
+  fresh.submitted_at = kNow - minutes(9);
+  EXPECT_FALSE(find_stall(service_, kNow));
+  fresh.mark.since = kNow - minutes(12);  // It is not the first of its index.
+  ASSERT_TRUE(find_stall(service_, kNow));
+  EXPECT_EQ(find_stall(service_, kNow)->replica, &fresh);
+  EXPECT_EQ(find_stall(service_, kNow)->waited, minutes(12));
+  EXPECT_EQ(plan().stops.size(), 1U);  // The old one of the index that is ready, and no other.
+  service_.settings.rollout_deadline = {};
+  EXPECT_FALSE(find_stall(service_, kNow));
+}
+
+TEST_F(ServicePlan, OneThatFollowsAnotherHasWaitedSinceTheFirst) {
+  service_.settings.replicas = 1;
+  ReplicaRow& row = put(0, JobState::kFailed);
+  row.submitted_at = kNow - seconds(30);
+  EXPECT_EQ(plan().starts[0].mark.since, kNow - seconds(30));
+  row.mark.since = kNow - seconds(90);
+  EXPECT_EQ(plan().starts[0].mark.since, kNow - seconds(90));
+}
+
+TEST(ServiceLabels, APortAProbeAndADeadlineAreReadAsTheyWereWritten) {
+  const ServiceSettings settings{
+      .has_port = true,
+      .probe = ReadyProbe{.path = "/up", .period = seconds(5), .timeout = seconds(3), .failures = 7},
+      .rollout_deadline = seconds(90)};
+  const std::string spec = record_spec("", settings);
+  EXPECT_EQ(*read_settings(spec, {}), settings);
+  EXPECT_EQ(*read_settings("", settings), settings);  // They stay.
+  const std::string replica =
+      replica_spec(spec, "web-0", {.index = 0, .generation = 1, .since = Time{} + seconds(1'000)});
+  EXPECT_EQ(replica_mark(replica)->since, Time{} + seconds(1'000));
+  EXPECT_FALSE(replica_mark(replica_spec(spec, "web-0", {}))->since.valid());
+  EXPECT_EQ(read_settings(replica, {})->probe, settings.probe);  // For its node.
+  EXPECT_EQ(read_settings(replica, {})->rollout_deadline, minutes(10));
+
+  using Labels = std::map<std::string, std::string>;
+  const auto read = [](const Labels& labels, const ServiceSettings& before) {
+    return read_settings(with_labels("", labels), before);
+  };
+  EXPECT_TRUE(read({{"gpusched.service-probe", "tcp"}}, {})->has_port);
+  EXPECT_EQ(read({{"gpusched.service-probe", "tcp"}}, settings)->probe->failures, 7);
+  const auto without = read({{"gpusched.service-probe", "none"}, {"gpusched.service-port", "0"}}, settings);
+  EXPECT_FALSE(without->probe || without->has_port);
+  const auto probed = [](const std::string& label, const std::string& value) {
+    return Labels{{"gpusched.service-probe", "tcp"}, {label, value}};
+  };
+  for (const Labels& bad :
+       {Labels{{"gpusched.service-probe", "udp"}}, Labels{{"gpusched.service-port", "8080"}},
+        Labels{{"gpusched.service-probe-failures", "3"}}, probed("gpusched.service-port", "0"),
+        probed("gpusched.service-probe-failures", "0"), probed("gpusched.service-probe-period-ms", "99"),
+        Labels{{"gpusched.service-rollout-deadline-ms", "-1"}}})
+    EXPECT_FALSE(read(bad, {}).ok()) << bad.begin()->first << " " << bad.begin()->second;
 }
 
 TEST_F(ServicePlan, LeavesWhatIsOldAloneWhileWhatIsNewFails) {

@@ -28,6 +28,7 @@ void write_replica(const ReplicaView& replica, v1::ServiceReplica& out) {
   out.set_restarts(replica.restarts);
   out.set_node_name(replica.node_name);
   out.set_message(replica.message);
+  out.set_port(static_cast<int32_t>(replica.port));
   if (replica.started_at.valid()) write_instant(replica.started_at, *out.mutable_started_at());
   if (replica.starts_at.valid()) write_instant(replica.starts_at, *out.mutable_starts_at());
 }
@@ -45,6 +46,14 @@ void write_service(const ServiceView& service, v1::Service& out) {
   out.set_ready_after_ms(service.settings.ready_after.ms());
   out.set_owner(service.owner);
   out.set_message(service.message);
+  out.set_port(service.settings.has_port);
+  if (const std::optional<ReadyProbe>& probe = service.settings.probe) {
+    out.set_ready_probe(to_string(*probe));
+    out.set_probe_period_ms(probe->period.ms());
+    out.set_probe_timeout_ms(probe->timeout.ms());
+    out.set_probe_failures(probe->failures);
+  }
+  out.set_rollout_deadline_ms(service.settings.rollout_deadline.ms());
   if (service.created_at.valid()) write_instant(service.created_at, *out.mutable_created_at());
   for (const ReplicaView& replica : service.jobs) write_replica(replica, *out.add_jobs());
 }
@@ -55,6 +64,30 @@ void write_services(const std::vector<ServiceView>& services, v1::ListServicesRe
 
 void set_label(v1::JobRequest& job, std::string_view label, std::string value) {
   (*job.mutable_spec()->mutable_labels())[std::string(label)] = std::move(value);
+}
+
+/// Of the port and its probe, likewise. The record's own check says whether a number is within its bounds.
+template <typename Message>
+std::optional<ApiError> label_port(const Message& message, v1::JobRequest& job) {
+  if (message.has_port()) {
+    if (!message.port() && !message.ready_probe().empty() && message.ready_probe() != kServiceNoProbe)
+      return invalid("port", "port must not be false with a ready_probe");
+    set_label(job, kServicePortLabel, std::string(message.port() ? kServiceHasPort : kServiceHasNoPort));
+  }
+  if (!message.ready_probe().empty()) {
+    if (!parse_ready_probe(message.ready_probe()) && message.ready_probe() != kServiceNoProbe)
+      return invalid("ready_probe", "ready_probe must be http:/PATH, tcp or none");
+    set_label(job, kServiceProbeLabel, message.ready_probe());
+  }
+  if (message.has_probe_period_ms())
+    set_label(job, kServiceProbePeriodLabel, std::to_string(message.probe_period_ms()));
+  if (message.has_probe_timeout_ms())
+    set_label(job, kServiceProbeTimeoutLabel, std::to_string(message.probe_timeout_ms()));
+  if (message.has_probe_failures())
+    set_label(job, kServiceProbeFailuresLabel, std::to_string(message.probe_failures()));
+  if (message.has_rollout_deadline_ms())
+    set_label(job, kServiceDeadlineLabel, std::to_string(message.rollout_deadline_ms()));
+  return std::nullopt;
 }
 
 /// What a create and a rollout say alike, as labels of the record.
@@ -74,7 +107,7 @@ std::optional<ApiError> label_settings(const Message& message, v1::JobRequest& j
     if (message.ready_after_ms() < 0) return invalid("ready_after_ms", "ready_after_ms must not be negative");
     set_label(job, kServiceReadyLabel, std::to_string(message.ready_after_ms()));
   }
-  return std::nullopt;
+  return label_port(message, job);
 }
 
 /// The submission of the service's record.
