@@ -1,6 +1,7 @@
 // Services: created, listed, shown, scaled, rolled out, deleted.
 #include <memory>
 #include <optional>
+#include <tuple>
 
 #include "base/job_labels.h"
 #include "cli/commands.h"
@@ -20,6 +21,10 @@ struct ServiceOptions {
   std::optional<int64_t> replicas;
   std::string restart;
   std::string ready_after;
+  bool port = false, no_port = false;
+  std::string probe, probe_period, probe_timeout;
+  std::optional<int64_t> probe_failures;
+  std::string rollout_deadline;
 };
 
 std::string service_path(const Session& session, const std::string& name, const std::string& more = {}) {
@@ -32,19 +37,53 @@ void add_label(ServiceOptions& service, std::string_view label, const std::strin
   service.submit.labels.push_back(std::string(label) + "=" + value);
 }
 
+/// A label of milliseconds, when the option was given.
+Result<Unit> add_span(ServiceOptions& service, const char* option, std::string_view label,
+                      const std::string& span) {
+  if (span.empty()) return Unit{};
+  if (span == "none" && label == kServiceDeadlineLabel) {
+    add_label(service, label, "0");
+    return Unit{};
+  }
+  const Result<int64_t> seconds = parse_duration_seconds(span);
+  if (!seconds) {
+    return Error{.code = ErrorCode::kInvalidArgument,
+                 .message = std::string(option) + ": " + seconds.error().message};
+  }
+  add_label(service, label, std::to_string(*seconds * 1'000));
+  return Unit{};
+}
+
+Result<Unit> add_port(ServiceOptions& service) {
+  if (service.port && service.no_port) {
+    return Error{.code = ErrorCode::kInvalidArgument,
+                 .message = "--port and --no-port exclude each other; give one of them"};
+  }
+  if (service.port) add_label(service, kServicePortLabel, std::string(kServiceHasPort));
+  if (service.no_port) add_label(service, kServicePortLabel, std::string(kServiceHasNoPort));
+  if (!service.probe.empty()) add_label(service, kServiceProbeLabel, service.probe);
+  if (service.probe_failures)
+    add_label(service, kServiceProbeFailuresLabel, std::to_string(*service.probe_failures));
+  const std::tuple<const char*, std::string_view, const std::string*> spans[] = {
+      {"--probe-period", kServiceProbePeriodLabel, &service.probe_period},
+      {"--probe-timeout", kServiceProbeTimeoutLabel, &service.probe_timeout},
+      {"--rollout-deadline", kServiceDeadlineLabel, &service.rollout_deadline}};
+  for (const auto& [option, label, span] : spans) {
+    if (const Result<Unit> added = add_span(service, option, label, *span); !added) return added;
+  }
+  return Unit{};
+}
+
 Result<Unit> add_settings(ServiceOptions& service, int64_t generation) {
   add_label(service, kServiceLabel, service.name);
   add_label(service, kServiceGenerationLabel, std::to_string(generation));
   if (service.replicas) add_label(service, kServiceReplicasLabel, std::to_string(*service.replicas));
   if (!service.restart.empty()) add_label(service, kServiceRestartLabel, service.restart);
-  if (!service.ready_after.empty()) {
-    const Result<int64_t> seconds = parse_duration_seconds(service.ready_after);
-    if (!seconds)
-      return Error{.code = ErrorCode::kInvalidArgument,
-                   .message = "--ready-after: " + seconds.error().message};
-    add_label(service, kServiceReadyLabel, std::to_string(*seconds * 1'000));
-  }
-  return Unit{};
+  if (const Result<Unit> added =
+          add_span(service, "--ready-after", kServiceReadyLabel, service.ready_after);
+      !added)
+    return added;
+  return add_port(service);
 }
 
 /// Submits the service's record, once whatever happens on the way, and says what `done` says.
@@ -110,6 +149,20 @@ int list_services(Session& session) {
   return kExitOk;
 }
 
+std::string readiness_of(const Json& service) {
+  const std::string& probe = service["ready_probe"].text();
+  if (probe.empty()) return format_duration(service["ready_after_ms"].integer() / 1'000);
+  const auto ms = [&service](const char* name) { return std::to_string(service[name].integer()) + " ms"; };
+  return probe + " every " + ms("probe_period_ms") + ", within " + ms("probe_timeout_ms") +
+         "; unready after " + std::to_string(service["probe_failures"].integer()) + " failures";
+}
+
+/// "n1:10023", or the node alone.
+std::string place_of(const Json& replica) {
+  const int64_t port = replica["port"].integer();
+  return replica["node_name"].text() + (port == 0 ? std::string() : ":" + std::to_string(port));
+}
+
 std::string since(const Json& instant) {
   const Time time = parse_rfc3339(instant.text());
   return time.valid() ? format_local(time) : std::string();
@@ -130,7 +183,7 @@ int show_service(Session& session, const std::string& name) {
   record.add("Ready", counted(service));
   record.add("Generation", std::to_string(service["generation"].integer()));
   record.add("Restart", service["restart"].text());
-  record.add("Ready after", format_duration(service["ready_after_ms"].integer() / 1'000));
+  record.add(service["ready_probe"].text().empty() ? "Ready after" : "Ready by", readiness_of(service));
   record.add("Owner", service["owner"].text());
   record.add("Record", service["record_id"].text());
   record.add("Problem", printable(service["message"].text()));
@@ -148,7 +201,7 @@ int show_service(Session& session, const std::string& name) {
     table.add({std::to_string(one["index"].integer()), one["job_id"].text(),
                std::to_string(one["generation"].integer()), one["state"].text(),
                one["ready"].boolean() ? "yes" : "no", std::to_string(one["restarts"].integer()),
-               one["node_name"].text(), since(one["starts_at"]), one["message"].text()});
+               place_of(one), since(one["starts_at"]), one["message"].text()});
   }
   if (!table.empty()) session.io().out("\n" + table.render(session.io().width));
   return kExitOk;
@@ -159,6 +212,26 @@ int say(const Session& session, const Reply& reply, const std::string& sentence)
   if (!reply) return session.fail(*reply.trouble);
   session.io().out(session.options().json ? json_line(reply) : sentence);
   return kExitOk;
+}
+
+void declare_port(Grammar& grammar, ServiceOptions& service) {
+  grammar
+      .flag("--port", service.port,
+            "Each replica gets a port of its node, reserved while it runs and named in $PORT")
+      .common();
+  grammar.flag("--no-port", service.no_port, "No port any more");
+  grammar
+      .option("--ready-probe", "PROBE", &service.probe,
+              "A replica is ready when this succeeds on its port: http:/PATH, tcp or none; gives it a port")
+      .common();
+  grammar.option("--probe-period", "SPAN", &service.probe_period, "Time between two probes (default: 2s)");
+  grammar.option("--probe-timeout", "SPAN", &service.probe_timeout, "Time for an answer (default: 1s)");
+  grammar
+      .option("--probe-failures", "N", &service.probe_failures,
+              "Failures in a row after which a ready replica is not ready any more (default: 3)")
+      .range(1, kServiceProbeFailuresMax);
+  grammar.option("--rollout-deadline", "SPAN", &service.rollout_deadline,
+                 "A rollout that waits longer for one replica is stalled; none: never (default: 10m)");
 }
 
 void declare_service(Grammar& grammar, ServiceOptions& service) {
@@ -175,6 +248,7 @@ void declare_service(Grammar& grammar, ServiceOptions& service) {
       .option("--ready-after", "SPAN", &service.ready_after,
               "A replica that has run for so long is ready, such as 10s")
       .common();
+  declare_port(grammar, service);
   declare_submission(grammar, service.submit);
 }
 
@@ -189,10 +263,15 @@ Action define_service_create(Grammar& grammar) {
       "minutes while ends follow each other; an end after ten minutes is the first one again. Defaults: one "
       "replica, `--restart always`, `--ready-after 5s`.");
   grammar.details(
+      "With --port a replica listens on the port that $PORT names; `gpu-cli service get` shows it behind the "
+      "node. A probe is made by the node's agent on 127.0.0.1, and --ready-after does not count then.");
+  grammar.details(
       "Prints the name. The service has a record, a held job that never starts; to cancel that is to delete "
       "the service.");
   grammar.example("gpu-cli service create chat --replicas 2 --gpus 1 -- ./serve.sh",
                   "two servers with one GPU each");
+  grammar.example("gpu-cli service create web --ready-probe tcp -- ./serve.sh",
+                  "a server with a port, ready once it listens there");
   return [service, &grammar](Session& session) {
     return submit_record(session, *service, grammar, 1, service->name + "\n");
   };
@@ -204,8 +283,12 @@ Action define_service_rollout(Grammar& grammar) {
   grammar.details(
       "The replicas are replaced one by one: an old one is ended when the new one of its number is ready. "
       "That takes room for one replica more. While a new one does not get ready, the others stay as they "
-      "are; roll out what was there before to go back. Number of replicas, restart policy and --ready-after "
-      "stay as they are unless they are given; all other options are those of this command alone.");
+      "are; roll out what was there before to go back. Number of replicas, restart policy, --ready-after, "
+      "port, probe and --rollout-deadline stay as they are unless they are given; all other options are "
+      "those of this command alone.");
+  grammar.details(
+      "A rollout that waits for one replica longer than --rollout-deadline is shown as stalled, with the "
+      "reason. It goes on as soon as that replica is ready.");
   return [service, &grammar](Session& session) { return roll_out(session, *service, grammar); };
 }
 
