@@ -7,7 +7,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "engine/decide/guarantees.h"
 #include "engine/messages/commands.h"
 #include "engine/messages/events.h"
+#include "engine/planner/claims/claims.h"
 #include "engine/planner/domain_tree.h"
 #include "engine/planner/gang_fit.h"
 #include "engine/planner/job_lines.h"
@@ -216,37 +216,8 @@ class Planner {
     policy::Score score;
     int64_t link_gbs = 0;  ///< The weakest link among the devices.
   };
-  struct Hold {
-    uint32_t node = 0;
-    policy::PoolAmounts wanted;
-    policy::PoolAmounts extra;  ///< What is left beside it at the start.
-  };
-  /// The earliest start of a blocked class's first job, on the nodes that come to have room for it.
-  struct Reservation {
-    uint32_t job_class = 0;
-    JobId job;
-    policy::QueueKey key;
-    Time start;
-    std::vector<Hold> holds;                ///< By node, ascending; of a job of one member there is one.
-    Time looked_at;                         ///< Of a gang: when its start was last looked for,
-    DomainLevel level = DomainLevel::kAny;  ///< and the level of the domain that holds it.
-
-    const Hold* on(uint32_t slot) const;
-    Hold* on(uint32_t slot) { return const_cast<Hold*>(std::as_const(*this).on(slot)); }
-    /// Until then work may pass it that is expected to be gone by `start`; after that only work that must be.
-    Time trusting_until;
-  };
-  /// Whose limit, without a tenant this work's pool, and whether for who waits for another limit.
-  using LimitKey = std::tuple<TenantId, WorkClass, bool>;
-  /// What is left of a limit is kept for who waits first for it, or is first to need it then.
-  struct LimitClaim {
-    uint32_t job_class = 0;
-    LimitKey nearest;  ///< The limit that keeps it waiting.
-    JobId job;
-    policy::QueueKey key;
-    /// When enough of all its limits is expected to be back; when that was found; see Reservation.
-    Time start, found_at, trusting_until;
-  };
+  using Hold = BackfillHold;
+  using Reservation = BackfillReservation;
   /// The first job of a class, as it stands against reservations.
   struct Candidate {
     JobId job;

@@ -72,12 +72,6 @@ Time trust_until(Time now, Time start) {
   return start == kNever ? kNever : now + std::max(kTrustLeast, (start - now) * 2);
 }
 
-const Planner::Hold* Planner::Reservation::on(uint32_t slot) const {
-  const auto found = std::lower_bound(holds.begin(), holds.end(), slot,
-                                      [](const Hold& hold, uint32_t other) { return hold.node < other; });
-  return found == holds.end() || found->node != slot ? nullptr : &*found;
-}
-
 Time Planner::next_look() const {
   if (paused_) return kNever;
   Time next = kNever;
