@@ -104,6 +104,9 @@ struct Config {
     double tokens_per_second = 100;
     int64_t tokens_burst = 1'000;
     int64_t tokens_daily = 1'000'000;
+    int64_t order_window_seconds = 300;
+    double order_gamma = 0.1;
+    std::vector<std::string> user_weights;
   } tasks;
 
   struct Journal {
@@ -224,6 +227,10 @@ struct Config {
 /// `admission.task_costs` as tokens by type; nothing when an entry is not "type=tokens" or a type comes
 /// twice.
 std::optional<std::map<std::string, int64_t>> parse_task_costs(const std::vector<std::string>& entries);
+
+/// `tasks.user_weights` in thousandths by user; nothing when an entry is not "user=weight" with a weight from
+/// 0.01 to 10, or a user comes twice.
+std::optional<std::map<std::string, int64_t>> parse_user_weights(const std::vector<std::string>& entries);
 
 /// A value that stands above file and environment, such as a command-line flag's.
 struct ConfigOverride {

@@ -96,6 +96,17 @@ TEST(ConfigWhole, AHeartbeatThatWouldCostTheLeaseIsRefused) {
       "accepted");
 }
 
+TEST(ConfigWhole, WeightsOfUsersAreReadByTheirLastEqualsSign) {
+  const auto weights = parse_user_weights({"alice=2.5", "a=b=0.01"});
+  ASSERT_TRUE(weights.has_value());
+  EXPECT_EQ(*weights, (std::map<std::string, int64_t>{{"alice", 2'500}, {"a=b", 10}}));
+  for (const char* wrong : {"alice", "=2", "alice=", "alice=0", "alice=11", "alice=2x", "alice=nan"})
+    EXPECT_FALSE(parse_user_weights({wrong}).has_value()) << wrong;
+  EXPECT_FALSE(parse_user_weights({"alice=1", "alice=2"}).has_value());
+  EXPECT_NE(refusal("tasks: {user_weights: [alice=0]}\n").find("expected, for example, alice=2.5"),
+            std::string::npos);
+}
+
 TEST(ConfigKeys, AreUniqueAndEachDefaultIsAllowed) {
   std::set<std::string> names;
   std::set<std::string> variables;

@@ -414,6 +414,11 @@ void Loader::check_whole() {
             "example, llm=5, with 1 to " +
                 std::to_string(limits::kTaskCostMax) + " tokens");
   }
+  if (!parse_user_weights(config.tasks.user_weights)) {
+    problem("tasks.user_weights",
+            "tasks.user_weights has an entry that is not user=weight with a weight from 0.01 to 10, or has a "
+            "user twice; expected, for example, alice=2.5");
+  }
   check_ports(config);
 }
 
@@ -475,6 +480,23 @@ std::optional<std::map<std::string, int64_t>> parse_task_costs(const std::vector
     if (!costs.emplace(entry.substr(0, equals), tokens).second) return std::nullopt;
   }
   return costs;
+}
+
+std::optional<std::map<std::string, int64_t>> parse_user_weights(const std::vector<std::string>& entries) {
+  constexpr double kWeightMin = 0.01, kWeightMax = 10;
+  std::map<std::string, int64_t> weights;
+  for (const std::string& entry : entries) {
+    const size_t equals = entry.rfind('=');  // A user's name may have one, too.
+    if (equals == 0 || equals == std::string::npos) return std::nullopt;
+    double weight = 0;
+    const char* const end = entry.data() + entry.size();
+    const auto [rest, failure] = std::from_chars(entry.data() + equals + 1, end, weight);
+    const bool sound =
+        failure == std::errc{} && rest == end && weight >= kWeightMin && weight <= kWeightMax;
+    if (!sound || !weights.emplace(entry.substr(0, equals), std::llround(weight * 1'000)).second)
+      return std::nullopt;
+  }
+  return weights;
 }
 
 std::optional<std::vector<int64_t>> Config::attained_gpu_seconds() const {

@@ -143,6 +143,24 @@ constexpr ConfigKey kKeys[] = {
      .meaning = "Tokens that a `user_id` may spend in a day (UTC); 0: no limit.",
      .min = 0,
      .max = 1'000 * kBillion},
+    {.section = "tasks",
+     .name = "order_window_seconds",
+     .slot = [](Config& c) -> ConfigSlot { return &c.tasks.order_window_seconds; },
+     .meaning = "Seconds for which the tokens of a task that was placed count as used by its `user_id`, in the "
+                "[order of pending tasks](agent-tasks.md#whose-task-is-next).",
+     .min = 1,
+     .max = 86'400},
+    {.section = "tasks",
+     .name = "order_gamma",
+     .slot = [](Config& c) -> ConfigSlot { return &c.tasks.order_gamma; },
+     .meaning = "What a second of waiting adds to a task's score in that order. Tasks are overtaken only by "
+                "those that came within the largest weight divided by it, in seconds.",
+     .min = 0.01,
+     .max = 1'000},
+    {.section = "tasks",
+     .name = "user_weights",
+     .slot = [](Config& c) -> ConfigSlot { return &c.tasks.user_weights; },
+     .meaning = "Weights of users in that order, as `user=weight`, from 0.01 to 10; of other users 1."},
 };
 
 }  // namespace

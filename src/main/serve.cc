@@ -18,6 +18,7 @@
 #include "main/ports_file.h"
 #include "main/preempt_webhooks.h"
 #include "main/supervise.h"
+#include "main/tasks/task_settings.h"
 #include "main/tokens/jwt_service.h"
 #include "main/unix_socket.h"
 #include "ops/port_holder.h"
@@ -153,6 +154,7 @@ HostOptions host_options(const Config& config, const std::string& data_dir) {
   options.tuning.heat = heat_limits_of(config.scheduler);
   options.tuning.watch = watch_limits_of(config.scheduler);
   options.tuning.moves = move_tuning_of(config.scheduler);
+  options.tuning.tasks = task_order_of(config.tasks);
   options.tuning.clock_jump_max = hours(config.scheduler.clock_jump_max_hours);
   options.tuning.heartbeat = milliseconds(config.agent.heartbeat_interval_ms);
   options.segment_bytes = config.journal.segment_mb << 20;
@@ -335,33 +337,6 @@ void set_ports(const Config& config, api::ServerOptions& options) {
   if (config.doors.allocation_port > 0)
     options.allocation_port = static_cast<uint16_t>(config.doors.allocation_port);
   if (config.tasks.http_port > 0) options.tasks_http_port = static_cast<uint16_t>(config.tasks.http_port);
-}
-
-api::AgentTasksOptions agent_tasks_of(const Config::Tasks& tasks) {
-  const auto at = [](api::TaskKind kind) { return static_cast<std::size_t>(kind); };
-  api::AgentTasksOptions options;
-  options.limits.queue_size = tasks.queue_size;
-  options.limits.tokens_per_second = tasks.tokens_per_second;
-  options.limits.tokens_burst = tasks.tokens_burst;
-  options.limits.tokens_daily = tasks.tokens_daily;
-  options.workers.commands[at(api::TaskKind::kEmbedding)] = tasks.embedding_command;
-  options.workers.commands[at(api::TaskKind::kLlm)] = tasks.llm_command;
-  options.workers.commands[at(api::TaskKind::kDiffusion)] = tasks.diffusion_command;
-  options.workers.commands[at(api::TaskKind::kOther)] = tasks.other_command;
-  const auto persists = [](const std::string& worker) { return worker == "persistent"; };
-  options.workers.persistent[at(api::TaskKind::kEmbedding)] = persists(tasks.embedding_worker);
-  options.workers.persistent[at(api::TaskKind::kLlm)] = persists(tasks.llm_worker);
-  options.workers.persistent[at(api::TaskKind::kDiffusion)] = persists(tasks.diffusion_worker);
-  options.workers.persistent[at(api::TaskKind::kOther)] = persists(tasks.other_worker);
-  options.workers.tasks_at_once[at(api::TaskKind::kEmbedding)] = tasks.embedding_worker_tasks;
-  options.workers.tasks_at_once[at(api::TaskKind::kLlm)] = tasks.llm_worker_tasks;
-  options.workers.tasks_at_once[at(api::TaskKind::kDiffusion)] = tasks.diffusion_worker_tasks;
-  options.workers.tasks_at_once[at(api::TaskKind::kOther)] = tasks.other_worker_tasks;
-  options.workers.idle_ms = tasks.worker_idle_seconds * 1'000;
-  options.workers.health_ms = tasks.worker_health_seconds * 1'000;
-  options.workers.gpu_memory_mb = tasks.gpu_memory_mb;
-  options.workers.gpu_tflops = tasks.gpu_tflops;
-  return options;
 }
 
 /// What is said beside the numbers.

@@ -68,6 +68,24 @@ def test_a_persistent_worker_gets_the_tasks_of_its_type(make, connect):
     assert len(started) == 1
 
 
+def test_who_used_less_goes_first(make, connect):
+    world = make(TASKS_OTHER_COMMAND="sh")  # Tasks are scripts; by compute one is on the GPU at a time.
+    world.add_agent("n1", sim_gpus="1xA100-SXM4-80GB").start()
+    client = connect(world)
+    client.listen()
+    client.submit("heavy-1", user_id="heavy", gpu_compute_required=60)
+    client.wait_for("heavy-1", COMPLETED)
+    client.submit("before", user_id="somebody", gpu_compute_required=60, payload=b"sleep 3")
+    client.wait_for("before", RUNNING)
+    for task in ("heavy-2", "light-1"):
+        client.submit(task, user_id=task.split("-")[0], gpu_compute_required=60)
+    client.wait_for("heavy-2", COMPLETED)
+    client.wait_for("light-1", COMPLETED)
+    wait_until("all events came", lambda: client.told_of("heavy-2")[-1:] == [COMPLETED])
+    order = [event.task_id for event in client.events if event.status == RUNNING]
+    assert order == ["heavy-1", "before", "light-1", "heavy-2"]
+
+
 def test_a_failed_task_says_why(make, connect):
     world = make(TASKS_OTHER_COMMAND="cat; exit 3")
     world.add_agent("n1").start()

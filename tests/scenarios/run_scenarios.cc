@@ -13,6 +13,7 @@
 
 #include "base/limits.h"
 #include "engine/testing/test_engine.h"
+#include "engine/testing/test_tasks.h"
 #include "forecast/moves.h"
 #include "scenario_line.h"
 
@@ -20,20 +21,6 @@ namespace gpusched {
 namespace {
 
 using Words = std::vector<std::string>;
-
-/// "n1[0-2,5]" from a mask; "n1" without devices.
-std::string place_text(const std::string& node, uint64_t mask) {
-  if (mask == 0) return node;
-  std::string text;
-  for (int i = 0; i < 64; ++i) {
-    if (((mask >> i) & 1) == 0) continue;
-    int last = i;
-    while (last + 1 < 64 && ((mask >> (last + 1)) & 1) != 0) ++last;
-    text += (text.empty() ? "" : ",") + std::to_string(i) + (last > i ? "-" + std::to_string(last) : "");
-    i = last;
-  }
-  return node + "[" + text + "]";
-}
 
 class Scenario {
  public:
@@ -354,9 +341,17 @@ class Scenario {
     want.mig = line.text("mig");
     return want;
   }
-  std::string submit(const Line& line) {
+  /// A task of an agent's user, or any other job.
+  Applied submitted(const Line& line) {
     const testing::Want want = want_of(line);
-    const Applied applied = engine_.try_submit(want, line.text("key"), line.text("user"));
+    if (!line.has("agent")) return engine_.try_submit(want, line.text("key"), line.text("user"));
+    JobRequest request = request_of(want);
+    request.spec =
+        testing::task_spec(line.text("agent"), line.number("cost", 1), line.number("weight", 1) * 1'000);
+    return engine_.apply(SubmitJobs{.tenant = want.tenant, .jobs = {request}});
+  }
+  std::string submit(const Line& line) {
+    const Applied applied = submitted(line);
     if (!applied.rejection) {
       jobs_[line.name] = JobId{applied.first_id};
       names_[JobId{applied.first_id}] = line.name;
@@ -699,7 +694,7 @@ class Scenario {
     return answer(engine_.apply(Configure{.config = config}));
   }
 
-  testing::TestEngine engine_;
+  testing::TestEngine engine_{testing::policies_with_tasks(/*weight_milli_max=*/2'000)};
   std::map<std::string, testing::Shape> shapes_;
   std::map<std::string, std::string> boot_of_;
   std::map<std::string, JobId> jobs_;

@@ -58,6 +58,20 @@ inline std::vector<int64_t> numbers_of(const std::string& text) {
   return numbers;
 }
 
+/// "n1[0-2,5]" from a mask; "n1" without devices.
+inline std::string place_text(const std::string& node, uint64_t mask) {
+  if (mask == 0) return node;
+  std::string text;
+  for (int i = 0; i < 64; ++i) {
+    if (((mask >> i) & 1) == 0) continue;
+    int last = i;
+    while (last + 1 < 64 && ((mask >> (last + 1)) & 1) != 0) ++last;
+    text += (text.empty() ? "" : ",") + std::to_string(i) + (last > i ? "-" + std::to_string(last) : "");
+    i = last;
+  }
+  return node + "[" + text + "]";
+}
+
 inline Line parse(const std::string& raw) {
   Line line;
   const std::size_t arrow = raw.find("->");

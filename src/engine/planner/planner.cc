@@ -38,13 +38,13 @@ Planner::Planner(policy::PolicySet policies) : policies_(std::move(policies)) {
   CHECK(policies_.run_times != nullptr);
 }
 
-// Where run times come from and who may be ended is the owner's to say, and stays.
+// Where run times come from, who may be ended and what is a task is the owner's to say, and stays.
 void Planner::choose_policies() {
-  std::shared_ptr<const policy::RunTimes> run_times = std::move(policies_.run_times);
-  std::shared_ptr<const policy::VictimSelect> victims = std::move(policies_.victims);
-  policies_ = policy::policies_for(chosen_);
-  policies_.run_times = std::move(run_times);
-  policies_.victims = std::move(victims);
+  policy::PolicySet chosen = policy::policies_for(chosen_);
+  chosen.run_times = std::move(policies_.run_times);
+  chosen.victims = std::move(policies_.victims);
+  chosen.tasks = std::move(policies_.tasks);
+  policies_ = std::move(chosen);
 }
 
 void Planner::start_over(const State& state) {
@@ -78,6 +78,7 @@ void Planner::reset(const State& state, bool nodes_present) {
   index_ = FreeIndex();
   shared_index_ = FreeIndex();
   slices_ = SliceIndex();
+  task_spaces_ = TaskSpaces();
   dirty_nodes_.clear();
   freed_nodes_.clear();
   freed_tenants_.clear();
@@ -118,7 +119,7 @@ void Planner::reset(const State& state, bool nodes_present) {
   device_classes_reused_ = state.device_classes_reused;
   waiting_.reset(state, policies_, now_);
   for (uint32_t i = 0; i < state.classes.size(); ++i) {
-    if (!waiting_.of(state, i).empty()) make_ready(state, i);
+    if (waiting_.first(state, i)) make_ready(state, i);
   }
 }
 
@@ -145,15 +146,15 @@ void Planner::node_gained(const State& state, NodeId node) {
 // A class's line changed: idle when nobody waits, and ready under its present head.
 void Planner::touch_class(const State& state, uint32_t job_class) {
   ClassInfo& entry = info(job_class);
-  const OrderedJobs& waiting = waiting_.of(state, job_class);
-  if (waiting.empty()) return make_idle(state, job_class);
+  const std::optional<OrderKey> first = waiting_.first(state, job_class);
+  if (!first) return make_idle(state, job_class);
   // The slot may have another class now.
   const JobClass& now = state.classes[job_class];
   if (entry.state != ClassState::kIdle &&
       (entry.tenant != now.tenant || shapes_[entry.shape].parts != now.parts))
     make_idle(state, job_class);
   if (entry.state == ClassState::kBlocked) {
-    const OrderKey before = std::exchange(entry.head, waiting.front());
+    const OrderKey before = std::exchange(entry.head, *first);
     if (before != entry.head && lines_[entry.tenant.value].blocked.contains(job_class))
       rank_blocked(state, job_class);
     // Whoever stands behind it below a limit stands behind another one now.
@@ -165,7 +166,7 @@ void Planner::touch_class(const State& state, uint32_t job_class) {
     if (entry.preempts && entry.head.job != before.job) look_again(job_class, now_);
     return;
   }
-  if (entry.state == ClassState::kReady && entry.head == waiting.front()) return;
+  if (entry.state == ClassState::kReady && entry.head == *first) return;
   make_ready(state, job_class);
 }
 
@@ -327,6 +328,23 @@ bool Planner::place_head(const State& state, uint32_t job_class, CommitPlan& pla
   return false;
 }
 
+// The class's head was placed: the next one is its head for the rest of the slice.
+void Planner::go_on_behind(const State& state, uint32_t job_class, Cursors& cursors) {
+  if (waiting_.has_tasks(job_class)) {
+    if (std::ranges::find(planned_classes_, job_class) == planned_classes_.end())
+      planned_classes_.push_back(job_class);
+    // What its user has used changed, and with that where its other tasks stand.
+    for (const uint32_t changed : waiting_.place(info(job_class).head.job)) touch_class(state, changed);
+    return;
+  }
+  auto at = std::find_if(cursors.begin(), cursors.end(), [&](const auto& c) { return c.first == job_class; });
+  if (at == cursors.end()) at = cursors.insert(at, {job_class, waiting_.of(state, job_class).begin()});
+  at->second.next();
+  if (at->second.at_end()) return make_idle(state, job_class);
+  take_from_ready(state, job_class);
+  put_ready(state, job_class, *at->second);
+}
+
 Planner::Slice Planner::plan(const State& state, Time now) {
   CHECK(planned_.empty());  // One plan in flight at a time.
   if (paused_) return {.plan = {.based_on = state.last.sequence, .groups = {}}};
@@ -345,7 +363,7 @@ Planner::Slice Planner::plan(const State& state, Time now) {
   Slice slice;
   slice.plan.based_on = state.last.sequence;
   start_promised(state, slice.plan);
-  std::vector<std::pair<uint32_t, OrderedJobs::Cursor>> cursors;
+  Cursors cursors;
   while (!queue_.empty()) {
     if (is_full(slice.plan) || visits_ >= limits::kNodeVisitsPerSlice) {
       slice.more = true;
@@ -354,16 +372,7 @@ Planner::Slice Planner::plan(const State& state, Time now) {
     const uint32_t job_class = lines_[queue_.begin()->second.value].ready.begin()->second;
     const uint32_t shape = info(job_class).shape;
     if (!place_head(state, job_class, slice.plan)) continue;
-    auto at =
-        std::find_if(cursors.begin(), cursors.end(), [&](const auto& c) { return c.first == job_class; });
-    if (at == cursors.end()) at = cursors.insert(at, {job_class, waiting_.of(state, job_class).begin()});
-    at->second.next();
-    if (at->second.at_end()) {
-      make_idle(state, job_class);
-    } else {
-      take_from_ready(state, job_class);
-      put_ready(state, job_class, *at->second);
-    }
+    go_on_behind(state, job_class, cursors);
     if (is_time_dependent()) {
       requeue_tenant(state, info(job_class).tenant);
       requeue_relatives(state, info(job_class).tenant);
@@ -399,10 +408,11 @@ void Planner::plan_applied(const State& state) {
   planned_online_ = planned_batch_ = planned_online_going_ = planned_batch_going_ = 0;
   planned_victims_.clear();
   planned_promised_.clear();
+  waiting_.plan_applied(state);
   for (const uint32_t job_class : planned_classes_) {
     // What was dropped as stale waits again, before what the class's line had moved on to.
     ClassInfo& entry = info(job_class);
-    if (entry.state == ClassState::kBlocked || waiting_.of(state, job_class).empty()) {
+    if (entry.state == ClassState::kBlocked || !waiting_.first(state, job_class)) {
       touch_class(state, job_class);
     } else {
       make_ready(state, job_class);

@@ -18,7 +18,8 @@
 #include "engine/planner/claims/claims.h"
 #include "engine/planner/domain_tree.h"
 #include "engine/planner/gang_fit.h"
-#include "engine/planner/job_lines.h"
+#include "engine/planner/lines/job_lines.h"
+#include "engine/planner/lines/task_spaces.h"
 #include "engine/planner/slice_index.h"
 #include "engine/planner/wait_reason.h"
 #include "engine/policy/backfill/release_timeline.h"
@@ -235,6 +236,8 @@ class Planner {
     uint32_t attempt = 0, node = 0;
     policy::PoolAmounts amounts;
   };
+  /// How far a slice has placed the lines of classes.
+  using Cursors = std::vector<std::pair<uint32_t, OrderedJobs::Cursor>>;
   /// Thousandths of GPUs, at most one node's, that batch and online work could still take of their own
   /// shares.
   using PoolRooms = std::array<int64_t, 2>;
@@ -272,6 +275,7 @@ class Planner {
   bool place_head(const State& state, uint32_t job_class, CommitPlan& plan);
   void place(const State& state, const Job& job, Candidate& candidate, const Choice& choice,
              CommitPlan& plan);
+  void go_on_behind(const State& state, uint32_t job_class, Cursors& cursors);
   void add_planned_usage(const State& state, const Job& job, const Amount& amount);
 
   // Who is next (planner_lines.cc).
@@ -345,6 +349,12 @@ class Planner {
   /// Where on the one device of the mask, which has room for it, a slice of the part begins; of any other
   /// part 0.
   int32_t slice_start(const State& state, uint32_t slot, const Part& part, uint64_t mask) const;
+  // Where tasks go (planner_tasks.cc).
+  void put_task_spaces(const State& state, uint32_t slot);
+  bool is_packed(const State& state, const Candidate& candidate, const Part& part) const;
+  bool takes_task(const State& state, Candidate& candidate, uint32_t kind, const TaskSpaces::Space& space);
+  Choice choose_packed(const State& state, Candidate& candidate, uint64_t within);
+  Choice choose_packed_among(const State& state, Candidate& candidate, uint64_t device_classes);
   // With a configured placement (planner_fragments.cc).
   void begin_fragments(const State& state);
   void learn_arrivals(const State& state);
@@ -407,6 +417,7 @@ class Planner {
   void promise(const State& state, uint32_t job_class);
   Reservation* reservation_of(uint32_t job_class);
   bool pass_reservations(const State& state, JobId job, CommitPlan& plan);
+  void pass(const State& state, JobId id, CommitPlan& plan);
   void pass_behind_head(const State& state, uint32_t job_class, CommitPlan& plan);
   void pass_fresh(const State& state, CommitPlan& plan);
   void pass_on(uint32_t job_class);
@@ -510,6 +521,7 @@ class Planner {
   uint64_t device_classes_reused_ = 0;                       ///< As the state had it.
   std::size_t fragments_classes_ = 0;                        ///< Classes of devices that it learned with.
   FreeIndex shared_index_;  ///< Nodes by how much their least used shared device of a class has left.
+  TaskSpaces task_spaces_;  ///< Where tasks may go; only where there may be tasks.
   SliceIndex slices_;       ///< Nodes by what is taken of those in MIG mode.
   std::vector<uint32_t> dirty_nodes_;
   std::vector<uint32_t> booked_nodes_;  ///< Where a booking lies ahead.

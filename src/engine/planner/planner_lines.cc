@@ -199,10 +199,10 @@ void Planner::make_ready(const State& state, uint32_t job_class) {
     entry.passed.reset();
     set_reason(job_class, WaitReason{});
   }
-  const OrderedJobs& waiting = waiting_.of(state, job_class);
-  CHECK(!waiting.empty());
+  const std::optional<OrderKey> first = waiting_.first(state, job_class);
+  CHECK(first.has_value());
   entry.state = ClassState::kReady;
-  put_ready(state, job_class, waiting.front());
+  put_ready(state, job_class, *first);
 }
 
 void Planner::set_reason(uint32_t job_class, const WaitReason& reason) {

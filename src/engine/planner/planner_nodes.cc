@@ -62,6 +62,7 @@ void Planner::index_node(const State& state, uint32_t slot) {
   note_node(slot);
   index_shared(slot);
   put_spaces(state, slot);
+  put_task_spaces(state, slot);
   const NodeInfo& node = nodes_[slot];
   for (const auto& [device_class, mask] : node.class_masks) {
     if (node.ready) {
@@ -544,6 +545,8 @@ Planner::Choice Planner::choose(const State& state, Candidate& candidate) {
   }
   const uint64_t within = affordable(state, candidate);
   Choice best;
+  if (is_packed(state, candidate, part)) best = choose_packed(state, candidate, within);
+  if (best.node != Bitmap::kNone) return best;
   if (fragments_ && within == ~uint64_t{0} && goes_by_fragments(entry))
     best = choose_by_fragments(state, candidate);
   if (best.node != Bitmap::kNone) return best;

@@ -69,6 +69,7 @@ class Planner::Learner {
     for (const Member& member : event.members) mark_dirty(member.node);
     const Job* job = state_.jobs.find(event.job);
     if (job != nullptr) planner_.moved_tenants_.insert(job->tenant);
+    planner_.waiting_.note_placed(state_, event.job);
     touch_job(event.job);
   }
   void operator()(const MemberEnded& event) {

@@ -350,20 +350,26 @@ bool Planner::has_room_before_booking(const State& state, const Job& job, uint32
          node.memory_mb_free >= part.memory_mb;
 }
 
+// A task that passes has left the line; where its user's others stand has changed with it.
+void Planner::pass(const State& state, JobId id, CommitPlan& plan) {
+  if (!pass_reservations(state, id, plan)) return;
+  for (const uint32_t changed : waiting_.place(id)) touch_class(state, changed);
+}
+
 // The class's next jobs may be shorter than its head. Not all are tried at a time: the next try goes on
 // behind those that were.
 void Planner::pass_behind_head(const State& state, uint32_t job_class, CommitPlan& plan) {
   const OrderKey begin = info(job_class).passed.value_or(info(job_class).head);
   OrderKey tried = begin;
   bool all = true;
-  for (auto at = waiting_.of(state, job_class).begin(); !at.at_end(); at.next()) {
-    if (!(begin < *at)) continue;
+  waiting_.visit_behind(state, job_class, begin, passes_left_ + std::size_t{1}, [&](const OrderKey& next) {
     all = !is_full(plan) && passes_left_ > 0 && visits_ < limits::kNodeVisitsPerSlice;
-    if (!all) break;
+    if (!all) return false;
     --passes_left_;
-    tried = *at;
-    pass_reservations(state, tried.job, plan);
-  }
+    tried = next;
+    pass(state, tried.job, plan);
+    return true;
+  });
   info(job_class).passed = all ? std::nullopt : std::optional(tried);
   if (!all) pass_on(job_class);
 }
@@ -381,7 +387,7 @@ void Planner::pass_fresh(const State& state, CommitPlan& plan) {
         entry.state == ClassState::kBlocked && (entry.reason.of_limit || !shape_of(job_class).kept.empty());
     const std::vector<JobId> fresh = std::exchange(entry.fresh, {});
     for (const JobId job : fresh) {
-      if (kept && !is_full(plan)) pass_reservations(state, job, plan);
+      if (kept && !is_full(plan)) pass(state, job, plan);
     }
     // Further ones came than are noted.
     if (kept && (is_full(plan) || fresh.size() >= limits::kPassTriesMax)) pass_on(job_class);

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/planner/job_lines.h"
+#include "engine/planner/lines/job_lines.h"
 #include "engine/policy/policies.h"
 #include "engine/testing/test_engine.h"
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "engine/policy/task_order.h"
 #include "model/state.h"
 
 /// Orders, filters, scores, run times and victims of this release; where a gang goes has one rule, in
@@ -221,6 +222,8 @@ struct PolicySet {
   std::vector<std::shared_ptr<const ScorePolicy>> scores;  ///< Added up; each counts the same.
   std::shared_ptr<const RunTimes> run_times;
   std::shared_ptr<const VictimSelect> victims;  ///< Null: nobody is ended for anybody.
+  /// How the tasks of a tenant's users stand among each other, and that they are packed; null: no job is one.
+  std::shared_ptr<const TaskOrder> tasks;
   /// So many blocked jobs, the first in line, have the start that was found for them kept free of later work
   /// that would delay it. 1 is EASY backfilling; 0: whatever fits starts, and large jobs may starve.
   uint32_t reservations = 1;

@@ -25,6 +25,7 @@ policy::PolicySet policies_of(const HostTuning& tuning, LearnedRunTimes*& run_ti
   policies.run_times = std::move(learned);
   policies.victims = nullptr;
   if (tuning.preemption) policies.victims = std::make_unique<policy::LeastLost>(victim_params(tuning));
+  policies.tasks = tuning.tasks;
   return policies;
 }
 

@@ -149,6 +149,7 @@ policy::PolicySet ForecastDesk::policies() const {
   set.run_times = known_;
   set.victims = nullptr;
   if (tuning_.preemption) set.victims = std::make_shared<policy::LeastLost>(victim_params(tuning_));
+  set.tasks = tuning_.tasks;
   return set;
 }
 

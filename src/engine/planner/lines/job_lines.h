@@ -2,10 +2,12 @@
 
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "engine/planner/lines/task_lines.h"
 #include "engine/policy/policy.h"
 #include "model/index/ordered_jobs.h"
 #include "model/state.h"
@@ -13,8 +15,8 @@
 namespace gpusched {
 
 /// The jobs of each class that wait in line, in the order of the policies' JobOrder. Of the state's own order
-/// nothing is kept beside the state. Every change costs O(log n); of an order that is_time_dependent a few
-/// ranks are made anew every now and then. Pure; not thread-safe.
+/// nothing is kept beside the state, but for classes with tasks (see TaskLines). Every change costs O(log n);
+/// of an order that is_time_dependent a few ranks are made anew every now and then. Pure; not thread-safe.
 class JobLines {
  public:
   /// `policies` must outlive this, or the next `reset`.
@@ -25,10 +27,26 @@ class JobLines {
   /// lines changed; one may be named twice.
   std::vector<uint32_t> refresh(const State& state, Time now);
 
-  /// The class's line; valid until the next change.
+  /// An attempt of it was placed.
+  void note_placed(const State& state, JobId job) { tasks_.note_placed(state, job); }
+
+  /// The first of the class's line; nothing: nobody waits.
+  std::optional<OrderKey> first(const State& state, uint32_t job_class);
+  /// The class's line, unless it `has_tasks`; valid until the next change.
   const OrderedJobs& of(const State& state, uint32_t job_class);
+  /// Visits the class's line behind `begin`, in order, until `visit` says no; of tasks `jobs_max` at most.
+  template <typename Visit>
+  void visit_behind(const State& state, uint32_t job_class, const OrderKey& begin, std::size_t jobs_max,
+                    Visit&& visit);
   /// Where a job stands that waits in line.
   OrderKey key_of(const State& state, const Job& job, Time now) const;
+
+  /// The places in the class's line change with each job that is placed: the plan in the making is to tell
+  /// with `place`, and when it is applied.
+  bool has_tasks(uint32_t job_class) const { return tasks_.has(job_class); }
+  /// Takes the job out of line until the plan is applied. The classes whose lines changed.
+  std::vector<uint32_t> place(JobId job);
+  void plan_applied(const State& state) { tasks_.plan_applied(state); }
 
  private:
   struct Entry {
@@ -57,6 +75,19 @@ class JobLines {
   std::pair<Time, JobId> cursor_;                       ///< Up to there ranks were made anew,
   Time ranked_at_;                                      ///< when that was last done,
   std::size_t ranks_owed_ = 0;                          ///< and for how many refreshes it is due.
+  TaskLines tasks_;  ///< Of classes that the state's own order is not for.
 };
+
+template <typename Visit>
+void JobLines::visit_behind(const State& state, uint32_t job_class, const OrderKey& begin,
+                            std::size_t jobs_max, Visit&& visit) {
+  if (has_tasks(job_class)) {
+    for (const OrderKey& key : tasks_.behind(job_class, begin, jobs_max))
+      if (!visit(key)) return;
+    return;
+  }
+  for (OrderedJobs::Cursor at = of(state, job_class).begin(); !at.at_end(); at.next())
+    if (begin < *at && !visit(*at)) return;
+}
 
 }  // namespace gpusched

@@ -1,4 +1,4 @@
-#include "engine/planner/job_lines.h"
+#include "engine/planner/lines/job_lines.h"
 
 #include <algorithm>
 #include <utility>
@@ -37,6 +37,7 @@ void JobLines::reset(const State& state, const policy::PolicySet& policies, Time
   cursor_ = {};
   ranks_owed_ = 0;
   ranked_at_ = {};
+  tasks_.reset(state, kept() ? nullptr : policies.tasks, now);
   if (!kept()) return;
   for (OrderedJobs::Cursor at = state.line.begin(); !at.at_end(); at.next())
     put_in(state, state.job_at((*at).job));
@@ -56,8 +57,19 @@ const OrderedJobs& JobLines::of(const State& state, uint32_t job_class) {
   return line;
 }
 
+std::optional<OrderKey> JobLines::first(const State& state, uint32_t job_class) {
+  if (has_tasks(job_class)) return tasks_.first(state, job_class);
+  const OrderedJobs& line = of(state, job_class);
+  return line.empty() ? std::nullopt : std::optional(line.front());
+}
+
+std::vector<uint32_t> JobLines::place(JobId job) {
+  tasks_.place(job);
+  return tasks_.take_changed();
+}
+
 OrderKey JobLines::key_of(const State& state, const Job& job, Time now) const {
-  if (!kept()) return job.order();
+  if (!kept()) return tasks_.key_of(job.id).value_or(job.order());
   const auto found = entries_.find(job.id.value);
   if (found != entries_.end()) return {.key = found->second.rank, .job = job.id};
   return {.key = order_->rank(state, job, by_limit(), now), .job = job.id};
@@ -96,7 +108,7 @@ void JobLines::take_out(JobId job) {
 }
 
 void JobLines::observe(const State& state, JobId id) {
-  if (!kept()) return;
+  if (!kept()) return tasks_.observe(state, id);
   now_ = std::max(now_, state.last.at);
   take_out(id);
   const Job* job = state.jobs.find(id);
@@ -115,7 +127,10 @@ bool JobLines::move(JobId job, int64_t rank) {
 
 std::vector<uint32_t> JobLines::refresh(const State& state, Time now) {
   std::vector<uint32_t> changed;
-  if (!kept()) return changed;
+  if (!kept()) {
+    tasks_.forget_use(now);
+    return tasks_.take_changed();
+  }
   now_ = std::max(now_, now);
   predictions_left_ = kPredictionsMax;
   while (!by_age_.empty() && waited_too_long(by_age_.begin()->first, now_)) {

@@ -1,0 +1,47 @@
+#include "api/backend/tasks/task_labels.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+
+#include "api/backend/tasks/task_book.h"
+#include "gpusched/v1/types.pb.h"
+
+namespace gpusched::api {
+namespace {
+
+std::string spec_of(std::string_view id, std::string_view type, std::string_view user) {
+  v1::JobSpec spec;
+  if (!id.empty()) (*spec.mutable_labels())[std::string(kTaskIdLabel)] = id;
+  if (!type.empty()) (*spec.mutable_labels())[std::string(kTaskTypeLabel)] = type;
+  if (!user.empty()) (*spec.mutable_labels())[std::string(kTaskUserLabel)] = user;
+  return spec.SerializeAsString();
+}
+
+TEST(TaskLabels, SayWhoseTaskItIsAndWhatItCosts) {
+  const TaskLabels labels({{"llm", 5}}, {{"alice", 2'500}});
+  const std::string of_alice = spec_of("t1", "llm", "alice");
+  const auto facts = labels.read(of_alice);
+  ASSERT_TRUE(facts.has_value());
+  EXPECT_EQ(facts->user, "alice");
+  EXPECT_EQ(facts->cost, 5);
+  EXPECT_EQ(facts->weight_milli, 2'500);
+  const std::string plain = spec_of("t2", "", "");
+  const auto unnamed = labels.read(plain);
+  ASSERT_TRUE(unnamed.has_value());
+  EXPECT_EQ(unnamed->user, "");
+  EXPECT_EQ(unnamed->cost, 1);
+  EXPECT_EQ(unnamed->weight_milli, 1'000);
+  EXPECT_EQ(labels.weight_milli_max(), 2'500);
+}
+
+TEST(TaskLabels, OtherJobsAreNoTasks) {
+  const TaskLabels labels({{"llm", 5}}, {});
+  EXPECT_FALSE(labels.read(spec_of("", "llm", "alice")).has_value());
+  EXPECT_FALSE(labels.read("no specification").has_value());
+  EXPECT_EQ(labels.weight_milli_max(), 1'000);
+}
+
+}  // namespace
+}  // namespace gpusched::api
