@@ -166,6 +166,68 @@ TEST_F(Allocations, AreRefusedBeyondTheQuotaWhoeverAsksAtOnce) {
   EXPECT_EQ(call("POST", "/allocate", R"({"count":4})").status, 429);
 }
 
+class AllocationsBelow : public Allocations {
+ protected:
+  AllocationsBelow() {
+    TenantRequest tenant;
+    tenant.parent = "lab";
+    tenant.name = "optics";
+    optics_ = make_tenant(tenant);
+    tenant.name = "robots";
+    tenant.max_gpus = 2;
+    robots_ = make_tenant(tenant);
+    ana_->bindings.clear();
+  }
+  /// As somebody of that organization alone, who sees no other.
+  Reply allocate(TenantId organization, int count = 1, const std::string& headers = "") {
+    ana_->bindings = {{.tenant = organization, .role = Role::kUser}};
+    return call("POST", "/allocate", "{\"count\":" + std::to_string(count) + "}", headers);
+  }
+  static std::string refusal(std::string_view sentence) {
+    return "{\"detail\":\"" + std::string(sentence) + "\"}";
+  }
+
+  TenantId optics_, robots_;
+  LeaseDesk desk_{backend_};
+};
+
+TEST_F(AllocationsBelow, CountInTheQuotaAbove) {
+  EXPECT_EQ(allocate(optics_, 2).status, 202);
+  const Reply own = allocate(robots_, 3);
+  EXPECT_EQ(own.status, 429);
+  EXPECT_EQ(own.body, refusal(kGpuQuotaReached));
+  const Reply above = allocate(robots_, 2);
+  EXPECT_EQ(above.status, 429);
+  EXPECT_EQ(above.body, refusal(kQuotaAboveReached));
+  EXPECT_TRUE(kQuotaAboveReached.starts_with(kGpuQuotaReached));
+  const std::string key = "Idempotency-Key: 6f1c2d3e-0000-4000-8000-000000000002\r\n";
+  const Reply last = allocate(robots_, 1, key);
+  EXPECT_EQ(last.status, 202);
+  // The organization above has none left itself, and what was allocated before reads back.
+  EXPECT_EQ(allocate(lab_).body, refusal(kGpuQuotaReached));
+  EXPECT_EQ(allocate(optics_).body, refusal(kQuotaAboveReached));
+  EXPECT_EQ(allocate(robots_, 1, key).body, last.body);
+  EXPECT_EQ(call("DELETE", "/gpu/" + field(last.body, "gpu_id")).status, 200);
+  EXPECT_EQ(allocate(optics_).status, 202);
+}
+
+TEST_F(AllocationsBelow, OfSeveralOrganizationsAtOnceAreDecidedOneAfterTheOther) {
+  std::atomic<int> taken = 0;
+  const auto ask = [&taken, this](TenantId tenant) {
+    const auto caller = person("bob");
+    caller->bindings = {{.tenant = tenant, .role = Role::kUser}};
+    Answer<SubmitRequest> request = parse_allocation("{}", "");
+    std::promise<bool> made;
+    desk_.allocate(caller, *request,
+                   [&made](const Answer<Submitted>& answer) { made.set_value(answer.ok()); });
+    if (made.get_future().get()) taken += 1;
+  };
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 12; ++i) clients.emplace_back(ask, i % 2 == 0 ? optics_ : lab_);
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(taken, 3);
+}
+
 TEST_F(Allocations, ReleasedGiveTheirPartOfTheQuotaBack) {
   const std::string id = field(call("POST", "/gpus/allocate/", R"({"count":3})").body, "gpu_id");
   EXPECT_EQ(call("POST", "/allocate", "{}").status, 429);

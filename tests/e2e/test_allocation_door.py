@@ -162,6 +162,20 @@ def test_a_full_organization_is_refused_until_it_releases(world, holder):
     holder.wait_for(waits, "AVAILABLE")
 
 
+def test_the_quota_of_an_organization_above_counts_those_below(world):
+    world.cli("tenant", "create", "--name", "institute", "--max-gpus", "2", expected=0)
+    for name in ("optics", "robots"):
+        world.cli("tenant", "create", "--name", name, "--parent", "institute", expected=0)
+    optics, robots = Holder(world, "optics"), Holder(world, "robots")
+    lease = optics.allocate(count=2)
+    optics.wait_for(lease, "AVAILABLE")
+    refused = robots.ask("POST", "/allocate", {}, 429)
+    assert set(refused) == {"detail"} and refused["detail"].startswith(QUOTA["detail"] + " The quota is that of")
+    assert "institute" not in refused["detail"] and robots.ask("GET", "/gpus") == []
+    optics.ask("DELETE", f"/gpu/{lease}")
+    robots.wait_for(robots.allocate(), "AVAILABLE")
+
+
 def test_a_repeated_allocation_is_one(holder):
     key = {"Idempotency-Key": str(uuid.uuid4())}
     first = holder.ask("POST", "/allocate", {"count": 3}, 202, key)
@@ -307,7 +321,9 @@ def test_a_command_runs_in_a_lease(holder):
     assert "no such job" in stranger.cli("run", "--in-lease", gpu["job_id"], "--", "true").stderr
     # By its id at this door, too; that of another's is as if there were none.
     holder.cli("run", "--in-lease", gpu["id"].upper(), "--", "sh", "-c", "exit 7", expected=7)
-    assert "GPU not found" in stranger.cli("run", "--in-lease", gpu["id"], "--", "true").stderr
+    refused = stranger.cli("run", "--in-lease", gpu["id"], "--", "true", expected=4).stderr
+    assert f"no such lease: {gpu['id']}; " in refused and "(lease_not_found)" in refused
+    assert gpu["job_id"] in holder.cli("list", "--label", "gpusched.lease", "-o", "name", expected=0).stdout
 
 
 def test_a_shell_of_its_own_ends_with_its_lease(world, screen):

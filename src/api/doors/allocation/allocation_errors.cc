@@ -37,7 +37,7 @@ std::string_view sentence_of(const ApiError& error) {
     case ErrorKind::kPermissionDenied:
       return "You do not have permission to access this resource.";
     case ErrorKind::kQuotaExceeded:
-      return kGpuQuotaReached;
+      return error.message == kQuotaAboveReached ? kQuotaAboveReached : kGpuQuotaReached;
     default:
       return error.message;
   }

@@ -1,5 +1,6 @@
 #include "api/doors/allocation/lease_desk.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "access/access.h"
@@ -14,47 +15,84 @@ namespace {
 
 constexpr std::size_t kLaneMax = 1'000;
 
+/// The caller as one that sees every tenant and its leases, which the quotas of tenants above its own count.
+/// What is found is counted, and never shown. Its questions take of the caller's own share.
+CallerPtr reader_for(const access::Caller& caller) {
+  access::Caller reader = caller;
+  reader.bindings = {{.tenant = {}, .role = Role::kOperator}};
+  return std::make_shared<const access::Caller>(std::move(reader));
+}
+
 }  // namespace
 
 struct LeaseDesk::Asked {
+  /// A quota that the lease is held against: its tenant's, or that of one above.
+  struct Quota {
+    TenantId tenant;
+    int64_t left = 0;  ///< GPUs, beside what is held and waits.
+  };
+
   CallerPtr caller;
+  CallerPtr reader;
   SubmitRequest request;
   Done<Submitted> done;
-  TenantId tenant = {};
-  int64_t gpus_left = 0;  ///< Of the quota, beside what is held and waits.
+  TenantId tenant = {};  ///< Whose lease it is,
+  TenantId root = {};    ///< and the topmost above it, or itself.
+  std::vector<Quota> quotas{};
+  /// Of each tenant with waiting jobs, the places in `quotas` of those that its leases count in.
+  std::map<TenantId, std::vector<std::size_t>> counted_in{};
+
+  int64_t wanted() const { return request.jobs.front().gpu_count; }
+  /// The first quota that has no room for it; null: each has.
+  const Quota* exceeded() const {
+    const auto found = std::ranges::find_if(quotas, [](const Quota& quota) { return quota.left < 0; });
+    return found == quotas.end() ? nullptr : &*found;
+  }
 };
 
 void LeaseDesk::allocate(const CallerPtr& caller, SubmitRequest request, Done<Submitted> done) {
   const std::string home = tenant_name(access::home_tenant(*caller));
-  const auto asked = std::make_shared<Asked>(
-      Asked{.caller = caller, .request = std::move(request), .done = std::move(done)});
+  const auto asked = std::make_shared<Asked>(Asked{.caller = caller,
+                                                   .reader = reader_for(*caller),
+                                                   .request = std::move(request),
+                                                   .done = std::move(done)});
   backend_.get_tenant(caller, home, [this, asked](Answer<TenantView> tenant) {
     if (!tenant) return asked->done(tenant.error());
+    asked->tenant = tenant->id;
     asked->request.tenant = tenant_name(tenant->id);
-    enter(asked, tenant->id);
+    find_root(asked, tenant->id);
   });
 }
 
-void LeaseDesk::enter(const AskedPtr& asked, TenantId tenant) {
-  asked->tenant = tenant;
+void LeaseDesk::find_root(const AskedPtr& asked, TenantId at) {
+  backend_.get_tenant(asked->reader, tenant_name(at), [this, asked](Answer<TenantView> tenant) {
+    if (!tenant) return asked->done(tenant.error());
+    if (tenant->parent.valid()) return find_root(asked, tenant->parent);
+    asked->root = tenant->id;
+    enter(asked);
+  });
+}
+
+void LeaseDesk::enter(const AskedPtr& asked) {
+  bool is_full = false;
   {
     const std::lock_guard lock(mutex_);
-    const auto [lane, first] = lanes_.try_emplace(tenant);
-    if (!first && lane->second.size() < kLaneMax) return lane->second.push_back(asked);
-    if (!first) tenant = TenantId{};
+    const auto [lane, first] = lanes_.try_emplace(asked->root);
+    is_full = !first && lane->second.size() >= kLaneMax;
+    if (!first && !is_full) return lane->second.push_back(asked);
   }
-  if (tenant.valid()) return check_quota(asked);
+  if (!is_full) return check_quotas(asked);
   asked->done(
       ApiError{.kind = ErrorKind::kThrottled,
                .message = "too many allocations of the organization wait for their turn; try again later",
                .retry_after = seconds(1)});
 }
 
-void LeaseDesk::leave(TenantId tenant) {
+void LeaseDesk::leave(TenantId root) {
   AskedPtr next;
   {
     const std::lock_guard lock(mutex_);
-    const auto lane = lanes_.find(tenant);
+    const auto lane = lanes_.find(root);
     CHECK(lane != lanes_.end());
     if (lane->second.empty()) {
       lanes_.erase(lane);
@@ -63,39 +101,65 @@ void LeaseDesk::leave(TenantId tenant) {
     next = std::move(lane->second.front());
     lane->second.pop_front();
   }
-  check_quota(next);
+  check_quotas(next);
 }
 
-void LeaseDesk::check_quota(const AskedPtr& asked) {
-  backend_.get_tenant(asked->caller, asked->request.tenant, [this, asked](Answer<TenantView> tenant) {
-    if (!tenant) return finish(asked, tenant.error());
-    if (!tenant->settings.max_gpus) return submit(asked);
-    const int64_t held = tenant->current_gpus + (tenant->current_gpu_milli + 999) / 1'000;
-    asked->gpus_left = *tenant->settings.max_gpus - held - asked->request.jobs.front().gpu_count;
-    if (asked->gpus_left < 0) return check_known(asked);
+void LeaseDesk::check_quotas(const AskedPtr& asked) {
+  backend_.list_tenants(asked->reader, [this, asked](Answer<std::vector<TenantView>> listed) {
+    if (!listed) return finish(asked, listed.error());
+    std::map<TenantId, const TenantView*> tenants;
+    for (const TenantView& tenant : *listed) tenants.emplace(tenant.id, &tenant);
+    const auto for_each_above = [&tenants](TenantId from, const auto& use) {
+      for (auto at = tenants.find(from); at != tenants.end(); at = tenants.find(at->second->parent))
+        use(*at->second);
+    };
+    for_each_above(asked->tenant, [&asked](const TenantView& tenant) {
+      if (!tenant.settings.max_gpus) return;
+      const int64_t held = tenant.current_gpus + (tenant.current_gpu_milli + 999) / 1'000;
+      asked->quotas.push_back(
+          {.tenant = tenant.id, .left = *tenant.settings.max_gpus - held - asked->wanted()});
+    });
+    if (asked->exceeded() != nullptr) return check_known(asked);
+    for (const TenantView& waiting : *listed) {
+      if (waiting.waiting_jobs == 0) continue;
+      for_each_above(waiting.id, [&](const TenantView& tenant) {
+        const auto quota = std::ranges::find(asked->quotas, tenant.id, &Asked::Quota::tenant);
+        if (quota == asked->quotas.end()) return;
+        asked->counted_in[waiting.id].push_back(
+            static_cast<std::size_t>(std::distance(asked->quotas.begin(), quota)));
+      });
+    }
+    if (asked->counted_in.empty()) return submit(asked);
     count_waiting(asked, JobId{});
   });
 }
 
 void LeaseDesk::count_waiting(const AskedPtr& asked, JobId before) {
   JobFilter filter;
-  filter.tenant = asked->request.tenant;
+  // Jobs of one tenant are found faster than those of several among all.
+  if (asked->counted_in.size() == 1) filter.tenant = tenant_name(asked->counted_in.begin()->first);
   filter.state = JobState::kPending;
   filter.limit = kPageMax;
   filter.before = before;
   filter.labels = {{std::string(kLeaseLabel), std::nullopt}};
   filter.details = {.name = false, .message = false, .place = false, .gpus = false};
-  backend_.list_jobs(asked->caller, std::move(filter), [this, asked](Answer<JobPage> page) {
+  backend_.list_jobs(asked->reader, std::move(filter), [this, asked](Answer<JobPage> page) {
     if (!page) return finish(asked, page.error());
-    for (const JobView& job : page->jobs) asked->gpus_left -= job.gpu_count;
-    if (asked->gpus_left < 0) return check_known(asked);
+    for (const JobView& job : page->jobs) {
+      const auto counted = asked->counted_in.find(job.tenant);
+      if (counted == asked->counted_in.end()) continue;
+      for (const std::size_t quota : counted->second) asked->quotas.at(quota).left -= job.gpu_count;
+    }
+    if (asked->exceeded() != nullptr) return check_known(asked);
     if (page->next.valid()) return count_waiting(asked, page->next);
     submit(asked);
   });
 }
 
 void LeaseDesk::check_known(const AskedPtr& asked) {
-  const ApiError refused{ErrorKind::kQuotaExceeded, std::string(kGpuQuotaReached), "count"};
+  const bool is_own = asked->exceeded()->tenant == asked->tenant;
+  const ApiError refused{ErrorKind::kQuotaExceeded,
+                         std::string(is_own ? kGpuQuotaReached : kQuotaAboveReached), "count"};
   if (asked->request.request_key.empty()) return finish(asked, refused);
   JobFilter filter;
   filter.tenant = asked->request.tenant;
@@ -115,9 +179,8 @@ void LeaseDesk::submit(const AskedPtr& asked) {
 
 void LeaseDesk::finish(const AskedPtr& asked, Answer<Submitted> answer) {
   const Done<Submitted> done = std::move(asked->done);
-  const TenantId tenant = asked->tenant;
   done(std::move(answer));
-  leave(tenant);
+  leave(asked->root);
 }
 
 }  // namespace gpusched::api

@@ -12,26 +12,28 @@
 
 namespace gpusched::api {
 
-/// Submits leases, one after the other of each organization, so that each is held against the organization's
-/// quota with all before it. Thread-safe; it must outlive its questions.
+/// Submits leases, one after the other of each family of organizations, so that each is held with all before
+/// it against the quotas of its organization and of those above. Thread-safe; it must outlive its questions.
 class LeaseDesk {
  public:
   explicit LeaseDesk(Backend& backend) : backend_(backend) {}
 
-  /// `request` is one job of the caller's own organization. kQuotaExceeded: with its GPUs the organization
-  /// would have more than it may, those that wait for a place included; unless it was submitted before, by
-  /// the same Idempotency-Key.
+  /// `request` is one job of the caller's own organization. kQuotaExceeded: with its GPUs the organization,
+  /// or one above it with all below, would have more than it may, leases that wait for a place included;
+  /// unless it was submitted before, by the same Idempotency-Key.
   void allocate(const CallerPtr& caller, SubmitRequest request, Done<Submitted> done);
 
  private:
   struct Asked;
   using AskedPtr = std::shared_ptr<Asked>;
 
-  /// Whoever asks first for the tenant goes on; the others follow as each is done.
-  void enter(const AskedPtr& asked, TenantId tenant);
-  void leave(TenantId tenant);
-  void check_quota(const AskedPtr& asked);
-  /// Adds up the leases that wait, page by page.
+  /// Goes up to the tenant above all others. Tenants keep their parents.
+  void find_root(const AskedPtr& asked, TenantId at);
+  /// Whoever asks first below a root goes on; the others follow as each is done.
+  void enter(const AskedPtr& asked);
+  void leave(TenantId root);
+  void check_quotas(const AskedPtr& asked);
+  /// Takes the leases that wait off the quotas that they count in, page by page.
   void count_waiting(const AskedPtr& asked, JobId before);
   void check_known(const AskedPtr& asked);
   void submit(const AskedPtr& asked);
@@ -39,7 +41,7 @@ class LeaseDesk {
 
   Backend& backend_;
   std::mutex mutex_;
-  /// Who waits behind the one whose turn it is.
+  /// Who waits behind the one whose turn it is, by the topmost tenant.
   std::map<TenantId, std::deque<AskedPtr>> lanes_;
 };
 

@@ -303,10 +303,18 @@ bool is_uuid(std::string_view text) {
 std::optional<int> find_job_of_lease(Session& session, std::string& lease) {
   if (!is_uuid(lease)) return std::nullopt;
   Reply record = session.get("/api/gpuscheduler/v1/gpu/" + lease);
-  // The door's own errors have one sentence.
+  // The door's own errors have one sentence, and no code.
   if (!record && !record.json["detail"].text().empty()) {
-    record.trouble->sentence = lease + ": " + record.json["detail"].text();
-    record.trouble->exit_code = kExitRefused;
+    Trouble& trouble = *record.trouble;
+    trouble.exit_code = kExitRefused;
+    if (trouble.code == "http_404") {
+      trouble.code = "lease_not_found";
+      trouble.sentence = "no such lease: " + lease +
+                         "; it is unknown, or another organization's; list those that you may see: "
+                         "gpu-cli list --label gpusched.lease";
+    } else {
+      trouble.sentence = "lease " + lease + ": " + record.json["detail"].text();
+    }
   }
   if (!record) return session.fail(*record.trouble);
   lease = record.json["job_id"].text();
