@@ -56,6 +56,9 @@ enum class Action : uint8_t {
   kSetPools,     ///< Divide the cluster into pools.
   kEditCluster,  ///< Apply a cluster's file.
   kReadAudit,
+  kSeeUser,  ///< Who is recorded as a user.
+  kCreateUser,
+  kUpdateUser,
   kSignIn,   ///< Come back from the provider of identities, with a browser.
   kSignOut,  ///< End a browser's session.
   kSeeHealth,

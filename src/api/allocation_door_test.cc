@@ -292,6 +292,41 @@ TEST_F(Allocations, HaveOrganizationsAndKeys) {
   EXPECT_EQ(call("DELETE", "/api-keys/unknown").body, R"({"detail":"API key not found."})");
 }
 
+TEST_F(Allocations, HaveUsersWhoseKeysEndWithThem) {
+  ana_->bindings = {{.tenant = {}, .role = Role::kAdmin}};
+  const Reply made = call("POST", "/users/",
+                          R"({"email":"bo@x.org","password":"correct horse","organization_id":"lab"})");
+  EXPECT_EQ(made.status, 201) << made.body;
+  EXPECT_TRUE(std::regex_match(
+      made.body, std::regex(R"re(\{"id":"[0-9a-f-]{36}","email":"bo@x\.org",)re"
+                            R"re("organization_id":"[0-9a-f-]{36}","role":"user","is_active":true,)re"
+                            R"re("created_at":"[^"]+","updated_at":"[^"]+"\})re")))
+      << made.body;
+  EXPECT_EQ(call("POST", "/users", R"({"email":"Bo@x.org"})").status, 409);
+  for (const char* const wrong : {"{}", R"({"email":"bo"})", R"({"email":"b@x","role":"boss"})",
+                                  R"({"email":"b@x","password":""})", R"({"email":"b@x","is_active":1})"})
+    EXPECT_EQ(call("POST", "/users", wrong).status, 422) << wrong;
+  const std::string id = field(made.body, "id");
+  EXPECT_EQ(call("GET", "/users/").body, "[" + made.body + "]");
+  EXPECT_EQ(call("GET", "/users?skip=1").body, "[]");
+  const Reply key = call("POST", "/api-keys", R"({"user_id":")" + id + "\"}");
+  EXPECT_EQ(key.status, 201) << key.body;
+  EXPECT_EQ(field(key.body, "user_id"), id);
+  EXPECT_EQ(field(key.body, "organization_id"), field(made.body, "organization_id"));
+  EXPECT_EQ(call("POST", "/api-keys", R"({"user_id":")" + id + "\"}").status, 409);  // One at a time.
+  const Reply gone = call("PUT", "/users/" + id + "/", R"({"is_active":false})");
+  EXPECT_EQ(gone.status, 200) << gone.body;
+  EXPECT_NE(gone.body.find("\"is_active\":false"), std::string::npos);
+  EXPECT_EQ(call("GET", "/api-keys").body, "[]");
+  EXPECT_EQ(call("POST", "/api-keys", R"({"user_id":")" + id + "\"}").body,
+            R"({"detail":"User not found."})");
+  EXPECT_EQ(call("PUT", "/users/unknown", "{}").body, R"({"detail":"User not found."})");
+  ana_->bindings = {{.tenant = lab_, .role = Role::kTenantAdmin}};
+  EXPECT_EQ(call("GET", "/users").status, 403);
+  EXPECT_EQ(call("PUT", "/users/" + id, R"({"is_active":true})").status, 403);
+  EXPECT_EQ(call("POST", "/users", R"({"email":"eve@x.org"})").status, 403);
+}
+
 /// Doors where callers are told apart, and a port for allocations.
 class AllocationPort : public DoorsTest {
  protected:

@@ -230,6 +230,7 @@ std::vector<Command> all_commands() {
           testing::some_admission(),
           RevokeNode{.node = "n", .by = "b"},
           SetPools{.online_milli = 700, .batch_milli = 300, .by = "b"},
+          testing::some_person(),
       });
   return commands;
 }
@@ -349,7 +350,8 @@ TEST(Group, DefaultCommandsComeBack) {
                                    testing::some_ticket(),
                                    testing::some_admission(),
                                    RevokeNode{},
-                                   SetPools{}};
+                                   SetPools{},
+                                   testing::some_person()};
   ASSERT_EQ(commands.size(), std::variant_size_v<Command>);
   const Result<CommandGroup> group = decode_group(encoded(commands));
   ASSERT_TRUE(group.ok()) << group.error().message;

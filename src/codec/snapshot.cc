@@ -93,6 +93,7 @@ Result<Unit> encode_snapshot(const State& state, const std::function<Result<Unit
   for (const auto& [id, ticket] : state.node_identities.tickets()) out.add(Section::kNodeTicket, ticket);
   for (const auto& [name, identity] : state.node_identities.identities())
     out.add(Section::kNodeIdentity, identity);
+  for (const auto& [id, person] : state.people) out.add(Section::kPerson, person);
   out.add(Section::kEnd, FinishedJobs{});
   return out.finish();
 }

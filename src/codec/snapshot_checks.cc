@@ -112,6 +112,27 @@ bool possible(const Job& job) {
          (job.retry.causes & ~kRetryKnown) == 0 && possible(job.deadline) && possible_flow(job);
 }
 
+namespace {
+
+bool is_there(const State& state, TenantId home) {
+  const Tenant* const tenant = state.find_tenant(home);
+  return !home.valid() || (tenant != nullptr && !tenant->deleted);
+}
+
+}  // namespace
+
+bool possible(const State& state, const AccessKey& key) {
+  return is_possible(key) && possible(key.created_at) && possible(key.expires_at) &&
+         possible(key.revoked_at) && (key.revoked_at.valid() || is_there(state, key.tenant));
+}
+bool possible(const State& state, const Person& person) {
+  return is_possible(person) && possible(person.created_at) && possible(person.updated_at) &&
+         state.people.find(person.id) == nullptr && (!person.active || is_there(state, person.tenant));
+}
+bool possible(const NodeIdentity& identity) {
+  return is_possible(identity) && possible(identity.admitted_at) && possible(identity.renewed_at) &&
+         possible(identity.expires_at) && possible(identity.revoked_at);
+}
 bool possible(const JobArray& array) {
   if (!array.id.valid() || array.ranges.empty() || !well_formed(array.ranges)) return false;
   if (array.count != count_of(array.ranges) || array.at_once < 0 || array.closed > kJobReasonLast)

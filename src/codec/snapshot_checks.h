@@ -24,6 +24,11 @@ bool possible(const Device& device);
 bool possible_slices(const Device& device, const DeviceClass& kind);
 bool possible(const Job& job);
 bool possible(const JobArray& array);
+/// With a home that is there; that of one that is revoked may be forgotten.
+bool possible(const State& state, const AccessKey& key);
+/// The same of one that is not active; and no other has the id.
+bool possible(const State& state, const Person& person);
+bool possible(const NodeIdentity& identity);
 bool possible(const Amount& amount);
 bool possible(const GpuTime& gpu_time);
 bool possible(const DecayedUse& use);

@@ -109,6 +109,8 @@ class SnapshotDecoder {
         return add_node_ticket(bytes);
       case Section::kNodeIdentity:
         return add_node_identity(bytes);
+      case Section::kPerson:
+        return add_person(bytes);
       case Section::kEnd:
         return Unit{};
     }
@@ -216,13 +218,7 @@ class SnapshotDecoder {
   }
   Result<Unit> add_key(std::string_view bytes) {
     AccessKey key;
-    if (!read(bytes, key) || !was(key.id.value) || !is_possible(key)) return corrupt("a key");
-    if (!possible(key.created_at) || !possible(key.expires_at) || !possible(key.revoked_at))
-      return corrupt("a key's times");
-    // The home of one that is not revoked is there; that of others may be forgotten.
-    const Tenant* const home = state_.find_tenant(key.tenant);
-    const bool homeless = key.tenant.valid() && (home == nullptr || home->deleted);
-    if (homeless && !key.revoked_at.valid()) return corrupt("a key's tenant");
+    if (!read(bytes, key) || !was(key.id.value) || !possible(state_, key)) return corrupt("a key");
     if (state_.keys.size() > 0 && key.id < newest_key_) return corrupt("a key's id");
     newest_key_ = key.id;
     if (state_.keys.size() >= limits::kKeysMax || !state_.keys.add(std::move(key)))
@@ -243,14 +239,18 @@ class SnapshotDecoder {
   Result<Unit> add_node_identity(std::string_view bytes) {
     NodeIdentity identity;
     const auto& known = state_.node_identities.identities();
-    if (!read(bytes, identity) || !was(identity.id.value) || !is_possible(identity))
+    if (!read(bytes, identity) || !was(identity.id.value) || !possible(identity))
       return corrupt("a node's identity");
-    if (!possible(identity.admitted_at) || !possible(identity.renewed_at) || !possible(identity.expires_at) ||
-        !possible(identity.revoked_at))
-      return corrupt("a node's identity's times");
     if (!known.empty() && identity.node <= known.rbegin()->first) return corrupt("a node's identity's name");
     if (known.size() >= limits::kNodeIdentitiesMax || !state_.node_identities.put(std::move(identity)))
       return corrupt("a node's identity twice");
+    return Unit{};
+  }
+  Result<Unit> add_person(std::string_view bytes) {
+    Person each;
+    if (!read(bytes, each) || !was(each.id.value) || !possible(state_, each)) return corrupt("a person");
+    if (state_.people.size() >= limits::kPeopleMax || !state_.people.put(std::move(each)))
+      return corrupt("a person twice");
     return Unit{};
   }
   Result<Unit> add_owner(std::string_view bytes) {

@@ -31,9 +31,10 @@ enum class Section : uint8_t {
   kKey = 18,
   kNodeTicket = 19,
   kNodeIdentity = 20,
+  kPerson = 21,
 };
 static_assert(static_cast<uint8_t>(Section::kPromise) == 13);
-inline constexpr Section kSectionLast = Section::kNodeIdentity;
+inline constexpr Section kSectionLast = Section::kPerson;
 
 struct Header {
   uint32_t format = kFormat;

@@ -156,6 +156,34 @@ TEST(Snapshot, KeysComeBackWithWhatEndedThem) {
   EXPECT_FALSE(decode_snapshot(snapshot_of(homeless)).ok());
 }
 
+TEST(Snapshot, PeopleComeBack) {
+  TestEngine engine;
+  engine.apply(Configure{.config = {.feature_level = kFeatureLevel}});
+  const TenantId lab = engine.add_tenant("lab");
+  RecordPerson command{.given = kPersonFields,
+                       .tenant = lab,
+                       .email = "ana@x.org",
+                       .role = Role::kTenantAdmin,
+                       .password = Blob("$argon2id$"),
+                       .active = true,
+                       .by = "operator"};
+  const PersonId ana{engine.apply(command).first_id};
+  command.email = "bo@x.org";
+  command.active = false;
+  engine.apply(command);
+  Result<State> copy = decode_snapshot(snapshot_of(engine.state()));
+  ASSERT_TRUE(copy.ok()) << copy.error().message;
+  EXPECT_EQ(snapshot_digest(*copy), snapshot_digest(engine.state()));
+  EXPECT_EQ(copy->people.size(), 2u);
+  EXPECT_EQ(copy->people.find_email("ANA@x.org")->id, ana);
+  EXPECT_EQ(copy->people.find(ana)->password.view(), "$argon2id$");
+  State homeless = engine.state().clone();
+  Person lost = *engine.state().people.find(ana);
+  lost.tenant = TenantId{404};
+  homeless.people.put(lost);
+  EXPECT_FALSE(decode_snapshot(snapshot_of(homeless)).ok());
+}
+
 TEST(Snapshot, NodesIdentitiesComeBackWithWhatEndedThem) {
   TestEngine engine;
   engine.apply(Configure{.config = {.feature_level = kFeatureLevel}});

@@ -68,6 +68,7 @@ Applied decide(const State& state, const Command& command, Stamp stamp, Events& 
           [&](const CreateKey& c) { return rules::create_key(state, c, stamp, events); },
           [&](const RevokeKey& c) { return rules::revoke_key(state, c, stamp, events); },
           [&](const BindRole& c) { return rules::bind_role(state, c, stamp, events); },
+          [&](const RecordPerson& c) { return rules::record_person(state, c, stamp, events); },
           [&](const CreateNodeTicket& c) { return rules::create_node_ticket(state, c, stamp, events); },
           [&](const AdmitNode& c) { return rules::admit_node(state, c, stamp, events); },
           [&](const RevokeNode& c) { return rules::revoke_node(state, c, stamp, events); },

@@ -189,7 +189,7 @@ void Run::look_at_events() {
               MemberPrepared, DeviceFaultChanged, NodeSuspected, WatchdogFindingChanged, ElementUnparked,
               RequestForgotten, NodeRemoved, TenantsForgotten, JobAsked, KeyCreated, KeyRevoked, RoleBound,
               KeyForgotten, NodeTicketCreated, NodeTicketForgotten, NodeAdmitted, NodeRenewed,
-              NodeRevoked>{}};
+              NodeRevoked, PersonRecorded>{}};
   for (const Event& event : world_.events()) std::visit(visitor, event);
 }
 

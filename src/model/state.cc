@@ -48,8 +48,7 @@ void State::copy_all_but_jobs(State& copy) const {
   std::tie(copy.owners, copy.keys, copy.node_identities) = std::tie(owners, keys, node_identities);
   copy.attempts = attempts;
   for (auto& [key, attempt] : copy.attempts) copy.attempt_by_job_[key.job.value] = &attempt;
-  copy.promises = promises;
-  copy.bookings = bookings;
+  std::tie(copy.promises, copy.bookings, copy.people) = std::tie(promises, bookings, people);
   copy.submitters = submitters;
   copy.classes = classes;
   copy.line = line;

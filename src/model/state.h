@@ -17,6 +17,7 @@
 #include "model/identity/key_table.h"
 #include "model/identity/node_identity_table.h"
 #include "model/identity/owner_table.h"
+#include "model/identity/person.h"
 #include "model/index/claim_index.h"
 #include "model/job.h"
 #include "model/job_array.h"
@@ -82,6 +83,7 @@ struct State {
   uint64_t device_classes_reused = 0;  ///< Number of times that a number was reused; not in snapshots.
   OwnerTable owners;                   ///< Owners of jobs and of remembered requests.
   KeyTable keys;                       ///< Credentials that callers were given.
+  PersonTable people;                  ///< Those for whom keys may be made.
   NodeIdentityTable node_identities;   ///< Who may be which node, by certificate.
   JobTable jobs;
   std::map<AttemptKey, Attempt> attempts;  ///< Attempts that hold resources; the key has member 0.

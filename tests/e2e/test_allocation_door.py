@@ -308,6 +308,32 @@ def test_organizations_and_keys_by_the_door(world):
     assert status == 401
 
 
+def test_a_users_key_ends_with_the_user_over_a_crash(world):
+    admin = Api(world.scheduler.ports["http"], token=world.scheduler.token())
+    status, user, _ = admin.call("POST", f"{PREFIX}/users/", {"email": "bo@example.org", "password": "correct horse",
+                                                              "organization_id": "vision"})
+    assert status == 201 and user["role"] == "user" and user["is_active"] and "password" not in user
+    status, key, _ = admin.call("POST", f"{PREFIX}/api-keys/", {"user_id": user["id"]})
+    assert status == 201 and key["user_id"] == user["id"] and key["organization_id"] == user["organization_id"]
+    theirs = Api(world.scheduler.ports["http"], token=key["key"])
+    status, made, _ = theirs.call("POST", f"{PREFIX}/allocate", {})
+    assert status == 202, made
+    status, lease, _ = theirs.call("GET", f"{PREFIX}/gpu/{made['gpu_id']}")
+    assert (status, lease["user_id"]) == (200, user["id"])
+    world.scheduler.kill()
+    world.scheduler.start()
+    assert theirs.call("GET", f"{PREFIX}/gpus")[0] == 200
+    status, gone, _ = admin.call("PUT", f"{PREFIX}/users/{user['id']}", {"is_active": False})
+    assert status == 200 and not gone["is_active"] and gone["created_at"] == user["created_at"]
+    assert theirs.call("GET", f"{PREFIX}/gpus")[0] == 401
+    world.scheduler.kill()
+    world.scheduler.start()
+    assert theirs.call("GET", f"{PREFIX}/gpus")[0] == 401
+    status, users, _ = admin.call("GET", f"{PREFIX}/users/")
+    assert users == [gone]
+    assert "correct horse" not in world.scheduler.log_text() and "argon2id" not in world.scheduler.log_text()
+
+
 # gpu-cli.
 
 

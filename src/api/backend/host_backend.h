@@ -8,6 +8,7 @@
 
 #include "api/backend/anonymous_limits.h"
 #include "api/backend/key_ring.h"
+#include "api/backend/keys/password_hasher.h"
 #include "api/backend/nameless_jobs.h"
 #include "api/backend/services/service_keeper.h"
 #include "api/backend/tasks/task_book.h"
@@ -125,6 +126,10 @@ class HostBackend final : public Backend {
   void revoke_key(const CallerPtr& caller, KeyId key, const std::string& by, Done<KeyView> done) override;
   void bind_role(const CallerPtr& caller, KeyId key, RoleRequest role, bool taken, const std::string& by,
                  Done<KeyView> done) override;
+  void record_person(const CallerPtr& caller, PersonId person, PersonRequest request,
+                     Done<PersonView> done) override;
+  void list_people(const CallerPtr& caller, int64_t skip, int64_t limit,
+                   Done<std::vector<PersonView>> done) override;
   void create_node_token(const CallerPtr& caller, NodeTokenRequest request,
                          Done<NodeTokenView> done) override;
   void list_node_identities(const CallerPtr& caller, NodeIdentityFilter filter,
@@ -163,6 +168,9 @@ class HostBackend final : public Backend {
                   std::function<Command(JobId, TenantId)> make, Done<JobView> done);
   void propose_for_node(const CallerPtr& caller, Command command, NodeId node, Done<NodeView> done);
   /// Answers with the key as it then is, where `made`, if any, is told its holder.
+  /// `hash`: of the password that the request had.
+  void record_hashed(const CallerPtr& caller, PersonId person, PersonRequest request,
+                     std::optional<std::string> hash, Done<PersonView> done);
   void propose_for_key(const CallerPtr& caller, Command command, KeyId key, std::string made,
                        Done<KeyView> done);
 
@@ -247,6 +255,8 @@ class HostBackend final : public Backend {
   std::shared_ptr<ServiceBook> services_;
   std::shared_ptr<ServiceKeeper> keeper_;
   std::shared_ptr<ProposedMoves> moves_ = std::make_shared<ProposedMoves>();
+  /// The last, so that it ends first: what it has under way uses the others.
+  std::unique_ptr<PasswordHasher> hasher_ = std::make_unique<PasswordHasher>();
 };
 
 }  // namespace gpusched::api

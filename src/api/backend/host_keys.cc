@@ -124,6 +124,22 @@ Answer<Binding> binding_of(const State& state, const Caller& caller, TenantId ho
   return binding;
 }
 
+/// The request for a key of that person, as of any other.
+Answer<KeyRequest> of_person(const State& state, const Caller& caller, KeyRequest request) {
+  const Person* const person = state.people.find(*request.person);
+  if (person == nullptr || !may(state, caller, Action::kCreateKey, person->tenant)) {
+    ApiError error{ErrorKind::kUserNotFound, "no such user; look at the list of users", "user_id"};
+    error.hidden = person != nullptr;
+    return error;
+  }
+  request.name = key_name_of(person->id);
+  request.kind = CallerKind::kPerson;
+  request.of_cluster = !person->tenant.valid();
+  request.tenant = request.of_cluster ? "" : tenant_name(person->tenant);
+  request.roles = {{.role = person->role, .tenant = {}}};
+  return request;
+}
+
 Answer<CreateKey> key_command(const State& state, const Caller& caller, const KeyRequest& request) {
   const Answer<TenantId> home = home_of(state, caller, request);
   if (!home) return home.error();
@@ -173,7 +189,10 @@ void HostBackend::propose_for_key(const CallerPtr& caller, Command command, KeyI
 void HostBackend::create_key(const CallerPtr& caller, KeyRequest request, Done<KeyView> done) {
   if (sheds_read(done)) return;
   read([this, caller, request = std::move(request), done = std::move(done)](const Observer::View& view) {
-    Answer<CreateKey> command = key_command(view.state, *caller, request);
+    const Answer<KeyRequest> meant =
+        request.person ? of_person(view.state, *caller, request) : Answer<KeyRequest>(request);
+    if (!meant) return done(meant.error());
+    Answer<CreateKey> command = key_command(view.state, *caller, *meant);
     if (!command) return done(command.error());
     sign::NewApiKey made = sign::make_api_key();
     command->prefix = std::move(made.prefix);

@@ -27,6 +27,7 @@ class Backend : public JobBackend,
                 public MoveBackend,
                 public SessionBackend,
                 public KeyBackend,
+                public PersonBackend,
                 public NodeIdentityBackend,
                 public HealthBackend {
  public:

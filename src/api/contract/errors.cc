@@ -239,6 +239,14 @@ constexpr std::array kTable = {
              "Revoke keys that nobody uses, or take roles from this one."},
     ErrorRow{kKeyRevoked, "key_revoked", 409, kPrecondition, "The key was revoked or has expired.",
              "Create another one: a key that ended stays so."},
+    ErrorRow{kUserNotFound, "user_not_found", 404, kMissing,
+             "The user does not exist, or a key is asked for one that is inactive or of another "
+             "organization.",
+             "Choose an active one of the list of users."},
+    ErrorRow{kUserExists, "user_exists", 409, kExists, "Another user has this email.",
+             "Change that user, or give another email."},
+    ErrorRow{kUserLimit, "user_limit", 409, kPrecondition, "The maximum number of users is reached.",
+             "Change a user that nobody needs; there are at most 100,000."},
     ErrorRow{
         kCallerLimit, "caller_limit", 429, kExhausted,
         "The caller, or its tenant, has as many calls, streams, sessions or requests under way as one may "

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,9 +10,10 @@
 #include "base/ids.h"
 #include "base/time.h"
 #include "model/identity/access_key.h"
+#include "model/identity/person.h"
 
-/// API keys: who has one, and what their holders may do. Nodes' identities: who may become a node, and which
-/// nodes have certificates.
+/// API keys: who has one, and what their holders may do. People: for whom keys are made. Nodes' identities:
+/// who may become a node, and which nodes have certificates.
 namespace gpusched::api {
 
 /// A role that a key is given, or that is taken from it.
@@ -31,6 +33,8 @@ struct KeyRequest {
   Time expires_at;         ///< None: never,
   Duration expires_after;  ///< or so long from now on; at most one of both.
   std::string by;          ///< Who asks, for people.
+  /// Given: the key is this person's, who has the name, the home, the kind and the roles.
+  std::optional<PersonId> person = std::nullopt;
 };
 
 /// What is shown of a key.
@@ -79,6 +83,39 @@ class KeyBackend {
   /// Gives a role, or takes it. What is so already stays so.
   virtual void bind_role(const CallerPtr& caller, KeyId key, RoleRequest role, bool taken,
                          const std::string& by, Done<KeyView> done) = 0;
+};
+
+/// What is set of a person. What is not given stays; of a new one it is the default.
+struct PersonRequest {
+  std::optional<std::string> email;
+  std::optional<std::string> password;  ///< Kept as its hash alone.
+  std::optional<std::string> tenant;    ///< Name or id. Not given for a new one: that which the caller means.
+  std::optional<Role> role;
+  std::optional<bool> active;
+  std::string by;  ///< Who asks, for people.
+};
+
+/// What is shown of a person: nothing of the password.
+struct PersonView {
+  PersonId id;
+  TenantId tenant;  ///< None: the cluster.
+  std::string email;
+  Role role = Role::kUser;
+  bool active = true;
+  Time created_at, updated_at;
+};
+
+/// Everything is thread-safe and returns at once; answers come by `Done`.
+class PersonBackend {
+ public:
+  virtual ~PersonBackend() = default;
+
+  /// `person` none: a new one. Nobody gives a role that it could not give a key.
+  virtual void record_person(const CallerPtr& caller, PersonId person, PersonRequest request,
+                             Done<PersonView> done) = 0;
+  /// In the order of their ids: `limit` of them behind the first `skip`.
+  virtual void list_people(const CallerPtr& caller, int64_t skip, int64_t limit,
+                           Done<std::vector<PersonView>> done) = 0;
 };
 
 struct NodeTokenRequest {

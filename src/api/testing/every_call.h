@@ -76,6 +76,10 @@ inline std::string body_of(access::Action action, bool is_native, std::string_vi
       return R"({"max_gpus":64})";
     case Action::kCreateKey:
       return "{" + tenant + R"("name":"mine"})";
+    case Action::kCreateUser:
+      return R"({"email":"mine@example.org"})";
+    case Action::kUpdateUser:
+      return "{}";
     case Action::kAdmitNode:
       return R"({"node_name":")" + about.node + R"("})";
     case Action::kBindRole:

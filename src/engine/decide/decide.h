@@ -7,6 +7,7 @@
 
 #include "engine/decide/identity/keys.h"
 #include "engine/decide/identity/nodes.h"
+#include "engine/decide/identity/people.h"
 #include "engine/engine.h"
 
 /// The rules of `decide`, one function a command. Internal to the engine. Each appends events or answers a

@@ -222,6 +222,7 @@ Applied delete_tenant(const State& state, const DeleteTenant& command, Stamp sta
         events.push_back(BookingEnded{.booking = id, .at = stamp.at, .cancelled = true});
     }
   }
+  deactivate_all_of(state, command.tenant, stamp.at, command.by, events);
   events.push_back(TenantDeleted{.tenant = command.tenant, .at = stamp.at, .by = command.by});
   return accept();
 }

@@ -191,6 +191,14 @@ bool is_sane(const RevokeKey& command) { return command.by.size() <= limits::kNa
 bool is_sane(const BindRole& command) {
   return index_of(command.role) < kRoleCount && command.by.size() <= limits::kNameBytesMax;
 }
+bool is_sane(const RecordPerson& command) {
+  const bool is_new = !command.person.valid();
+  const auto given = [&](PersonField field) { return (command.given & field) != 0; };
+  const bool addressed = given(kPersonEmail) ? !command.email.empty() : !is_new;
+  return addressed && command.given <= kPersonFields && command.email.size() <= limits::kNameBytesMax &&
+         command.password.view().size() <= limits::kPasswordHashBytesMax &&
+         index_of(command.role) < kRoleCount && command.by.size() <= limits::kNameBytesMax;
+}
 bool is_sane(const CreateNodeTicket& command) {
   const NodeTicket ticket{.id = {},
                           .node = command.node,
@@ -337,7 +345,8 @@ std::string_view name_of(const Command& command) {
       "create_node_ticket",
       "admit_node",
       "revoke_node",
-      "set_pools"};
+      "set_pools",
+      "record_person"};
   return kNames[command.index()];
 }
 
@@ -348,7 +357,8 @@ bool is_new_work(const Command& command) {
          std::holds_alternative<HoldJob>(command) || std::holds_alternative<LabelNode>(command) ||
          std::holds_alternative<MakeBooking>(command) || std::holds_alternative<MoveJobs>(command) ||
          std::holds_alternative<CreateKey>(command) || std::holds_alternative<CreateNodeTicket>(command) ||
-         std::holds_alternative<AdmitNode>(command) || std::holds_alternative<SetPools>(command);
+         std::holds_alternative<AdmitNode>(command) || std::holds_alternative<SetPools>(command) ||
+         std::holds_alternative<RecordPerson>(command);
 }
 
 }  // namespace gpusched

@@ -545,8 +545,7 @@ struct JobCheckpointed {
   }
 };
 
-/// A share of a device is back: what held it is seen to be gone. With the last one the device is free, in a
-/// new generation.
+/// A share is back: what held it is seen to be gone. The last one frees the device, in a new generation.
 struct ShareFreed {
   NodeId node;
   uint32_t device = 0;
@@ -633,7 +632,8 @@ using Event =
                  BookingEnded, ShareFreed, DeviceHeatChanged, MemberPrepared, DeviceFaultChanged,
                  NodeSuspected, WatchdogFindingChanged, ElementUnparked, RequestForgotten, NodeRemoved,
                  TenantsForgotten, JobAsked, KeyCreated, KeyRevoked, RoleBound, KeyForgotten,
-                 NodeTicketCreated, NodeTicketForgotten, NodeAdmitted, NodeRenewed, NodeRevoked>;
+                 NodeTicketCreated, NodeTicketForgotten, NodeAdmitted, NodeRenewed, NodeRevoked,
+                 PersonRecorded>;
 using Events = std::vector<Event>;
 
 }  // namespace gpusched

@@ -9,10 +9,11 @@
 #include "base/time.h"
 #include "model/identity/access_key.h"
 #include "model/identity/node_identity.h"
+#include "model/identity/person.h"
 
 /// The commands about keys and nodes' identities; see commands.h. Whether somebody may say so is not the
 /// engine's to know: the doors decide that, from facts that do not change while the command is on its way.
-/// Keys since feature level 9, nodes' identities since 10.
+/// Keys since feature level 9, nodes' identities since 10, people since 11.
 namespace gpusched {
 
 /// Makes a key of a secret that only its holder has: what comes here is the secret's hash.
@@ -69,6 +70,41 @@ struct BindRole {
     visit(3, "role", self.role);
     visit(4, "taken", self.taken);
     visit(5, "by", self.by);
+  }
+};
+
+/// What is given in RecordPerson. The bits are for ever.
+enum PersonField : uint32_t {
+  kPersonTenant = 1 << 0,
+  kPersonEmail = 1 << 1,
+  kPersonRole = 1 << 2,
+  kPersonPassword = 1 << 3,
+  kPersonActive = 1 << 4,
+};
+inline constexpr uint32_t kPersonFields = (1 << 5) - 1;
+
+/// Records a person, or changes what is given of one. A person who is active no more, or moves to another
+/// tenant, loses the key that was made for it; with another role that key has the other one.
+struct RecordPerson {
+  PersonId person;  ///< None: a new one, for whom at least the address is given.
+  uint32_t given = 0;
+  TenantId tenant;
+  std::string email;
+  Role role = Role::kUser;
+  Blob password;  ///< As in Person.
+  bool active = true;
+  std::string by;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "person", self.person);
+    visit(2, "given", self.given);
+    visit(3, "tenant", self.tenant);
+    visit(4, "email", self.email);
+    visit(5, "role", self.role);
+    visit(6, "password", self.password);
+    visit(7, "active", self.active);
+    visit(8, "by", self.by);
   }
 };
 

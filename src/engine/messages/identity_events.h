@@ -7,6 +7,7 @@
 #include "base/time.h"
 #include "model/identity/access_key.h"
 #include "model/identity/node_identity.h"
+#include "model/identity/person.h"
 
 /// What happens to keys and nodes' identities; see events.h. The keys of a tenant that is deleted are revoked
 /// by that.
@@ -59,6 +60,16 @@ struct KeyForgotten {
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
     visit(1, "key", self.key);
+  }
+};
+
+/// In place of an older record of that person. What becomes of the person's key has events of its own.
+struct PersonRecorded {
+  Boxed<Person> person;
+
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "person", self.person);
   }
 };
 

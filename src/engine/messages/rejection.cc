@@ -390,6 +390,11 @@ constexpr RejectionRow kRows[] = {
                  ", which releases all of its elements";
         })
         .told_as("unprocessable"),
+    row(kPersonNotFound, "user_not_found",
+        "there is no such user, or it is not active, or of another organization; look at the list of users"),
+    row(kPersonExists, "user_exists", "another user has this email; change that one, or give another email")
+        .at("email"),
+    row(kPersonLimit, "user_limit", "there are as many users as may be; change one that is not needed"),
 };
 
 static_assert(std::ranges::all_of(kRows, [](const RejectionRow& one) {

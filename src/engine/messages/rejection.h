@@ -79,6 +79,9 @@ enum class RejectionCode : uint8_t {
   kNodeRevoked,
   kPoolInUse,  ///< The pool of online work (`index` 0) or batch work holds `current` thousandths of GPUs.
   kArrayHeld,  ///< An element cannot be released while its array, job `requested`, is held.
+  kPersonNotFound,  ///< No such person; or, for a key, an inactive one or one of another home.
+  kPersonExists,    ///< Another person has the address.
+  kPersonLimit,
 };
 
 std::string_view to_string(RejectionCode code);

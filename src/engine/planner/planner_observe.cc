@@ -171,6 +171,7 @@ class Planner::Learner {
   void operator()(const KeyRevoked&) {}
   void operator()(const RoleBound&) {}
   void operator()(const KeyForgotten&) {}
+  void operator()(const PersonRecorded&) {}
   void operator()(const NodeTicketCreated&) {
   }  // Nor who may be a node: a node that must go is lost as others.
   void operator()(const NodeTicketForgotten&) {}

@@ -12,6 +12,24 @@
 
 namespace gpusched::testing {
 
+/// For tests only: somebody is recorded, or changed. They have few addresses, so that some are taken.
+inline RecordPerson random_person_command(Prng& prng, const State& state, TenantId tenant) {
+  RecordPerson command{.person = {},
+                       .given = kPersonTenant | kPersonEmail | kPersonRole | kPersonActive,
+                       .tenant = tenant,
+                       .email = (prng.chance(500) ? "ana" : "Bob") + std::to_string(prng.below(4)) + "@x.org",
+                       .role = static_cast<Role>(1 + prng.below(3)),
+                       .password = {},
+                       .active = prng.chance(700),
+                       .by = "op"};
+  if (state.people.size() > 0 && prng.chance(600)) {
+    const auto nth = static_cast<std::ptrdiff_t>(prng.below(state.people.size()));
+    command.person = std::next(state.people.begin(), nth)->first;
+    command.given = static_cast<uint32_t>(prng.below(kPersonFields + 1));
+  }
+  return command;
+}
+
 /// For tests only: something about keys. They have few names, so that some are taken; most that are asked
 /// about are there.
 inline Command random_key_command(Prng& prng, const State& state, TenantId some_tenant) {
@@ -20,7 +38,8 @@ inline Command random_key_command(Prng& prng, const State& state, TenantId some_
   if (state.keys.size() > 0)
     key = std::next(state.keys.begin(), static_cast<std::ptrdiff_t>(prng.below(state.keys.size())))->first;
   const TenantId tenant = prng.chance(800) ? some_tenant : TenantId{};
-  const uint64_t draw = prng.below(10);
+  const uint64_t draw = prng.below(13);
+  if (draw >= 10) return random_person_command(prng, state, tenant);
   if (draw < 2) return RevokeKey{.key = key, .by = "op"};
   if (draw < 6) {
     return BindRole{.key = key,
@@ -38,8 +57,15 @@ inline Command random_key_command(Prng& prng, const State& state, TenantId some_
                    .unix_users = {},
                    .expires_at = {},
                    .by = "op"};
+  if (state.people.size() > 0 && prng.chance(300)) {
+    const auto nth = static_cast<std::ptrdiff_t>(prng.below(state.people.size()));
+    const Person& person = std::next(state.people.begin(), nth)->second;
+    create.name = key_name_of(person.id);
+    if (prng.chance(900)) create.tenant = person.tenant;
+  }
   if (prng.chance(300)) create.unix_users = {"ana", "*"};
-  if (tenant.valid() && prng.chance(700)) create.bindings = {{.tenant = tenant, .role = Role::kUser}};
+  if (create.tenant.valid() && prng.chance(700))
+    create.bindings = {{.tenant = create.tenant, .role = Role::kUser}};
   if (prng.chance(300))
     create.expires_at = std::min(state.last.at + minutes(prng.between(0, 3'000)), limits::kTimeMax);
   return create;

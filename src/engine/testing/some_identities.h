@@ -20,6 +20,17 @@ inline CreateKey some_key() {
           .by = "b"};
 }
 
+inline RecordPerson some_person() {
+  return {.person = {},
+          .given = kPersonFields,
+          .tenant = TenantId{1},
+          .email = "e",
+          .role = Role::kViewer,
+          .password = Blob("p"),
+          .active = false,
+          .by = "b"};
+}
+
 inline CreateNodeTicket some_ticket() {
   return {.node = "n",
           .prefix = "prefix01",

@@ -254,6 +254,10 @@ class WildFields {
     id = KeyId{prng_.below(state_->last.sequence + 2)};
     if (state_->keys.size() > 0 && prng_.chance(800)) id = any(state_->keys)->first;
   }
+  void redraw(PersonId& id) {
+    id = PersonId{prng_.below(state_->last.sequence + 2)};
+    if (state_->people.size() > 0 && prng_.chance(800)) id = any(state_->people)->first;
+  }
   void redraw(NodeTicketId& id) {
     const auto& tickets = state_->node_identities.tickets();
     id = NodeTicketId{prng_.below(state_->last.sequence + 2)};

@@ -137,7 +137,7 @@ void ForecastDesk::on_changes(const Observer::View& view, const Changes& changes
               BookingBegan, BookingEnded, ShareFreed, DeviceHeatChanged, MemberPrepared, DeviceFaultChanged,
               NodeSuspected, WatchdogFindingChanged, ElementUnparked, RequestForgotten, NodeRemoved,
               TenantsForgotten, JobAsked, KeyCreated, KeyRevoked, RoleBound, KeyForgotten, NodeTicketCreated,
-              NodeTicketForgotten, NodeAdmitted, NodeRenewed, NodeRevoked>{}};
+              NodeTicketForgotten, NodeAdmitted, NodeRenewed, NodeRevoked, PersonRecorded>{}};
   for (const Event& event : changes.events) {
     learned_.observe(view.state, event);
     std::visit(score, event);

@@ -168,7 +168,7 @@ void LearnedRunTimes::observe(const State& state, const Event& event) {
                   DeviceHeatChanged, MemberPrepared, DeviceFaultChanged, NodeSuspected,
                   WatchdogFindingChanged, ElementUnparked, RequestForgotten, NodeRemoved, TenantsForgotten,
                   JobAsked, KeyCreated, KeyRevoked, RoleBound, KeyForgotten, NodeTicketCreated,
-                  NodeTicketForgotten, NodeAdmitted, NodeRenewed, NodeRevoked>{}},
+                  NodeTicketForgotten, NodeAdmitted, NodeRenewed, NodeRevoked, PersonRecorded>{}},
       event);
 }
 

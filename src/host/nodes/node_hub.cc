@@ -222,7 +222,8 @@ void NodeHub::on_event(const Event& event) {
                          BookingMade, BookingBegan, BookingEnded, ShareFreed, DeviceHeatChanged,
                          NodeSuspected, WatchdogFindingChanged, ElementUnparked, RequestForgotten,
                          TenantsForgotten, JobAsked, KeyCreated, KeyRevoked, RoleBound, KeyForgotten,
-                         NodeTicketCreated, NodeTicketForgotten, NodeAdmitted, NodeRenewed, NodeRevoked>{}},
+                         NodeTicketCreated, NodeTicketForgotten, NodeAdmitted, NodeRenewed, NodeRevoked,
+                         PersonRecorded>{}},
       event);
 }
 

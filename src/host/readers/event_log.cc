@@ -131,6 +131,13 @@ class EventLog::Writer
                {"role", to_string(event.role)},
                {"by", event.by}});
   }
+  void operator()(const PersonRecorded& event) const {
+    log_event(LogLevel::kInfo, kComponent, "user_recorded", {},
+              {{"user", event.person->id.value},
+               {"tenant", event.person->tenant.value},
+               {"active", event.person->active},
+               {"by", event.person->changed_by}});
+  }
   void operator()(const NodeTicketCreated& event) const {
     log_event(LogLevel::kInfo, kComponent, "node_token_created", {},
               {{"node", event.ticket->node}, {"by", event.ticket->created_by}});

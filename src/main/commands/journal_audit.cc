@@ -95,6 +95,11 @@ struct LineOf {
   }
   Made operator()(const RevokeKey& c) const { return about(Action::kRevokeKey, key_text(c.key), c.by); }
   Made operator()(const BindRole& c) const { return about(Action::kBindRole, key_text(c.key), c.by); }
+  Made operator()(const RecordPerson& c) const {
+    const PersonId id = c.person.valid() || applied.rejection ? c.person : PersonId{applied.first_id};
+    const std::string who = id.valid() ? "user-" + std::to_string(id.value) : c.email;
+    return about(c.person.valid() ? Action::kUpdateUser : Action::kCreateUser, who, c.by);
+  }
   Made operator()(const CreateNodeTicket& c) const { return about(Action::kAdmitNode, c.node, c.by); }
   Made operator()(const RevokeNode& c) const { return about(Action::kRevokeNode, c.node, c.by); }
   Made operator()(const AdmitNode& c) const {

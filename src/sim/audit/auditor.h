@@ -343,6 +343,7 @@ class Auditor {
   void on(const KeyRevoked& event);
   void on(const RoleBound& event);
   void on(const KeyForgotten& event);
+  void on(const PersonRecorded& event);
   void on(const NodeTicketCreated& event);
   void on(const NodeTicketForgotten& event);
   void on(const NodeAdmitted& event);
@@ -403,6 +404,7 @@ class Auditor {
   void check_nodes(const char* whose, const State& state);
   void check_tenants(const char* whose, const State& state);
   void check_keys(const char* whose, const State& state);
+  void check_people(const char* whose, const State& state);
   void check_node_identities(const char* whose, const State& state);
   Amount usage_of(TenantId tenant) const;
   bool is_in(TenantId tenant, TenantId ancestor) const;
@@ -426,6 +428,7 @@ class Auditor {
   std::map<std::string, JobId> job_by_tag_;
   std::map<KeyId, AccessKey> keys_;
   std::set<KeyId> revoked_keys_;  ///< For ever, whoever forgets them.
+  std::map<PersonId, Person> people_;
   std::map<NodeTicketId, NodeTicket> node_tickets_;
   std::map<std::string, NodeIdentity> node_identities_;
   std::set<NodeIdentityId> revoked_identities_;  ///< Likewise, and whatever took their place.

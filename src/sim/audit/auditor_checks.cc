@@ -110,6 +110,7 @@ void Auditor::check_all(const char* whose, const State& state) {
       fail(std::string(whose) + " keeps nodes for a deleted tenant");
   }
   check_keys(whose, state);
+  check_people(whose, state);
   check_node_identities(whose, state);
   if (state.promises.size() != promises_.size()) fail(std::string(whose) + " miscounts promises");
   for (const auto& [job, promise] : state.promises) {

@@ -7,11 +7,13 @@
 namespace gpusched::sim {
 namespace {
 
+std::string name_of(PersonId person) { return "user " + std::to_string(person.value); }
 std::string name_of(KeyId key) { return "key " + std::to_string(key.value); }
 
-Digest digest_of(const AccessKey& key) {
+template <typename Record>
+Digest digest_of(const Record& record) {
   Digest digest;
-  mix_fields(digest, key);
+  mix_fields(digest, record);
   return digest;
 }
 
@@ -54,6 +56,15 @@ void Auditor::on(const RoleBound& event) {
     fail(name_of(event.key) + " has a role outside of its tenant");
 }
 
+void Auditor::on(const PersonRecorded& event) {
+  const Person& person = *event.person;
+  for (const auto& [id, other] : people_) {
+    if (id != person.id && other.email == person.email)
+      fail(name_of(id) + " has the address of another user");
+  }
+  people_.insert_or_assign(person.id, person);
+}
+
 void Auditor::on(const KeyForgotten& event) {
   const AccessKey& key = keys_.at(event.key);
   if (!key.ends_at().valid() || replica_.last.at < key.ends_at() + limits::kKeysKept)
@@ -78,6 +89,21 @@ void Auditor::check_keys(const char* whose, const State& state) {
     if (revoked_keys_.contains(id) && key.is_alive(replica_.last.at))
       fail(std::string(whose) + " has " + name_of(id) + " as alive, which was revoked");
     if (book == keys_.end() || digest_of(book->second) != digest_of(key))
+      fail(std::string(whose) + " has another " + name_of(id) + " than the books");
+    // A person's key is alive as long as that person may have it.
+    const auto person = person_of_key_name(key.name);
+    if (!person || !key.is_alive(replica_.last.at)) continue;
+    const auto holder = people_.find(*person);
+    if (holder == people_.end() || !holder->second.active || holder->second.tenant != key.tenant)
+      fail(std::string(whose) + " has " + name_of(id) + " as alive without right of " + name_of(*person));
+  }
+}
+
+void Auditor::check_people(const char* whose, const State& state) {
+  if (state.people.size() != people_.size()) fail(std::string(whose) + " has another number of users");
+  for (const auto& [id, person] : state.people) {
+    const auto book = people_.find(id);
+    if (book == people_.end() || digest_of(book->second) != digest_of(person))
       fail(std::string(whose) + " has another " + name_of(id) + " than the books");
   }
 }

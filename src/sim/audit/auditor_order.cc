@@ -64,7 +64,7 @@ void Auditor::note_line(const Event& event, Time at) {
                   DeviceFaultChanged, NodeSuspected, WatchdogFindingChanged, ElementUnparked,
                   RequestForgotten, NodeRemoved, TenantsForgotten, JobAsked, KeyCreated, KeyRevoked,
                   RoleBound, KeyForgotten, NodeTicketCreated, NodeTicketForgotten, NodeAdmitted, NodeRenewed,
-                  NodeRevoked>{}},
+                  NodeRevoked, PersonRecorded>{}},
       event);
 }
 

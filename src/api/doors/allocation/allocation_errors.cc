@@ -34,6 +34,8 @@ std::string_view sentence_of(const ApiError& error) {
       return "GPU not found.";
     case ErrorKind::kKeyNotFound:
       return "API key not found.";
+    case ErrorKind::kUserNotFound:
+      return "User not found.";
     case ErrorKind::kPermissionDenied:
       return "You do not have permission to access this resource.";
     case ErrorKind::kQuotaExceeded:

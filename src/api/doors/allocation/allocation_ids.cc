@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/digest.h"
+#include "model/identity/person.h"
 
 namespace gpusched::api {
 namespace {
@@ -60,6 +61,9 @@ std::optional<uint64_t> number_of_allocation_id(std::string_view cluster, Alloca
 }
 
 std::string allocation_user_id(std::string_view cluster, std::string_view owner) {
+  const std::string_view name = owner.substr(owner.find_last_of(" /") + 1);
+  if (const auto person = person_of_key_name(name))
+    return allocation_id(cluster, AllocationIdKind::kPerson, person->value);
   Digest digest;
   digest.mix(owner);
   return allocation_id(cluster, AllocationIdKind::kUser, digest.value());

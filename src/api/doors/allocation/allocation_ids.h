@@ -15,6 +15,7 @@ enum class AllocationIdKind : uint8_t {
   kOrganization = 2,  ///< The tenant's.
   kKey = 3,           ///< The API key's.
   kUser = 4,          ///< A digest of the owner's name: it leads back to nobody.
+  kPerson = 5,        ///< The recorded person's.
 };
 
 /// `number` is below 2^62: all but its upper two bits are kept.
@@ -23,7 +24,7 @@ std::string allocation_id(std::string_view cluster, AllocationIdKind kind, uint6
 /// is another's, or no UUID. Takes untrusted bytes.
 std::optional<uint64_t> number_of_allocation_id(std::string_view cluster, AllocationIdKind kind,
                                                 std::string_view id);
-/// The user's id: of the owner's name.
+/// The user's id: of the owner's name; of a recorded person the one that it has there.
 std::string allocation_user_id(std::string_view cluster, std::string_view owner);
 
 }  // namespace gpusched::api

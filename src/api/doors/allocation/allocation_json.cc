@@ -184,10 +184,11 @@ Answer<TenantRequest> parse_organization(std::string_view body) {
   return request;
 }
 
-Answer<KeyRequest> parse_allocation_key(std::string_view body) {
+Answer<KeyRequest> parse_allocation_key(std::string_view body, std::string_view cluster) {
+  std::optional<std::string> user;
   std::optional<int64_t> days;
   bool never = false;
-  const std::vector<JsonField> fields = {{"expires_in_days", &days, "", &never}};
+  const std::vector<JsonField> fields = {{"expires_in_days", &days, "", &never}, {"user_id", &user}};
   if (!body.empty()) {
     if (auto problem = read_json_object(body, fields)) return std::move(*problem);
   }
@@ -198,6 +199,11 @@ Answer<KeyRequest> parse_allocation_key(std::string_view body) {
     request.name += kLetters[static_cast<unsigned char>(drawn) % kLetters.size()];
   request.name = "allocation-" + request.name;
   request.roles = {{.role = Role::kUser, .tenant = {}}};
+  if (user) {
+    const auto number = number_of_allocation_id(cluster, AllocationIdKind::kPerson, *user);
+    if (!number || *number == 0) return ApiError{ErrorKind::kUserNotFound, "User not found."};
+    request.person = PersonId{*number};
+  }
   if (!never) request.expires_after = hours(24 * days.value_or(kKeyDays));
   return request;
 }

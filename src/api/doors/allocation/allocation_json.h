@@ -23,8 +23,8 @@ Answer<Duration> parse_renewal(std::string_view body);
 /// Whether a heartbeat's body is an object, or empty. What is in it nobody reads.
 std::optional<ApiError> check_heartbeat(std::string_view body);
 Answer<TenantRequest> parse_organization(std::string_view body);
-/// The body of POST /api-keys. The key's name is drawn.
-Answer<KeyRequest> parse_allocation_key(std::string_view body);
+/// The body of POST /api-keys. The key is its user's, or nobody's; then its name is drawn.
+Answer<KeyRequest> parse_allocation_key(std::string_view body, std::string_view cluster);
 
 /// The label that leads from an Idempotency-Key to its lease.
 std::string request_label(std::string_view request_key);

@@ -131,11 +131,11 @@ TEST(Allocation, OfNonsenseIsRefusedAndNamed) {
 }
 
 TEST(AllocationKeys, ExpireUnlessTheyAreToldNotTo) {
-  EXPECT_EQ(parse_allocation_key("")->expires_after, hours(24 * 30));
-  EXPECT_EQ(parse_allocation_key(R"({"expires_in_days":7})")->expires_after, hours(24 * 7));
-  EXPECT_EQ(parse_allocation_key(R"({"expires_in_days":null})")->expires_after, Duration{});
-  EXPECT_FALSE(parse_allocation_key(R"({"expires_in_days":0})").ok());
-  EXPECT_NE(parse_allocation_key("")->name, parse_allocation_key("")->name);
+  EXPECT_EQ(parse_allocation_key("", "c")->expires_after, hours(24 * 30));
+  EXPECT_EQ(parse_allocation_key(R"({"expires_in_days":7})", "c")->expires_after, hours(24 * 7));
+  EXPECT_EQ(parse_allocation_key(R"({"expires_in_days":null})", "c")->expires_after, Duration{});
+  EXPECT_FALSE(parse_allocation_key(R"({"expires_in_days":0})", "c").ok());
+  EXPECT_NE(parse_allocation_key("", "c")->name, parse_allocation_key("", "c")->name);
 }
 
 JobView lease(JobState state, JobReason reason = JobReason::kNone) {

@@ -73,6 +73,9 @@ std::span<const AllocationRest::RouteRow> AllocationRest::routes() {
       {kPost, "api/gpuscheduler/v1/gpu/*/renew", kUpdateJob, &AllocationRest::renew},
       {kPost, "api/gpuscheduler/v1/gpus/gpu/*/renew", kUpdateJob, &AllocationRest::renew},
       {kPost, "api/gpuscheduler/v1/organizations", kCreateTenant, &AllocationRest::create_organization},
+      {kPost, "api/gpuscheduler/v1/users", kCreateUser, &AllocationRest::create_user},
+      {kGet, "api/gpuscheduler/v1/users", kSeeUser, &AllocationRest::list_users},
+      {kPut, "api/gpuscheduler/v1/users/*", kUpdateUser, &AllocationRest::update_user},
       {kPost, "api/gpuscheduler/v1/api-keys", kCreateKey, &AllocationRest::create_key},
       {kGet, "api/gpuscheduler/v1/api-keys", kSeeKey, &AllocationRest::list_keys},
       {kDelete, "api/gpuscheduler/v1/api-keys/*", kRevokeKey, &AllocationRest::revoke_key},
@@ -268,7 +271,7 @@ void AllocationRest::create_organization(const HttpRequest& request, const Segme
 }
 
 void AllocationRest::create_key(const HttpRequest& request, const Segments&, const RestCallPtr& call) {
-  Answer<KeyRequest> parsed = parse_allocation_key(request.body);
+  Answer<KeyRequest> parsed = parse_allocation_key(request.body, cluster());
   if (!parsed) return call->fail(parsed.error());
   parsed->by = requester_of(request);
   backend_.create_key(call->caller(), std::move(*parsed), [this, call](Answer<KeyView> key) {

@@ -62,6 +62,12 @@ class AllocationRest {
   void list_keys(const HttpRequest&, const Segments&, const RestCallPtr& call);
   void revoke_key(const HttpRequest& request, const Segments& path, const RestCallPtr& call);
 
+  void create_user(const HttpRequest& request, const Segments&, const RestCallPtr& call);
+  void list_users(const HttpRequest& request, const Segments&, const RestCallPtr& call);
+  void update_user(const HttpRequest& request, const Segments& path, const RestCallPtr& call);
+  /// `person` none: a new one.
+  void record_user(const HttpRequest& request, PersonId person, const RestCallPtr& call);
+
   /// Calls `then` once the cluster's name is known, which ids are made of.
   void with_cluster(const RestCallPtr& call, std::function<void()> then);
   /// Only once that is known.

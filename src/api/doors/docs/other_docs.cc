@@ -22,6 +22,22 @@ FieldDoc lease_minutes() {
           .most = static_cast<double>(limits::kRuntimeMax.ns / minutes(1).ns)};
 }
 
+std::vector<FieldDoc> user_fields(bool is_new) {
+  return {{.name = "email",
+           .type = is_new ? "text" : "text?",
+           .meaning = "one user's alone",
+           .pattern = "^[^@ ]+@[^@ ]+$",
+           .most = limits::kNameBytesMax,
+           .required = is_new},
+          {.name = "password", .type = "text?", .meaning = "kept as its hash alone", .most = 1'024},
+          {.name = "organization_id", .type = "text?", .meaning = "the caller's own if omitted"},
+          {.name = "role",
+           .type = "text?",
+           .meaning = "of the user's API key: `user` if omitted",
+           .words = "viewer user tenant_admin"},
+          {.name = "is_active", .type = "boolean?", .meaning = "true if omitted"}};
+}
+
 const std::vector<SchemaDoc> kLeaseSchemas = {
     {"allocation.Request",
      {{.name = "gpu_model", .type = "text?", .meaning = "model of the GPUs", .most = limits::kNameBytesMax},
@@ -102,8 +118,19 @@ const std::vector<SchemaDoc> kLeaseSchemas = {
        .type = "integer?",
        .meaning = "30 if omitted; null: never",
        .least = 1,
-       .most = 36'500}},
+       .most = 36'500},
+      {.name = "user_id", .type = "text?", .meaning = "the user whose key it is"}},
      true},
+    {"allocation.NewUser", user_fields(true), true},
+    {"allocation.UserChange", user_fields(false), true},
+    {"allocation.User",
+     {{"id", "text"},
+      {"email", "text"},
+      {"organization_id", "text?"},
+      {"role", "text"},
+      {"is_active", "boolean"},
+      {"created_at", "time?"},
+      {"updated_at", "time?"}}},
     {"allocation.Key",
      {{"id", "text"},
       {"key", "text", "the key with its secret; in the answer that made it alone"},
@@ -142,6 +169,34 @@ void add_organizations_and_keys(std::vector<CallDoc>& calls) {
                    "allocation.Organization",
                    {},
                    true});
+  calls.push_back({kPost,
+                   "api/gpuscheduler/v1/users",
+                   "allocation_create_user",
+                   "Records a user, for whom an API key can be made.",
+                   {},
+                   "allocation.NewUser",
+                   false,
+                   201,
+                   "allocation.User"});
+  calls.push_back({kGet,
+                   "api/gpuscheduler/v1/users",
+                   "allocation_list_users",
+                   "Lists users, the oldest first.",
+                   {{.name = "skip", .type = "integer", .meaning = "0 if omitted", .most = INT32_MAX},
+                    {.name = "limit", .type = "integer", .meaning = "1,000 if omitted, and at most"}},
+                   {},
+                   false,
+                   200,
+                   "[allocation.User]"});
+  calls.push_back({kPut,
+                   "api/gpuscheduler/v1/users/{user_id}",
+                   "allocation_update_user",
+                   "Changes what is given of a user. One who is active no more loses the API key.",
+                   {},
+                   "allocation.UserChange",
+                   false,
+                   200,
+                   "allocation.User"});
   calls.push_back({kPost,
                    "api/gpuscheduler/v1/api-keys",
                    "allocation_create_key",

@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "engine/decide/identity/keys.h"
+#include "engine/decide/identity/people.h"
 
 // Keys: made, revoked, given roles, and forgotten.
 namespace gpusched::rules {
@@ -49,6 +50,7 @@ Applied create_key(const State& state, const CreateKey& command, Stamp stamp, Ev
   const Tenant* const home = state.find_tenant(command.tenant);
   if (command.tenant.valid() && (home == nullptr || home->deleted))
     return reject(RejectionCode::kTenantNotFound);
+  if (!may_have_key(state, command.name, command.tenant)) return reject(RejectionCode::kPersonNotFound);
   if (state.keys.find_prefix(command.prefix) != nullptr ||
       state.keys.find_living(command.tenant, command.name, stamp.at) != nullptr)
     return reject(RejectionCode::kKeyExists);
