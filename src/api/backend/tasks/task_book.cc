@@ -99,7 +99,7 @@ void TaskBook::add(JobId job, TenantId tenant, std::string_view spec) {
   Row row{.key = {tenant, std::string(*id)}};
   by_id_.try_emplace(row.key, job);
   if (const auto at = submissions_.find(row.key); at != submissions_.end()) {
-    at->second.seen = true;
+    if (!std::exchange(at->second.seen, true)) tenants_[tenant].submitting -= 1;
     if (at->second.job) submissions_.erase(at);
   }
   const auto [at, is_new] = rows_.emplace(job, std::move(row));
@@ -194,14 +194,9 @@ std::string TaskBook::id_of(JobId job) const {
 
 int64_t TaskBook::waiting(TenantId tenant) const {
   const std::lock_guard lock(mutex_);
-  int64_t waiting = 0;
-  if (const auto at = tenants_.find(tenant); at != tenants_.end())
-    waiting = static_cast<int64_t>(at->second.pending.size());
-  for (auto at = submissions_.lower_bound({tenant, ""}); at != submissions_.end(); ++at) {
-    if (at->first.first != tenant) break;
-    waiting += at->second.seen ? 0 : 1;
-  }
-  return waiting;
+  const auto at = tenants_.find(tenant);
+  if (at == tenants_.end()) return 0;
+  return static_cast<int64_t>(at->second.pending.size()) + at->second.submitting;
 }
 
 TaskBook::Counts TaskBook::counts(TenantId tenant) const {
@@ -237,7 +232,10 @@ TaskBook::Begun TaskBook::begin(TenantId tenant, const std::string& id, Outcome 
   const Key key{tenant, id};
   if (by_id_.contains(key)) return Begun::kKnown;
   const auto [at, is_first] = submissions_.try_emplace(key);
-  if (is_first) return Begun::kFirst;
+  if (is_first) {
+    tenants_[tenant].submitting += 1;
+    return Begun::kFirst;
+  }
   if (at->second.job) return Begun::kKnown;
   at->second.waiters.push_back(std::move(outcome));
   return Begun::kAfter;
@@ -253,6 +251,7 @@ void TaskBook::settle(TenantId tenant, const std::string& id, const Answer<JobId
     if (outcome.ok() && !at->second.seen) {
       at->second.job = *outcome;
     } else {
+      if (!at->second.seen) tenants_[tenant].submitting -= 1;
       submissions_.erase(at);
     }
   }

@@ -93,6 +93,7 @@ class TaskBook final : public std::enable_shared_from_this<TaskBook> {
   struct TenantTasks {
     std::set<JobId> pending, running;
     int64_t completed = 0, failed = 0, cancelled = 0, refused = 0;
+    int64_t submitting = 0;  ///< Submissions that are no jobs yet, as far as was seen.
   };
   struct Submission {
     std::vector<Outcome> waiters;
