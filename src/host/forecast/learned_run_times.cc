@@ -1,9 +1,12 @@
 #include "host/forecast/learned_run_times.h"
 
 #include <algorithm>
+#include <bit>
 #include <string>
 
 #include "base/overloaded.h"
+#include "base/task_labels.h"
+#include "base/text/task_worker.h"
 #include "engine/policy/policies.h"
 #include "gpusched/v1/types.pb.h"
 #include "predict/questions.h"
@@ -39,6 +42,30 @@ uint64_t shape_of(const v1::JobSpec& spec) {
   return digest.value();
 }
 
+/// The value of an entry; empty: there is none.
+std::string_view value_of(const google::protobuf::Map<std::string, std::string>& entries,
+                          std::string_view name) {
+  const auto found = entries.find(std::string(name));
+  return found == entries.end() ? std::string_view() : std::string_view(found->second);
+}
+
+/// A task of an agent is like those of its type whose payloads have the same order of size: its name is an
+/// id, and its script decodes the payload, whatever its type is. False: it is none.
+bool know_as_task(const v1::JobSpec& spec, predict::JobFacts& facts) {
+  const std::string_view type = value_of(spec.labels(), kTaskTypeLabel);
+  if (type.empty() || value_of(spec.labels(), kTaskIdLabel).empty()) return false;
+  Digest name;
+  name.mix(kTaskIdLabel);
+  name.mix(type);
+  facts.name = name.value();
+  const std::string_view payload = value_of(spec.environment(), kTaskPayloadVariable);
+  Digest shape;
+  shape.mix(facts.name);
+  shape.mix(static_cast<uint64_t>(std::bit_width(payload.size())));
+  facts.shape = shape.value();
+  return true;
+}
+
 bool uses_limits(const State& state) { return state.config.policy.run_times == "limits"; }
 
 }  // namespace
@@ -57,6 +84,7 @@ predict::JobFacts facts_of(const State& state, const Job& job) {
   user.mix(job.tenant.value);
   user.mix(std::string_view(spec.user().empty() ? spec.submitter() : spec.user()));
   facts.user = user.value();
+  if (know_as_task(spec, facts)) return facts;
   Digest name;
   mix_word(name, spec.name());
   facts.name = name.value();

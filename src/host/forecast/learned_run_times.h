@@ -12,7 +12,8 @@
 namespace gpusched {
 
 /// What the predictor knows a job by: its user, name, command, size and limit. Names and commands without
-/// what counts up in them, so that `train-1` and `train-2` are alike.
+/// what counts up in them, so that `train-1` and `train-2` are alike. A task of an agent, whose name is an
+/// id, is known by its type and by the order of its payload's size instead.
 predict::JobFacts facts_of(const State& state, const Job& job);
 
 /// What the planner is told of a job of which `expected` is known, beside its limit: its whole run if it ran

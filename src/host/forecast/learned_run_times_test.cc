@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/task_labels.h"
+#include "base/text/task_worker.h"
 #include "engine/testing/test_engine.h"
 #include "gpusched/v1/types.pb.h"
 
@@ -104,6 +106,39 @@ TEST_F(LearnedRunTimesTest, ACancelledRunTeachesNothing) {
   told([&] { engine.ended(cancelled, exited(1)); });
   EXPECT_EQ(to_pass(submit("train", "python train.py")), minutes(10));
   EXPECT_EQ(times.quality().p90.count(), 9);
+}
+
+TEST_F(LearnedRunTimesTest, ATaskOfAnAgentIsExpectedToRunAsThoseOfItsTypeAndSizeDid) {
+  int count = 0;
+  const auto submit_task = [&](const std::string& type, std::size_t payload_bytes) {
+    v1::JobSpec spec;
+    spec.set_name("an-id" + std::string(static_cast<std::size_t>(++count), 'x'));
+    spec.set_script("command -v base64");
+    spec.set_user("u1");
+    (*spec.mutable_labels())[std::string(kTaskIdLabel)] = spec.name();
+    (*spec.mutable_labels())[std::string(kTaskTypeLabel)] = type;
+    (*spec.mutable_environment())[std::string(kTaskPayloadVariable)] = std::string(payload_bytes, 'A');
+    JobRequest request = request_of({.gpus = 1});
+    request.spec = Blob(spec.SerializeAsString());
+    return JobId{
+        engine.apply(SubmitJobs{.tenant = kDefaultTenant, .request_key = {}, .jobs = {request}}).first_id};
+  };
+  for (int i = 0; i < 10; ++i) {
+    run(submit_task("embedding", 40), seconds(1));
+    run(submit_task("llm", 40), seconds(20));
+    run(submit_task("llm", 40'000), seconds(90));
+  }
+  const auto to_order = [&](JobId job) {
+    return times.to_order(engine.state(), engine.job(job), {}, engine.now());
+  };
+  EXPECT_EQ(to_order(submit_task("embedding", 50)), seconds(1));
+  EXPECT_EQ(to_order(submit_task("llm", 50)), seconds(20));
+  EXPECT_EQ(to_order(submit_task("llm", 50'000)), seconds(90));
+  const auto facts = [&](JobId job) { return facts_of(engine.state(), engine.job(job)); };
+  const predict::JobFacts small = facts(submit_task("llm", 40)), large = facts(submit_task("llm", 40'000));
+  EXPECT_EQ(small.name, large.name);
+  EXPECT_NE(small.shape, large.shape);
+  EXPECT_NE(small.name, facts(submit_task("embedding", 40)).name);
 }
 
 TEST_F(LearnedRunTimesTest, ASpecificationThatDoesNotParseIsNobodysInParticular) {

@@ -13,18 +13,12 @@
 #include <vector>
 
 #include "api/contract/caller.h"
+#include "base/task_labels.h"
 #include "host/core/interfaces.h"
 #include "host/readers/observer.h"
 #include "model/state.h"
 
 namespace gpusched::api {
-
-/// The label that makes a job a task: its value is the id that the client chose, a name within the tenant.
-inline constexpr std::string_view kTaskIdLabel = "agent_task_id";
-/// embedding, llm, diffusion or other: what tokens it costs elsewhere (`admission.task_costs`).
-inline constexpr std::string_view kTaskTypeLabel = "task_type";
-/// The user that the client named; a task without one has no such label.
-inline constexpr std::string_view kTaskUserLabel = "agent_user_id";
 
 enum class TaskState : uint8_t { kPending, kRunning, kCompleted, kFailed, kCancelled };
 /// A job that is placed and does not run yet, or was preempted, is pending.

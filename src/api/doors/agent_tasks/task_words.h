@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "api/backend/tasks/task_book.h"
+#include "base/task_labels.h"
 #include "base/time.h"
 
 /// The words of a task, for all that shows one: the labels of its job, and times.
