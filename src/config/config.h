@@ -95,6 +95,11 @@ struct Config {
     /// "process": one for each task; "persistent": it stays, and gets one task after the other.
     std::string embedding_worker = "process", llm_worker = "process", diffusion_worker = "process",
                 other_worker = "process";
+    /// URLs that tasks are sent to on their nodes, in the place of commands.
+    std::string embedding_endpoint, llm_endpoint, diffusion_endpoint, other_endpoint;
+    std::vector<std::string> endpoint_hosts;
+    std::string endpoint_health_path = "/health";
+    int64_t endpoint_timeout_seconds = 300, endpoint_retries = 3, endpoint_ready_seconds = 300;
     int64_t worker_idle_seconds = 30, worker_health_seconds = 10;
     int64_t embedding_worker_tasks = 1, llm_worker_tasks = 1, diffusion_worker_tasks = 1,
             other_worker_tasks = 1;

@@ -330,6 +330,29 @@ TEST(ConfigRefuses, OnePortForTwoListeners) {
   EXPECT_EQ(refusal("api:\n  http_port: 0\n  grpc_port: 0\nmetrics:\n  port: 0\n"), "accepted");
 }
 
+TEST(ConfigRefuses, AnEndpointThatIsNotTheNodesOwn) {
+  const std::string local = "tasks:\n  llm_endpoint: http://127.0.0.1:8000/v1/completions\n";
+  EXPECT_EQ(refusal(local), "accepted");
+  EXPECT_EQ(refusal("tasks:\n  llm_endpoint: http://10.0.0.7:8000/v1\n"),
+            "tasks.llm_endpoint names 10.0.0.7, which is not the node itself; use 127.0.0.1, or list the "
+            "address in "
+            "tasks.endpoint_hosts");
+  EXPECT_EQ(
+      refusal("tasks:\n  llm_endpoint: http://10.0.0.7:8000/v1\n  endpoint_hosts: [\"10.0.0.7:8000\"]\n"),
+      "accepted");
+  EXPECT_EQ(refusal("tasks:\n  other_endpoint: http://model.example.com/v1\n"),
+            "tasks.other_endpoint is not a URL with an IP address or localhost, such as "
+            "http://127.0.0.1:8000/v1/completions");
+  EXPECT_EQ(refusal(local + "  llm_command: cat\n"),
+            "tasks.llm_endpoint and tasks.llm_command are both set; remove one of them");
+  EXPECT_EQ(refusal(local + "  endpoint_health_path: health\n"),
+            "tasks.endpoint_health_path is not a path such as /health; leave it empty for no checks");
+  EXPECT_EQ(
+      refusal(local + "  endpoint_hosts: [\"10.0.0.7/v1\"]\n"),
+      "tasks.endpoint_hosts has an entry that is neither an IP address nor address:port; write, for example, "
+      "10.0.0.7:8000");
+}
+
 TEST(ConfigRefuses, EveryProblemAtOnce) {
   EXPECT_EQ(
       refusal("api:\n  http_port: x\nlog:\n  levl: info\n", {{"GPU_SCHEDULER_LOG_LEVEL", "loud"}}),

@@ -2,6 +2,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -9,8 +10,10 @@
 #include <fstream>
 #include <set>
 #include <sstream>
+#include <tuple>
 
 #include "base/limits.h"
+#include "base/net/endpoint.h"
 #include "base/net/webhook_url.h"
 #include "config/config.h"
 #include "config/keys.h"
@@ -120,6 +123,7 @@ class Loader {
   void check_socket(const std::string& key, const std::string& path);
   void check_api(const Config::Api& api);
   void check_jwt(const Config::Api& api);
+  void check_endpoints(const Config::Tasks& tasks);
   void check_ports(const Config& config);
   void load_section(const std::string& path, const std::string& section, const YAML::Node& keys);
   void load_value(const ConfigKey& key, const YAML::Node& value, const std::string& where);
@@ -419,7 +423,43 @@ void Loader::check_whole() {
             "tasks.user_weights has an entry that is not user=weight with a weight from 0.01 to 10, or has a "
             "user twice; expected, for example, alice=2.5");
   }
+  check_endpoints(config.tasks);
   check_ports(config);
+}
+
+void Loader::check_endpoints(const Config::Tasks& tasks) {
+  for (const std::string& host : tasks.endpoint_hosts) {
+    const std::optional<WebhookUrl> url = parse_endpoint_url("http://" + host);
+    if (url && url->target == "/" && !host.ends_with('/')) continue;
+    problem("tasks.endpoint_hosts",
+            "tasks.endpoint_hosts has an entry that is neither an IP address nor address:port; write, for "
+            "example, 10.0.0.7:8000");
+  }
+  if (!tasks.endpoint_health_path.empty() && !is_health_path(tasks.endpoint_health_path)) {
+    problem("tasks.endpoint_health_path",
+            "tasks.endpoint_health_path is not a path such as /health; leave it empty for no checks");
+  }
+  const std::array<std::tuple<std::string, const std::string*, const std::string*>, 4> types = {
+      {{"embedding", &tasks.embedding_endpoint, &tasks.embedding_command},
+       {"llm", &tasks.llm_endpoint, &tasks.llm_command},
+       {"diffusion", &tasks.diffusion_endpoint, &tasks.diffusion_command},
+       {"other", &tasks.other_endpoint, &tasks.other_command}}};
+  for (const auto& [type, endpoint, command] : types) {
+    if (endpoint->empty()) continue;
+    const std::string key = "tasks." + type + "_endpoint";
+    const std::optional<WebhookUrl> url = parse_endpoint_url(*endpoint);
+    if (!url) {
+      problem(key, key +
+                       " is not a URL with an IP address or localhost, such as "
+                       "http://127.0.0.1:8000/v1/completions");
+    } else if (!is_loopback(*url) && !is_listed(*url, tasks.endpoint_hosts)) {
+      problem(key, key + " names " + url->host +
+                       ", which is not the node itself; use 127.0.0.1, or list the "
+                       "address in tasks.endpoint_hosts");
+    }
+    if (!command->empty())
+      problem(key, key + " and tasks." + type + "_command are both set; remove one of them");
+  }
 }
 
 void Loader::check_ports(const Config& config) {

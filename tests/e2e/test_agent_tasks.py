@@ -133,8 +133,8 @@ def test_refusals_are_answers_and_read_back(make, connect):
     answer = client.CancelTask(task_id="nowhere")
     assert (answer.success, answer.message) == (False, "task not found")
     assert client.refused("d", task_type=DIFFUSION) == (
-        "no worker is configured for tasks of type diffusion; set tasks.diffusion_command in the scheduler's "
-        "configuration")
+        "no worker is configured for tasks of type diffusion; set tasks.diffusion_command or "
+        "tasks.diffusion_endpoint in the scheduler's configuration")
     client.submit("one", user_id="u", task_type=LLM)
     client.submit("two", user_id="u", task_type=UNSPECIFIED)
     assert client.refused("three", user_id="u", task_type=LLM) == "insufficient token"

@@ -1,8 +1,10 @@
 """Persistent workers: one process for many tasks; killed, stopped, out of time: no task runs twice, nothing is left."""
 
+import http.server
 import os
 import signal
 import sys
+import threading
 import uuid
 
 import pytest
@@ -369,3 +371,159 @@ def test_a_worker_that_hangs_fails_its_tasks_and_one_that_computes_does_not(make
         if pid != hung:  # It was asked all the while.
             tasks.api.wait_for(job, "completed")
             assert tasks.pid_of(job) == pid
+
+
+class Endpoint:
+    """An HTTP server as on a node. Bodies say what it does: "hang", "flaky", "large", "missing", or nothing special."""
+
+    def __init__(self):
+        self.requests, self.open, self.most, self.closed = [], 0, 0, 0
+        self.healthy, self.gate, self.lock = True, threading.Event(), threading.Lock()
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def log_message(self, *_):
+                pass
+
+            def answer(self, status, body=b""):
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def do_GET(self):
+                self.answer(200 if self.path == "/health" and outer.healthy else 503)
+
+            def do_POST(self):
+                outer.take(self, self.rfile.read(int(self.headers["Content-Length"])).decode())
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/v1/run"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def take(self, handler, body):
+        with self.lock:
+            assert handler.headers["Content-Type"] == "application/json"
+            before = self.requests.count(body)
+            self.requests.append(body)
+            self.open += 1
+            self.most = max(self.most, self.open)
+        if body == "hang":
+            handler.connection.recv(1)  # Until it is closed.
+            self.closed += 1
+        elif body.startswith("wait"):
+            self.gate.wait(60)
+        with self.lock:
+            self.open -= 1
+        if body == "flaky" and before == 0:
+            handler.answer(500)
+        elif body == "missing":
+            handler.answer(404, b"no such model")
+        elif body == "large":
+            handler.send_response(200)
+            handler.send_header("Content-Length", str(1 << 30))
+            handler.end_headers()
+        elif body != "hang":
+            handler.answer(200, f"result of {body}".encode())
+
+    def end(self):
+        self.gate.set()
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture(name="endpoint")
+def endpoint_fixture():
+    endpoint = Endpoint()
+    yield endpoint
+    endpoint.end()
+
+
+@pytest.fixture(name="sent")
+def sent_fixture(new_world, connect, endpoint):
+    """Tasks of type other that are sent to the endpoint."""
+
+    def make(at_once=4, **settings):
+        world = new_world()
+        world.scheduler.settings |= {"TASKS_OTHER_ENDPOINT": endpoint.url, "TASKS_OTHER_WORKER_TASKS": at_once,
+                                     "TASKS_ENDPOINT_RETRIES": 1, "TASKS_WORKER_IDLE_SECONDS": 2, **settings}
+        world.scheduler.start()
+        world.add_agent(sim_gpus="1xA100-SXM4-80GB", cpus=8).start()
+        return Tasks(world, connect, OTHER)
+
+    return make
+
+
+def test_a_task_is_sent_to_its_endpoint_and_what_it_answers_is_the_result(sent, endpoint):
+    tasks = sent()
+    good = tasks.submit('{"prompt": "hi"}')
+    tasks.api.wait_for(good, "completed")
+    assert tasks.api.output(good) == 'result of {"prompt": "hi"}'
+    flaky = tasks.submit("flaky")
+    tasks.api.wait_for(flaky, "completed")
+    assert endpoint.requests.count("flaky") == 2
+    missing = tasks.submit("missing")
+    job = tasks.api.wait_for(missing, "failed")
+    assert job["exit_code"] == 1 and "the endpoint answered 404 Not Found" in job["message"], job
+    assert tasks.api.output(missing) == "no such model"
+    large = tasks.submit("large")
+    assert "too large" in tasks.api.wait_for(large, "failed")["message"]
+
+
+def test_a_request_that_is_too_slow_is_closed(sent, endpoint):
+    tasks = sent(TASKS_ENDPOINT_TIMEOUT_SECONDS=2)
+    late = tasks.submit("hang")
+    assert "too slow" in tasks.api.wait_for(late, "failed")["message"]
+    wait_until("its connection is closed", lambda: endpoint.closed == 1)
+    assert endpoint.requests == ["hang"]
+
+
+def test_a_cancelled_task_closes_its_connection_and_the_others_go_on(sent, endpoint):
+    tasks = sent()
+    other, job = tasks.submit("wait"), tasks.submit("hang")
+    wait_until("both are sent", lambda: endpoint.open == 2)
+    tasks.api.cancel(job)
+    tasks.api.wait_for(job, "cancelled")
+    wait_until("its connection is closed", lambda: endpoint.closed == 1)
+    endpoint.gate.set()
+    assert tasks.api.wait_for(other, "completed")["attempts"] == 1
+
+
+def test_an_endpoint_has_so_many_requests_at_once_and_the_others_wait(sent, endpoint):
+    tasks = sent(at_once=2)
+    first, second = tasks.submit("wait 1"), tasks.submit("wait 2")
+    wait_until("two are sent", lambda: endpoint.open == 2)
+    # Of another size, so another worker's; they share the endpoint.
+    tasks.client.submit("larger", task_type=OTHER, payload=b"wait 3", gpu_memory_required=2_000)
+    waits = tasks.submit("wait 4")
+    assert tasks.api.job(waits)["state"] != "running"
+    tasks.api.cancel(waits)
+    tasks.api.wait_for(waits, "cancelled")
+    assert endpoint.most == 2
+    agent = tasks.world.agents()[0]
+    agent.restart()  # It counts the requests that it finds.
+    after = tasks.submit("after")
+    assert tasks.api.job(after)["state"] != "running" and endpoint.most == 2
+    endpoint.gate.set()
+    for job in (first, second, after):
+        assert tasks.api.wait_for(job, "completed")["attempts"] == 1
+    assert endpoint.most == 2 and "wait 4" not in endpoint.requests
+
+
+def test_tasks_wait_for_an_endpoint_that_is_not_healthy(sent, endpoint):
+    tasks = sent(TASKS_ENDPOINT_READY_SECONDS=60)
+    endpoint.healthy = False
+    job = tasks.submit("early")
+    tasks.api.wait_for(job, "running")
+    assert not endpoint.requests
+    endpoint.healthy = True
+    tasks.api.wait_for(job, "completed")
+
+
+def test_a_task_of_an_endpoint_that_stays_away_fails(sent, endpoint):
+    tasks = sent(TASKS_ENDPOINT_READY_SECONDS=1)
+    endpoint.healthy = False
+    message = tasks.api.wait_for(tasks.submit("never"), "failed")["message"]
+    assert "not healthy within 1 s: GET /health: it answered 503" in message
+    assert not endpoint.requests

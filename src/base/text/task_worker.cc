@@ -21,10 +21,11 @@ std::optional<std::string_view> late_value(std::string_view entry, std::string_v
 }  // namespace
 
 void add_worker(std::string& packed_spec, const WorkerRequest& worker) {
-  packed_spec += late_variable(kWorkerVariable, worker.command);
+  if (!worker.command.empty()) packed_spec += late_variable(kWorkerVariable, worker.command);
   packed_spec += late_variable(kWorkerIdleVariable, worker.idle_ms);
   if (!worker.tasks.empty()) packed_spec += late_variable(kWorkerTasksVariable, worker.tasks);
   if (!worker.health_ms.empty()) packed_spec += late_variable(kWorkerHealthVariable, worker.health_ms);
+  if (!worker.endpoint.empty()) packed_spec += late_variable(kWorkerEndpointVariable, worker.endpoint);
 }
 
 std::optional<WorkerRequest> worker_of(std::string_view packed_spec) {
@@ -39,8 +40,9 @@ std::optional<WorkerRequest> worker_of(std::string_view packed_spec) {
     if (const auto idle = late_value(bytes, kWorkerIdleVariable)) worker.idle_ms = *idle;
     if (const auto tasks = late_value(bytes, kWorkerTasksVariable)) worker.tasks = *tasks;
     if (const auto health = late_value(bytes, kWorkerHealthVariable)) worker.health_ms = *health;
+    if (const auto endpoint = late_value(bytes, kWorkerEndpointVariable)) worker.endpoint = *endpoint;
   }
-  if (worker.command.empty()) return std::nullopt;
+  if (worker.command.empty() && worker.endpoint.empty()) return std::nullopt;
   return worker;
 }
 

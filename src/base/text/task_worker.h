@@ -22,6 +22,9 @@ inline constexpr std::string_view kWorkerIdleVariable = "GPU_SCHEDULER_WORKER_ID
 inline constexpr std::string_view kWorkerTasksVariable = "GPU_SCHEDULER_WORKER_TASKS";
 /// Milliseconds in decimal: so often a worker that wants it is asked how it is.
 inline constexpr std::string_view kWorkerHealthVariable = "GPU_SCHEDULER_WORKER_HEALTH_MS";
+/// The HTTP endpoint that the task is sent to, in the place of a worker's command (`to_text` in
+/// base/net/endpoint.h).
+inline constexpr std::string_view kWorkerEndpointVariable = "GPU_SCHEDULER_WORKER_ENDPOINT";
 /// The task's payload, in base64.
 inline constexpr std::string_view kTaskPayloadVariable = "TASK_PAYLOAD_BASE64";
 
@@ -32,10 +35,11 @@ inline constexpr int64_t kWorkerIdleMsMax = 600'000;
 inline constexpr int64_t kWorkerTasksMax = 64;
 
 struct WorkerRequest {
-  std::string command;
+  std::string command = {};  ///< Empty where there is an endpoint: older agents run the job's script then.
   std::string idle_ms;
   std::string tasks = {};      ///< Empty: one.
   std::string health_ms = {};  ///< Empty: as its node does.
+  std::string endpoint = {};   ///< Empty: the command is the worker.
 };
 
 inline bool is_worker_variable(std::string_view name) { return name.starts_with(kWorkerVariables); }

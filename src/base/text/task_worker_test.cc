@@ -58,6 +58,18 @@ TEST(TaskWorker, AJobsOwnVariablesAskForNone) {
   EXPECT_FALSE(worker_of("").has_value());
 }
 
+TEST(TaskWorker, AnEndpointStandsInThePlaceOfACommand) {
+  std::string spec = kSpec;
+  add_worker(spec, {.idle_ms = "7000", .tasks = "4", .endpoint = "http://127.0.0.1:8000/ - 1 0 0"});
+  const auto worker = worker_of(spec);
+  ASSERT_TRUE(worker.has_value());
+  EXPECT_EQ(worker->command, "");
+  EXPECT_EQ(worker->tasks, "4");
+  EXPECT_EQ(worker->endpoint, "http://127.0.0.1:8000/ - 1 0 0");
+  EXPECT_FALSE(
+      worker_of(kSpec + own_variable(kWorkerEndpointVariable, "http://127.0.0.1/ - 1 0 0")).has_value());
+}
+
 TEST(TaskWorker, AllNamesOfWorkersAreKept) {
   EXPECT_TRUE(is_worker_variable("GPU_SCHEDULER_WORKER"));
   EXPECT_TRUE(is_worker_variable("GPU_SCHEDULER_WORKER_IDLE_MS"));

@@ -1,5 +1,7 @@
 #include "main/tasks/task_settings.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -9,25 +11,30 @@
 namespace gpusched {
 
 api::AgentTasksOptions agent_tasks_of(const Config::Tasks& tasks) {
-  const auto at = [](api::TaskKind kind) { return static_cast<std::size_t>(kind); };
   api::AgentTasksOptions options;
   options.limits.queue_size = tasks.queue_size;
   options.limits.tokens_per_second = tasks.tokens_per_second;
   options.limits.tokens_burst = tasks.tokens_burst;
   options.limits.tokens_daily = tasks.tokens_daily;
-  options.workers.commands[at(api::TaskKind::kEmbedding)] = tasks.embedding_command;
-  options.workers.commands[at(api::TaskKind::kLlm)] = tasks.llm_command;
-  options.workers.commands[at(api::TaskKind::kDiffusion)] = tasks.diffusion_command;
-  options.workers.commands[at(api::TaskKind::kOther)] = tasks.other_command;
-  const auto persists = [](const std::string& worker) { return worker == "persistent"; };
-  options.workers.persistent[at(api::TaskKind::kEmbedding)] = persists(tasks.embedding_worker);
-  options.workers.persistent[at(api::TaskKind::kLlm)] = persists(tasks.llm_worker);
-  options.workers.persistent[at(api::TaskKind::kDiffusion)] = persists(tasks.diffusion_worker);
-  options.workers.persistent[at(api::TaskKind::kOther)] = persists(tasks.other_worker);
-  options.workers.tasks_at_once[at(api::TaskKind::kEmbedding)] = tasks.embedding_worker_tasks;
-  options.workers.tasks_at_once[at(api::TaskKind::kLlm)] = tasks.llm_worker_tasks;
-  options.workers.tasks_at_once[at(api::TaskKind::kDiffusion)] = tasks.diffusion_worker_tasks;
-  options.workers.tasks_at_once[at(api::TaskKind::kOther)] = tasks.other_worker_tasks;
+  const auto set = [&](api::TaskKind kind, const std::string& command, const std::string& worker,
+                       int64_t at_once, const std::string& url) {
+    const auto at = static_cast<std::size_t>(kind);
+    options.workers.commands[at] = command;
+    options.workers.persistent[at] = worker == "persistent";
+    options.workers.tasks_at_once[at] = at_once;
+    options.workers.endpoints[at] = {.url = url,
+                                     .health_path = tasks.endpoint_health_path,
+                                     .timeout = seconds(tasks.endpoint_timeout_seconds),
+                                     .retries = tasks.endpoint_retries,
+                                     .patience = seconds(tasks.endpoint_ready_seconds)};
+  };
+  set(api::TaskKind::kEmbedding, tasks.embedding_command, tasks.embedding_worker,
+      tasks.embedding_worker_tasks, tasks.embedding_endpoint);
+  set(api::TaskKind::kLlm, tasks.llm_command, tasks.llm_worker, tasks.llm_worker_tasks, tasks.llm_endpoint);
+  set(api::TaskKind::kDiffusion, tasks.diffusion_command, tasks.diffusion_worker,
+      tasks.diffusion_worker_tasks, tasks.diffusion_endpoint);
+  set(api::TaskKind::kOther, tasks.other_command, tasks.other_worker, tasks.other_worker_tasks,
+      tasks.other_endpoint);
   options.workers.idle_ms = tasks.worker_idle_seconds * 1'000;
   options.workers.health_ms = tasks.worker_health_seconds * 1'000;
   options.workers.gpu_memory_mb = tasks.gpu_memory_mb;
@@ -36,10 +43,12 @@ api::AgentTasksOptions agent_tasks_of(const Config::Tasks& tasks) {
 }
 
 std::shared_ptr<const policy::TaskOrder> task_order_of(const Config::Tasks& tasks) {
-  const bool any = !tasks.embedding_command.empty() || !tasks.llm_command.empty() ||
-                   !tasks.diffusion_command.empty() || !tasks.other_command.empty();
+  const auto is_set = [](const std::string& setting) { return !setting.empty(); };
+  const std::array runs = {tasks.embedding_command, tasks.embedding_endpoint, tasks.llm_command,
+                           tasks.llm_endpoint,      tasks.diffusion_command,  tasks.diffusion_endpoint,
+                           tasks.other_command,     tasks.other_endpoint};
   const auto weights = parse_user_weights(tasks.user_weights);
-  if (!any || !weights) return nullptr;
+  if (!weights || std::ranges::none_of(runs, is_set)) return nullptr;
   const auto cost_of = [costs = api::TaskLimits{}.costs](api::TaskKind kind) {
     return costs[static_cast<std::size_t>(kind)];
   };

@@ -61,6 +61,7 @@ struct WorkerPlan {
   std::vector<std::string> environment;  ///< The worker's, without what is the task's.
   std::string frame;                     ///< The task's.
   uint32_t tasks_max = 1;                ///< That the worker may have at once.
+  std::string endpoint = {};  ///< The URL that its tasks are sent to: all together so many at once.
 };
 
 struct SpawnRequest {

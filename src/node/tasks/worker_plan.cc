@@ -1,5 +1,8 @@
 #include "node/tasks/worker_plan.h"
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -10,7 +13,9 @@
 #include <utility>
 
 #include "base/net/base64.h"
+#include "base/net/endpoint.h"
 #include "base/text/task_worker.h"
+#include "shim/endpoint/endpoint_worker.h"
 #include "shim/protocol.h"
 #include "shim/worker/task_wire.h"
 
@@ -20,6 +25,8 @@ namespace {
 constexpr int64_t kIdleMsDefault = 30'000;
 constexpr int64_t kHealthMsDefault = 10'000;
 constexpr int64_t kHealthMsMax = 600'000;
+/// The worker of an endpoint is the shim's own program, by a name that is right in every box.
+constexpr const char* kOwnProgram = "/proc/self/exe";
 constexpr std::string_view kJobVariable = "GPU_SCHEDULER_JOB_ID=";
 
 std::string json_text(std::string_view text) {
@@ -74,6 +81,17 @@ std::string frame_of(const v1::StartAttempt& order, const v1::JobSpec& spec, con
   return line + "}}\n" + payload;
 }
 
+/// Equal messages are equal texts, whatever the order of their maps in memory.
+std::string canonical_text(const v1::JobSpec& spec) {
+  std::string text;
+  google::protobuf::io::StringOutputStream stream(&text);
+  google::protobuf::io::CodedOutputStream out(&stream);
+  out.SetSerializationDeterministic(true);
+  spec.SerializeToCodedStream(&out);
+  out.Trim();
+  return text;
+}
+
 /// What all tasks of a worker have alike: whose they are, what runs them, and what they were granted.
 std::string match_of(const v1::StartAttempt& order, v1::JobSpec rest, const std::string& user,
                      const std::vector<std::string>& environment) {
@@ -83,7 +101,7 @@ std::string match_of(const v1::StartAttempt& order, v1::JobSpec rest, const std:
   rest.clear_name();
   rest.clear_comment();
   rest.clear_script();
-  std::string match = order.tenant() + '\0' + user + '\0' + rest.SerializeAsString() + '\0' +
+  std::string match = order.tenant() + '\0' + user + '\0' + canonical_text(rest) + '\0' +
                       std::to_string(order.cpu_milli()) + ' ' + std::to_string(order.memory_mb()) + ' ' +
                       std::to_string(order.grace_ms()) + ' ' +
                       std::to_string(order.kill_after_lost_contact_ms());
@@ -122,10 +140,17 @@ std::shared_ptr<const WorkerPlan> plan_worker(const v1::StartAttempt& order, con
   const std::optional<std::string> payload =
       base64_decoded(packed == spec.environment().end() ? std::string() : packed->second);
   if (!worker || !payload) return nullptr;
+  const std::optional<Endpoint> endpoint = parse_endpoint(worker->endpoint);
+  if (!worker->endpoint.empty() && !endpoint)
+    return nullptr;  // A later scheduler's: the script does as well.
   auto plan = std::make_shared<WorkerPlan>();
   plan->frame = frame_of(order, spec, *payload);
   if (plan->frame.size() > shim::kTaskFrameBytesMax) return nullptr;
   plan->arguments = {"/bin/sh", "-c", worker->command};
+  if (endpoint) {
+    plan->arguments = {kOwnProgram, shim::kEndpointFlag, worker->endpoint};
+    plan->endpoint = endpoint->url;
+  }
   plan->environment = std::move(environment);
   std::erase_if(plan->environment, [](const std::string& entry) { return entry.starts_with(kJobVariable); });
   plan->environment.push_back(std::string(kWorkerIdleVariable) + '=' +
@@ -136,7 +161,8 @@ std::shared_ptr<const WorkerPlan> plan_worker(const v1::StartAttempt& order, con
   plan->environment.push_back(std::string(kWorkerTasksVariable) + '=' + std::to_string(plan->tasks_max));
   plan->environment.push_back(std::string(shim::kFrameVariable) + '=' +
                               std::to_string(shim::kFrameDescriptor));
-  plan->match = worker->command + '\0' + match_of(order, spec, user, plan->environment);
+  plan->match =
+      worker->command + '\0' + worker->endpoint + '\0' + match_of(order, spec, user, plan->environment);
   return plan;
 }
 

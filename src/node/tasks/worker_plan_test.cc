@@ -7,6 +7,7 @@
 
 #include "base/net/base64.h"
 #include "base/text/task_worker.h"
+#include "shim/endpoint/endpoint_worker.h"
 #include "shim/worker/task_wire.h"
 
 namespace gpusched {
@@ -26,7 +27,7 @@ v1::JobSpec task_spec(const std::string& payload = "payload") {
 /// The order as a door and the scheduler make it of a task.
 void ask(v1::StartAttempt& order, const v1::JobSpec& spec, const WorkerRequest& worker) {
   std::string packed = spec.SerializeAsString();
-  if (!worker.command.empty()) add_worker(packed, worker);
+  if (!worker.command.empty() || !worker.endpoint.empty()) add_worker(packed, worker);
   order.set_spec(packed);
 }
 
@@ -158,6 +159,38 @@ TEST(WorkerPlan, AJobsOwnVariablesMakeNoWorker) {
   (*spec.mutable_environment())[std::string(kWorkerIdleVariable)] = "86400000";
   EXPECT_FALSE(is_workers(order_of(), spec, ""));
   EXPECT_EQ(plan(order_of(), spec, "ada", {}), nullptr);
+}
+
+TEST(WorkerPlan, AnEndpointsWorkerIsTheShimItself) {
+  const WorkerRequest sent{
+      .idle_ms = "", .tasks = "4", .endpoint = "http://127.0.0.1:8000/v1 /health 1000 3 1000"};
+  const auto worker = plan(order_of(), task_spec(), "ada", sent);
+  ASSERT_NE(worker, nullptr);
+  EXPECT_EQ(worker->arguments,
+            (std::vector<std::string>{"/proc/self/exe", shim::kEndpointFlag, sent.endpoint}));
+  EXPECT_EQ(worker->endpoint, "http://127.0.0.1:8000/v1");
+  EXPECT_EQ(worker->tasks_max, 4u);
+  EXPECT_EQ(plan(order_of(), task_spec())->endpoint, "");
+  EXPECT_NE(plan(order_of(), task_spec())->match, worker->match);
+  WorkerRequest other = sent;
+  other.endpoint = "http://127.0.0.1:8000/v1 /health 1000 2 1000";
+  EXPECT_NE(plan(order_of(), task_spec(), "ada", other)->match, worker->match);
+  other.endpoint = "http://a-name:8000/v1 /health 1000 3 1000";  // Its job's script runs.
+  EXPECT_EQ(plan(order_of(), task_spec(), "ada", other), nullptr);
+}
+
+TEST(WorkerPlan, TheOrderOfAMapInMemoryDoesNotMatter) {
+  const auto match_of = [](const std::vector<std::string>& names) {
+    v1::JobSpec spec = task_spec();
+    spec.mutable_limits()->clear();
+    for (const std::string& name : names) (*spec.mutable_limits())[name] = 7;
+    return plan(order_of(), spec)->match;
+  };
+  std::vector<std::string> names;
+  for (int i = 0; i < 40; ++i) names.push_back("limit" + std::to_string(i));
+  const std::string first = match_of(names);
+  std::reverse(names.begin(), names.end());
+  EXPECT_EQ(match_of(names), first);
 }
 
 TEST(WorkerPlan, AWorkerWithoutATaskAlwaysEndsWithinTenMinutes) {

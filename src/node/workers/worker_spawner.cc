@@ -16,8 +16,10 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/net/endpoint.h"
 #include "log/log.h"
 #include "node/tasks/worker_plan.h"
+#include "shim/endpoint/endpoint_worker.h"
 #include "shim/processes.h"
 #include "shim/worker/task_wire.h"
 
@@ -72,6 +74,14 @@ std::optional<shim::WorkerGreeting> read_greeting(int connection) {
   return shim::decode_greeting({buffer.data(), static_cast<std::size_t>(size)});
 }
 
+/// The URL that a worker of an earlier agent sends its tasks to; empty: it is none of an endpoint.
+std::string endpoint_of(int64_t pid) {
+  const std::vector<std::string> words = shim::command_line(static_cast<pid_t>(pid));
+  if (words.size() != 3 || words[1] != shim::kEndpointFlag) return {};
+  const std::optional<Endpoint> endpoint = parse_endpoint(words[2]);
+  return endpoint ? endpoint->url : std::string();
+}
+
 v1::Outcome outcome_of(v1::Outcome::Cause cause, const std::string& detail) {
   v1::Outcome outcome;
   outcome.set_cause(cause);
@@ -117,6 +127,7 @@ WorkerSpawner::Worker* WorkerSpawner::worker_of(const AttemptKey& task) {
 void WorkerSpawner::start(const SpawnRequest& request) { dispatch(request); }
 
 void WorkerSpawner::dispatch(const SpawnRequest& request) {
+  if (request.worker != nullptr && is_endpoint_full(*request.worker)) return held_.push_back(request);
   if (request.worker != nullptr) {
     while (Worker* const worker = worker_with_room(*request.worker)) {
       if (join(*worker, request)) return;
@@ -130,6 +141,15 @@ void WorkerSpawner::dispatch(const SpawnRequest& request) {
   } else {
     shims_->start(request);
   }
+}
+
+/// Whether its endpoint has as many tasks of all workers as one of them may have.
+bool WorkerSpawner::is_endpoint_full(const WorkerPlan& plan) const {
+  if (plan.endpoint.empty()) return false;
+  std::size_t tasks = 0;
+  for (const auto& [key, worker] : workers_)
+    tasks += worker.endpoint == plan.endpoint ? worker.tasks.size() : 0;
+  return tasks >= plan.tasks_max;
 }
 
 /// One that runs, or else one that is being started.
@@ -193,6 +213,7 @@ void WorkerSpawner::start_worker(const SpawnRequest& request) {
       folder.path.replace(folder.path.size() - tasks_name.size(), tasks_name.size(), name);
   }
   Worker worker{.key = key, .match = request.worker->match, .devices = {}, .room = request.worker->tasks_max};
+  worker.endpoint = request.worker->endpoint;
   for (const HeldDevice& device : request.devices) worker.devices.insert(device.index);
   join(workers_.emplace(key, std::move(worker)).first->second, request);
   log_event(LogLevel::kInfo, "agent", "worker_starting", {.id = request.key.job}, {{"worker", name}});
@@ -245,6 +266,7 @@ void WorkerSpawner::stop(const AttemptKey& key, const StopOrder& order) {
   if (!task.given) {
     worker->tasks.erase(key);
     tasks_.erase(key);
+    has_room_again_ = true;
     return never_began(key);
   }
   const std::string packet = shim::encode(shim::TaskStop{.key = key, .grace = order.grace});
@@ -276,8 +298,12 @@ void WorkerSpawner::set_max_runtime(const AttemptKey& key, Duration limit) {
 
 std::vector<Preparation> WorkerSpawner::preparing() {
   std::vector<Preparation> found = shims_->preparing();
-  for (const SpawnRequest& request : held_)
-    found.push_back({.key = request.key, .message = "a worker without a task leaves its GPU"});
+  for (const SpawnRequest& request : held_) {
+    const bool full = request.worker != nullptr && is_endpoint_full(*request.worker);
+    found.push_back({.key = request.key,
+                     .message = full ? "its endpoint has as many requests as it may on this node"
+                                     : "a worker without a task leaves its GPU"});
+  }
   return found;
 }
 
@@ -359,6 +385,7 @@ void WorkerSpawner::adopt_worker(const AttemptKey& key, std::set<AttemptKey>& ru
   watch(worker);
   worker.silent = !greeting;
   if (!greeting) return;
+  worker.endpoint = endpoint_of(greeting->pid);
   for (const shim::WorkerGreeting::Task& task : greeting->tasks) {
     worker.tasks[task.key] = {.given = true, .started = true};
     tasks_[task.key] = key;
@@ -528,6 +555,7 @@ void WorkerSpawner::task_ended(Worker& worker, const AttemptKey& key, const v1::
   worker.tasks.erase(key);
   tasks_.erase(key);
   tries_.erase(key);
+  has_room_again_ = true;
   if (worker.match.empty() && worker.tasks.empty()) end_worker(worker);
   listener_.on_shim_ended(key, outcome);
 }
@@ -545,10 +573,11 @@ void WorkerSpawner::pump() {
   shims_->pump();
   if (clock_.monotonic() >= silence_ends_) end_silent();
   if (clock_.monotonic() >= gives_again_) give_again();
+  if (std::exchange(has_room_again_, false)) dispatch_held();
 }
 
 Time WorkerSpawner::next_deadline() const {
-  if (!later_.empty()) return clock_.monotonic();
+  if (!later_.empty() || has_room_again_) return clock_.monotonic();
   return std::min({shims_->next_deadline(), silence_ends_, gives_again_});
 }
 

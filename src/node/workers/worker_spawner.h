@@ -25,7 +25,8 @@ struct WorkerSpawnerOptions {
 /// Before ShimSpawner: gives tasks to persistent workers, whose processes that runs like attempts, and passes
 /// on everything else.
 ///
-/// A worker has as many tasks at once as its command's operator and it itself say. Without one it stays for
+/// A worker has as many tasks at once as its command's operator and it itself say; those of one endpoint have
+/// so many together, and further tasks wait without having started. Without one it stays for
 /// the next that matches it: the same command, tenant, user, devices and limits. Before anything else starts
 /// on one of its devices it is ended, and the start waits until all of it is gone. Its shim has the task and
 /// its outcome (src/shim/worker), so that a new agent finds both again; that agent keeps the tasks, and ends
@@ -83,14 +84,16 @@ class WorkerSpawner final : public Spawner, public ShimListener {
     uint32_t room = 1;           ///< So many tasks it takes at once.
     bool cancels = false;        ///< It can end one of them alone.
     int connection = -1;
-    bool begun = false;   ///< It runs, or ran.
-    bool silent = false;  ///< An earlier agent's, and its shim did not tell its tasks.
-    bool ending = false;  ///< It was told to end.
+    bool begun = false;         ///< It runs, or ran.
+    bool silent = false;        ///< An earlier agent's, and its shim did not tell its tasks.
+    bool ending = false;        ///< It was told to end.
+    std::string endpoint = {};  ///< That its tasks are sent to; empty: none.
     std::map<AttemptKey, Task> tasks = {};
   };
 
   void dispatch(const SpawnRequest& request);
   void dispatch_held();
+  bool is_endpoint_full(const WorkerPlan& plan) const;
   Worker* worker_with_room(const WorkerPlan& plan);
   bool join(Worker& worker, const SpawnRequest& request);
   bool clear_way(const SpawnRequest& request);
@@ -120,7 +123,9 @@ class WorkerSpawner final : public Spawner, public ShimListener {
   int epoll_ = -1;
   std::map<AttemptKey, Worker> workers_;
   std::map<AttemptKey, AttemptKey> tasks_;  ///< The worker of each.
-  std::deque<SpawnRequest> held_;           ///< They wait until workers on their devices are gone.
+  /// They wait until workers on their devices are gone, or their endpoint has room.
+  std::deque<SpawnRequest> held_;
+  bool has_room_again_ = false;  ///< Some may go.
   /// Of an earlier agent; it is looked for them when no silent worker may have them any more.
   std::vector<AttemptKey> to_adopt_;
   Time silence_ends_ = kNever;       ///< Then silent workers are ended by force.

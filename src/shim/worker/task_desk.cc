@@ -430,6 +430,7 @@ bool TaskDesk::take_line() {
   answer_.in_result = true;
   answer_.key = line->key;
   answer_.exit_code = line->exit_code;
+  answer_.words = line->words;
   return true;
 }
 
@@ -461,7 +462,7 @@ void TaskDesk::take_ready(const ReadyLine& ready) {
 void TaskDesk::finish_answer() {
   const AttemptKey key = answer_.key;
   const Task& task = tasks_.at(key);
-  Outcome outcome{.cause = Cause::kExited, .exit_code = answer_.exit_code};
+  Outcome outcome{.cause = Cause::kExited, .exit_code = answer_.exit_code, .detail = answer_.words};
   if (task.ending != Cause::kUnspecified) outcome = {.cause = task.ending, .detail = task.detail};
   answer_ = {};
   finish_task(key, std::move(outcome));

@@ -76,6 +76,7 @@ class TaskDesk {
     AttemptKey key;
     uint32_t left = 0;  ///< Of the frame.
     int32_t exit_code = 0;
+    std::string words;
   };
 
   void take_agent();

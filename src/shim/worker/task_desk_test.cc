@@ -121,6 +121,19 @@ class TaskDeskTest : public ::testing::Test {
   std::optional<TaskDesk> desk_;
 };
 
+TEST_F(TaskDeskTest, AnAnswerMaySayWhyInWords) {
+  connect_agent();
+  packet();
+  give(kTask);
+  EXPECT_EQ(event().kind, EventKind::kStarted);
+  answer("12-1-0 1 no such model\nits body");
+  const Event ended = event();
+  EXPECT_EQ(ended.outcome.exit_code, 1);
+  EXPECT_EQ(ended.outcome.detail, "no such model");
+  EXPECT_EQ(file(kTask, kStdoutFile), "its body");
+  EXPECT_EQ(parse_outcome(kTask, file(kTask, kOutcomeFile))->detail, "no such model");
+}
+
 TEST_F(TaskDeskTest, ATaskGoesToTheWorkerAndItsAnswerIsItsOutcome) {
   connect_agent();
   const std::optional<WorkerGreeting> greeting = decode_greeting(packet());

@@ -120,12 +120,14 @@ std::optional<AnswerLine> parse_answer_line(std::string_view line) {
   const std::size_t space = line.find(' ');
   if (space == std::string_view::npos) return std::nullopt;
   const std::optional<AttemptKey> key = parse_key(line.substr(0, space));
-  const std::string_view code = line.substr(space + 1);
+  line.remove_prefix(space + 1);
+  const std::string_view code = line.substr(0, line.find(' '));
   AnswerLine answer;
   const auto [end, error] = std::from_chars(code.data(), code.data() + code.size(), answer.exit_code);
   if (!key || error != std::errc{} || end != code.data() + code.size()) return std::nullopt;
   if (answer.exit_code < 0 || answer.exit_code > kExitCodeMax) return std::nullopt;
   answer.key = *key;
+  if (code.size() < line.size()) answer.words = line.substr(code.size() + 1);
   return answer;
 }
 

@@ -32,7 +32,7 @@ inline constexpr const char* kIdleVariable = "GPU_SCHEDULER_WORKER_IDLE_MS";
 /// Of a task, without the length before it.
 inline constexpr std::size_t kTaskFrameBytesMax = 128 * 1024;
 /// The first line of an answer.
-inline constexpr std::size_t kAnswerLineBytesMax = 128;
+inline constexpr std::size_t kAnswerLineBytesMax = 512;
 /// A larger answer ends its worker.
 inline constexpr uint32_t kAnswerBytesMax = 64 << 20;
 /// In decimal, in the environment of a worker: so many tasks it may have at once; absent: one.
@@ -81,10 +81,12 @@ struct WorkerRoom {
 std::string encode(const WorkerRoom& room);
 std::optional<WorkerRoom> decode_room(std::string_view packet);
 
-/// "12-1-0 0": the task that is answered, and its exit code.
+/// "12-1-0 0": the task that is answered, and its exit code; behind them, where there are any, words about
+/// it.
 struct AnswerLine {
   AttemptKey key;
   int32_t exit_code = 0;
+  std::string words = {};
 };
 std::optional<AnswerLine> parse_answer_line(std::string_view line);
 

@@ -79,6 +79,9 @@ TEST(TaskWire, AnAnswerNamesItsTaskAndItsExitCode) {
   ASSERT_TRUE(answer);
   EXPECT_EQ(answer->key, kTask);
   EXPECT_EQ(answer->exit_code, 3);
+  EXPECT_EQ(answer->words, "");
+  EXPECT_EQ(parse_answer_line("12-2-0 1 no such model")->words, "no such model");
+  EXPECT_EQ(parse_answer_line("12-2-0 1 ")->words, "");
   for (const char* line : {"", "12-2-0", "12-2-0 ", "12-2-0 x", "12-2-0 1x", "12-2-0 -1", "12-2-0 256",
                            "12-2 0", "12-2-0  0", "0"}) {
     EXPECT_FALSE(parse_answer_line(line)) << line;

@@ -126,8 +126,8 @@ TEST_F(AgentTasks, WhatIsNotThereIsAnAnswer) {
 TEST_F(AgentTasks, ARefusalIsAnAnswerThatReadsBack) {
   expect_rejected(submit_task(""), "task_id is missing; choose one for each task");
   const std::string no_worker =
-      "no worker is configured for tasks of type diffusion; set tasks.diffusion_command in the scheduler's "
-      "configuration";
+      "no worker is configured for tasks of type diffusion; set tasks.diffusion_command or "
+      "tasks.diffusion_endpoint in the scheduler's configuration";
   expect_rejected(submit_task("d", algogpu::TASK_TYPE_DIFFUSION), no_worker);
   EXPECT_EQ(status_of("d").status(), algogpu::TASK_STATUS_REJECTED);
   EXPECT_EQ(status_of("d").message(), no_worker);
@@ -151,8 +151,8 @@ TEST_F(AgentTasks, ARefusalIsAnAnswerThatReadsBack) {
 TEST_F(AgentTasks, ATenantsTasksAreItsOwn) {
   EXPECT_TRUE(submit_task("t-1").accepted);
   expect_rejected(submit_task("d", algogpu::TASK_TYPE_DIFFUSION),
-                  "no worker is configured for tasks of type diffusion; set tasks.diffusion_command in the "
-                  "scheduler's configuration");
+                  "no worker is configured for tasks of type diffusion; set tasks.diffusion_command or "
+                  "tasks.diffusion_endpoint in the scheduler's configuration");
   be_in(R"("tenant_id":"other")", "user");
   EXPECT_EQ(status_of("t-1").message(), "Task not found");
   EXPECT_EQ(status_of("d").message(), "Task not found");

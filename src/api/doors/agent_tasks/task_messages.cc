@@ -82,6 +82,32 @@ std::string script_of(const std::string& command) {
          variable + "\" | base64 -d | { unset " + variable + "\n" + command + "\n}";
 }
 
+/// For nodes whose agents call no endpoints themselves, and for what no worker can take. The URL has neither
+/// blanks nor quotes (`parse_endpoint_url`).
+std::string command_of(const Endpoint& endpoint) {
+  return "command -v curl > /dev/null || { echo 'this node can call no endpoint: curl is not installed' >&2; "
+         "exit 127; }\ncurl -gsSf --noproxy '*' --retry " +
+         std::to_string(endpoint.retries) + " --retry-connrefused --max-time " +
+         std::to_string((endpoint.timeout.ms() + 999) / 1'000) +
+         " -H 'Content-Type: application/json' --data-binary @- '" + endpoint.url + "'";
+}
+
+/// What an agent with workers runs the task by; nothing: the job's own script.
+std::optional<WorkerRequest> worker_request(const TaskWorkers& workers, std::size_t kind) {
+  const Endpoint& endpoint = workers.endpoints[kind];
+  if (endpoint.url.empty() && !workers.persistent[kind]) return std::nullopt;
+  const int64_t at_once = workers.tasks_at_once[kind];
+  WorkerRequest worker{.idle_ms = std::to_string(workers.idle_ms),
+                       .tasks = at_once > 1 ? std::to_string(at_once) : std::string(),
+                       .health_ms = std::to_string(workers.health_ms)};
+  if (endpoint.url.empty()) {
+    worker.command = workers.commands[kind];
+  } else {
+    worker.endpoint = to_text(endpoint);
+  }
+  return worker;
+}
+
 int32_t milli_of(int64_t tflops, const TaskWorkers& workers) {
   if (tflops == 0) return kSmallestMilli;
   if (tflops >= workers.gpu_tflops) return kWholeMilli - 1;  // Whole ones are not shared.
@@ -110,12 +136,13 @@ Answer<SubmitRequest> read_task(const algogpu::TaskRequest& message, const TaskW
   if (auto problem = check_task(message)) return std::move(*problem);
   const TaskKind kind = kind_of(message.task_type());
   const std::string word = word_of(kind);
-  const TaskKind run_as = kind == TaskKind::kUnspecified ? TaskKind::kOther : kind;
-  const std::string& command = workers.commands[static_cast<std::size_t>(run_as)];
+  const auto run_as = static_cast<std::size_t>(kind == TaskKind::kUnspecified ? TaskKind::kOther : kind);
+  const Endpoint& endpoint = workers.endpoints[run_as];
+  const std::string command = endpoint.url.empty() ? workers.commands[run_as] : command_of(endpoint);
   if (command.empty()) {
     return ApiError{ErrorKind::kUnprocessable,
                     "no worker is configured for tasks of type " + word + "; set tasks." + word +
-                        "_command in the scheduler's configuration",
+                        "_command or tasks." + word + "_endpoint in the scheduler's configuration",
                     "task_type"};
   }
   v1::JobRequest native;
@@ -138,13 +165,8 @@ Answer<SubmitRequest> read_task(const algogpu::TaskRequest& message, const TaskW
                                                                 : workers.gpu_memory_mb);
   Answer<JobRequest> job = read_job(native, containers_possible);
   if (!job) return job.error();
-  if (workers.persistent[static_cast<std::size_t>(run_as)]) {
-    const int64_t at_once = workers.tasks_at_once[static_cast<std::size_t>(run_as)];
-    add_worker(job->spec, {.command = command,
-                           .idle_ms = std::to_string(workers.idle_ms),
-                           .tasks = at_once > 1 ? std::to_string(at_once) : std::string(),
-                           .health_ms = std::to_string(workers.health_ms)});
-  }
+  if (const std::optional<WorkerRequest> worker = worker_request(workers, run_as))
+    add_worker(job->spec, *worker);
   SubmitRequest request;
   request.jobs.push_back(std::move(*job));
   return request;

@@ -11,6 +11,7 @@
 #include "api/contract/jobs.h"
 #include "api/contract/nodes.h"
 #include "api/doors/agent_tasks/task_admission.h"
+#include "base/net/endpoint.h"
 
 /// Tasks as jobs, and jobs and GPUs as the tasks door over gRPC has them.
 namespace gpusched::api {
@@ -24,7 +25,9 @@ struct TaskWorkers {
   std::array<std::string, kTaskKinds> commands = {};
   /// Whose command is a persistent worker's, which gets many tasks.
   std::array<bool, kTaskKinds> persistent = {};
-  /// So many tasks such a worker gets at once; 0 is 1.
+  /// Where tasks are sent in the place of a command; without a URL: nowhere.
+  std::array<Endpoint, kTaskKinds> endpoints = {};
+  /// So many tasks such a worker gets at once, and an endpoint on a node; 0 is 1.
   std::array<int64_t, kTaskKinds> tasks_at_once = {};
   int64_t idle_ms = 30'000;       ///< A persistent worker without a task ends after so long.
   int64_t health_ms = 10'000;     ///< So often one that wants it is asked how it is.

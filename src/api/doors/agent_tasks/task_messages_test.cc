@@ -87,6 +87,30 @@ TEST(TaskMessages, ATaskNamesThePersistentWorkerOfItsType) {
   }
 }
 
+TEST(TaskMessages, ATaskNamesTheEndpointOfItsType) {
+  TaskWorkers sent = workers();
+  const auto llm = static_cast<std::size_t>(TaskKind::kLlm);
+  sent.commands[llm] = "";
+  sent.tasks_at_once[llm] = 4;
+  sent.endpoints[llm] = {.url = "http://127.0.0.1:8000/v1/chat/completions", .timeout = milliseconds(2'500)};
+  Answer<SubmitRequest> read = read_task(task(algogpu::TASK_TYPE_LLM), sent, false);
+  ASSERT_TRUE(read.ok());
+  const auto worker = worker_of(read->jobs[0].spec);
+  ASSERT_TRUE(worker.has_value());
+  EXPECT_EQ(worker->command, "");  // Or agents from before endpoints would run it.
+  EXPECT_EQ(worker->tasks, "4");
+  EXPECT_EQ(parse_endpoint(worker->endpoint), sent.endpoints[llm]);
+  v1::JobSpec spec;
+  ASSERT_TRUE(spec.ParseFromString(read->jobs[0].spec));
+  EXPECT_NE(spec.script().find("\ncurl -gsSf --noproxy '*' --retry 3 --retry-connrefused --max-time 3 -H "
+                               "'Content-Type: application/json' --data-binary @- "
+                               "'http://127.0.0.1:8000/v1/chat/completions'\n}"),
+            std::string::npos)
+      << spec.script();
+  read = read_task(task(algogpu::TASK_TYPE_EMBEDDING), sent, false);
+  EXPECT_TRUE(!read.ok() || !worker_of(read->jobs[0].spec).has_value());
+}
+
 TEST(TaskMessages, ATaskSaysHowManyItsWorkerHasAtOnce) {
   TaskWorkers persistent = workers();
   persistent.persistent[static_cast<std::size_t>(TaskKind::kLlm)] = true;
@@ -120,10 +144,9 @@ TEST(TaskMessages, ATaskHasAShareOfOneGpu) {
 }
 
 TEST(TaskMessages, WhatIsWrongWithATaskIsSaid) {
-  EXPECT_EQ(
-      problem(task(algogpu::TASK_TYPE_DIFFUSION)),
-      "task_type: no worker is configured for tasks of type diffusion; set tasks.diffusion_command in the "
-      "scheduler's configuration");
+  EXPECT_EQ(problem(task(algogpu::TASK_TYPE_DIFFUSION)),
+            "task_type: no worker is configured for tasks of type diffusion; set tasks.diffusion_command or "
+            "tasks.diffusion_endpoint in the scheduler's configuration");
   EXPECT_TRUE(problem(task(algogpu::TASK_TYPE_EMBEDDING)).find("tasks.embedding_command") !=
               std::string::npos);
   algogpu::TaskRequest message = task();

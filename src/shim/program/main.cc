@@ -7,6 +7,7 @@
 
 #include "shim/container/container_init.h"
 #include "shim/container/container_runner.h"
+#include "shim/endpoint/endpoint_worker.h"
 #include "shim/server.h"
 #include "shim/sessions/session.h"
 
@@ -23,6 +24,8 @@ int main(int argc, char** argv) {
     return gpusched::shim::run_container(words_of(argc, argv));
   if (argc > 2 && argv[1] == gpusched::shim::kContainerEndFlag)
     return gpusched::shim::end_container(words_of(argc, argv));
+  if (argc > 2 && std::strcmp(argv[1], gpusched::shim::kEndpointFlag) == 0)
+    return gpusched::shim::run_endpoint_worker(words_of(argc, argv));
   if (argc == 2 && std::strcmp(argv[1], gpusched::shim::kSessionFlag) == 0)
     std::_Exit(gpusched::shim::run_session_keeper());
   if (argc < 4 || std::strcmp(argv[1], gpusched::shim::kServerFlag) != 0) {
