@@ -421,7 +421,7 @@ void Loader::check_whole() {
   if (!parse_user_weights(config.tasks.user_weights)) {
     problem("tasks.user_weights",
             "tasks.user_weights has an entry that is not user=weight with a weight from 0.01 to 10, or has a "
-            "user twice; expected, for example, alice=2.5");
+            "user twice; expected, for example, chat-bot=2.5");
   }
   check_endpoints(config.tasks);
   check_ports(config);

@@ -20,11 +20,11 @@ std::string spec_of(std::string_view id, std::string_view type, std::string_view
 }
 
 TEST(TaskLabels, SayWhoseTaskItIsAndWhatItCosts) {
-  const TaskLabels labels({{"llm", 5}}, {{"alice", 2'500}});
-  const std::string of_alice = spec_of("t1", "llm", "alice");
-  const auto facts = labels.read(of_alice);
+  const TaskLabels labels({{"llm", 5}}, {{"chat-bot", 2'500}});
+  const std::string of_bot = spec_of("t1", "llm", "chat-bot");
+  const auto facts = labels.read(of_bot);
   ASSERT_TRUE(facts.has_value());
-  EXPECT_EQ(facts->user, "alice");
+  EXPECT_EQ(facts->user, "chat-bot");
   EXPECT_EQ(facts->cost, 5);
   EXPECT_EQ(facts->weight_milli, 2'500);
   const std::string plain = spec_of("t2", "", "");
@@ -38,7 +38,7 @@ TEST(TaskLabels, SayWhoseTaskItIsAndWhatItCosts) {
 
 TEST(TaskLabels, OtherJobsAreNoTasks) {
   const TaskLabels labels({{"llm", 5}}, {});
-  EXPECT_FALSE(labels.read(spec_of("", "llm", "alice")).has_value());
+  EXPECT_FALSE(labels.read(spec_of("", "llm", "chat-bot")).has_value());
   EXPECT_FALSE(labels.read("no specification").has_value());
   EXPECT_EQ(labels.weight_milli_max(), 1'000);
 }
