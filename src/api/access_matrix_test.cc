@@ -206,7 +206,7 @@ TEST_P(Matrix, OverTheAllocationDoor) {
   for (const bool ends : {false, true}) {
     for (const AllocationRest::RouteRow& row : AllocationRest::routes()) {
       if (row.pattern.find('*') == std::string_view::npos) continue;  // Of the caller's own tenant.
-      if (row.action == Action::kUpdateUser) continue;  // Of the cluster.
+      if (row.action == Action::kUpdateUser) continue;                // Of the cluster.
       if ((row.action == Action::kCancelJob) != ends) continue;
       for (const Target& target : targets_) call(row, target);
     }

@@ -294,8 +294,8 @@ TEST_F(Allocations, HaveOrganizationsAndKeys) {
 
 TEST_F(Allocations, HaveUsersWhoseKeysEndWithThem) {
   ana_->bindings = {{.tenant = {}, .role = Role::kAdmin}};
-  const Reply made = call("POST", "/users/",
-                          R"({"email":"bo@x.org","password":"correct horse","organization_id":"lab"})");
+  const Reply made =
+      call("POST", "/users/", R"({"email":"bo@x.org","password":"correct horse","organization_id":"lab"})");
   EXPECT_EQ(made.status, 201) << made.body;
   EXPECT_TRUE(std::regex_match(
       made.body, std::regex(R"re(\{"id":"[0-9a-f-]{36}","email":"bo@x\.org",)re"

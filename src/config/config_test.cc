@@ -100,7 +100,8 @@ TEST(ConfigWhole, WeightsOfUsersAreReadByTheirLastEqualsSign) {
   const auto weights = parse_user_weights({"chat-bot=2.5", "a=b=0.01"});
   ASSERT_TRUE(weights.has_value());
   EXPECT_EQ(*weights, (std::map<std::string, int64_t>{{"chat-bot", 2'500}, {"a=b", 10}}));
-  for (const char* wrong : {"chat-bot", "=2", "chat-bot=", "chat-bot=0", "chat-bot=11", "chat-bot=2x", "chat-bot=nan"})
+  for (const char* wrong :
+       {"chat-bot", "=2", "chat-bot=", "chat-bot=0", "chat-bot=11", "chat-bot=2x", "chat-bot=nan"})
     EXPECT_FALSE(parse_user_weights({wrong}).has_value()) << wrong;
   EXPECT_FALSE(parse_user_weights({"chat-bot=1", "chat-bot=2"}).has_value());
   EXPECT_NE(refusal("tasks: {user_weights: [chat-bot=0]}\n").find("expected, for example, chat-bot=2.5"),

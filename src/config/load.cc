@@ -531,8 +531,7 @@ std::optional<std::map<std::string, int64_t>> parse_user_weights(const std::vect
     double weight = 0;
     const char* const end = entry.data() + entry.size();
     const auto [rest, failure] = std::from_chars(entry.data() + equals + 1, end, weight);
-    const bool sound =
-        failure == std::errc{} && rest == end && weight >= kWeightMin && weight <= kWeightMax;
+    const bool sound = failure == std::errc{} && rest == end && weight >= kWeightMin && weight <= kWeightMax;
     if (!sound || !weights.emplace(entry.substr(0, equals), std::llround(weight * 1'000)).second)
       return std::nullopt;
   }

@@ -194,8 +194,9 @@ constexpr ConfigKey kKeys[] = {
     {.section = "tasks",
      .name = "order_window_seconds",
      .slot = [](Config& c) -> ConfigSlot { return &c.tasks.order_window_seconds; },
-     .meaning = "Seconds for which the tokens of a task that was placed count as used by its `user_id`, in the "
-                "[order of pending tasks](agent-tasks.md#whose-task-is-next).",
+     .meaning =
+         "Seconds for which the tokens of a task that was placed count as used by its `user_id`, in the "
+         "[order of pending tasks](agent-tasks.md#whose-task-is-next).",
      .min = 1,
      .max = 86'400},
     {.section = "tasks",

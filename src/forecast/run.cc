@@ -188,8 +188,8 @@ void Run::look_at_events() {
               Admitted, BookingMade, BookingBegan, BookingEnded, ShareFreed, DeviceHeatChanged,
               MemberPrepared, DeviceFaultChanged, NodeSuspected, WatchdogFindingChanged, ElementUnparked,
               RequestForgotten, NodeRemoved, TenantsForgotten, JobAsked, KeyCreated, KeyRevoked, RoleBound,
-              KeyForgotten, NodeTicketCreated, NodeTicketForgotten, NodeAdmitted, NodeRenewed,
-              NodeRevoked, PersonRecorded>{}};
+              KeyForgotten, NodeTicketCreated, NodeTicketForgotten, NodeAdmitted, NodeRenewed, NodeRevoked,
+              PersonRecorded>{}};
   for (const Event& event : world_.events()) std::visit(visitor, event);
 }
 

@@ -27,8 +27,8 @@ struct ServiceSettings {
   int64_t replicas = 1;
   int64_t generation = 1;  ///< Counts what its replicas were told to run: 1, and one more by each rollout.
   RestartPolicy restart = RestartPolicy::kAlways;
-  Duration ready_after = seconds(5);  ///< Without a probe, a replica that has run for so long is ready.
-  bool has_port = false;              ///< Each replica gets a port of its node.
+  Duration ready_after = seconds(5);     ///< Without a probe, a replica that has run for so long is ready.
+  bool has_port = false;                 ///< Each replica gets a port of its node.
   std::optional<ReadyProbe> probe = {};  ///< How a replica's port is asked whether it is ready.
   /// A rollout that waits longer for one replica is stalled; zero: none is.
   Duration rollout_deadline = minutes(10);
@@ -58,7 +58,7 @@ struct ServiceView {
   ServiceSettings settings;
   int64_t running = 0, ready = 0;  ///< Replicas; ready ones run.
   std::string owner;
-  Time created_at;      ///< Of its generation.
+  Time created_at;  ///< Of its generation.
   /// Why a replica could not be made, or the rollout is stalled; empty: nothing is wrong.
   std::string message;
   std::vector<ReplicaView>

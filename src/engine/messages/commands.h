@@ -569,8 +569,7 @@ using Command =
                  HoldJob, RequeueJob, SetNodeAvailability, NodeValidated, LabelNode, NoteStart,
                  CheckpointSaved, MakeBooking, CancelBooking, NoteDeviceHeat, AttemptPrepared,
                  NoteDeviceFault, ReportWatchdogFinding, MoveJobs, RemoveNode, PauseStarts, CreateKey,
-                 RevokeKey, BindRole, CreateNodeTicket, AdmitNode, RevokeNode, SetPools,
-                 RecordPerson>;
+                 RevokeKey, BindRole, CreateNodeTicket, AdmitNode, RevokeNode, SetPools, RecordPerson>;
 
 /// How many sequence numbers the command takes. At least one.
 uint32_t sequence_count(const Command& command);

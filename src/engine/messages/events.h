@@ -621,19 +621,17 @@ struct WatchdogFindingChanged {
 };
 
 /// An event's index here is mixed into the digest: append only.
-using Event =
-    std::variant<Configured, TenantCreated, TenantUpdated, TenantDeleted, NodeRegistered, NodeStateChanged,
-                 DeviceConditionChanged, JobSubmitted, RequestRemembered, OldestRequestForgotten,
-                 AttemptPlaced, MemberStarted, StopRequested, MemberEnded, AttemptAbandoned, JobFinished,
-                 JobRequeued, BackoffEnded, JobsForgotten, DeviceFreed, DeviceOccupied, DeviceQuarantined,
-                 TimerDropped, JobUpdated, JobHoldChanged, NodeAvailabilityChanged, NodeLabeled,
-                 NodeFailureNoted, TimeSkipped, DeviceBarred, DependencySettled, ElementAdded, ArrayClosed,
-                 DevicesPromised, PromiseEnded, JobCheckpointed, Admitted, BookingMade, BookingBegan,
-                 BookingEnded, ShareFreed, DeviceHeatChanged, MemberPrepared, DeviceFaultChanged,
-                 NodeSuspected, WatchdogFindingChanged, ElementUnparked, RequestForgotten, NodeRemoved,
-                 TenantsForgotten, JobAsked, KeyCreated, KeyRevoked, RoleBound, KeyForgotten,
-                 NodeTicketCreated, NodeTicketForgotten, NodeAdmitted, NodeRenewed, NodeRevoked,
-                 PersonRecorded>;
+using Event = std::variant<
+    Configured, TenantCreated, TenantUpdated, TenantDeleted, NodeRegistered, NodeStateChanged,
+    DeviceConditionChanged, JobSubmitted, RequestRemembered, OldestRequestForgotten, AttemptPlaced,
+    MemberStarted, StopRequested, MemberEnded, AttemptAbandoned, JobFinished, JobRequeued, BackoffEnded,
+    JobsForgotten, DeviceFreed, DeviceOccupied, DeviceQuarantined, TimerDropped, JobUpdated, JobHoldChanged,
+    NodeAvailabilityChanged, NodeLabeled, NodeFailureNoted, TimeSkipped, DeviceBarred, DependencySettled,
+    ElementAdded, ArrayClosed, DevicesPromised, PromiseEnded, JobCheckpointed, Admitted, BookingMade,
+    BookingBegan, BookingEnded, ShareFreed, DeviceHeatChanged, MemberPrepared, DeviceFaultChanged,
+    NodeSuspected, WatchdogFindingChanged, ElementUnparked, RequestForgotten, NodeRemoved, TenantsForgotten,
+    JobAsked, KeyCreated, KeyRevoked, RoleBound, KeyForgotten, NodeTicketCreated, NodeTicketForgotten,
+    NodeAdmitted, NodeRenewed, NodeRevoked, PersonRecorded>;
 using Events = std::vector<Event>;
 
 }  // namespace gpusched

@@ -52,9 +52,9 @@ bool Planner::takes_task(const State& state, Candidate& candidate, uint32_t kind
   ++visits_;
   const policy::NodeView view = view_of(state, space.node, kind, part);
   if (((view.usable_mask >> space.device) & 1) == 0) return false;
-  const bool fits = std::all_of(
-      policies_.filters.begin(), policies_.filters.end(),
-      [&](const auto& filter) { return filter->check(part, view) == policy::Refusal::kNone; });
+  const bool fits = std::all_of(policies_.filters.begin(), policies_.filters.end(), [&](const auto& filter) {
+    return filter->check(part, view) == policy::Refusal::kNone;
+  });
   if (!fits) {
     if (nodes_[space.node].class_masks.size() <= 1) shape.refused.set(space.node);
     return false;
@@ -85,10 +85,8 @@ Planner::Choice Planner::choose_packed_among(const State& state, Candidate& cand
       if (++looked > kSpacesMax) return best;
       if (!takes_task(state, candidate, kind, *at)) continue;
       where = *at;
-      best = {.node = where.node,
-              .device_mask = uint64_t{1} << where.device,
-              .device_class = kind,
-              .score = {}};
+      best = {
+          .node = where.node, .device_mask = uint64_t{1} << where.device, .device_class = kind, .score = {}};
       break;
     }
   }

@@ -26,10 +26,8 @@ struct Task {
 };
 
 JobId submit(TestEngine& engine, const Task& task) {
-  JobRequest request = testing::request_of({.gpus = 1,
-                                            .tenant = task.tenant,
-                                            .gpu_milli = task.milli,
-                                            .gpu_share_mb = task.memory_mb});
+  JobRequest request = testing::request_of(
+      {.gpus = 1, .tenant = task.tenant, .gpu_milli = task.milli, .gpu_share_mb = task.memory_mb});
   request.spec = testing::task_spec(task.user, task.cost, task.weight_milli);
   const Applied applied = engine.apply(SubmitJobs{.tenant = task.tenant, .jobs = {request}});
   EXPECT_FALSE(applied.rejection.has_value());

@@ -36,8 +36,8 @@ class TestTaskReader final : public policy::TaskReader {
 
 inline policy::PolicySet policies_with_tasks(int64_t weight_milli_max = 1'000) {
   policy::PolicySet policies = policy::default_policies();
-  policies.tasks = std::make_shared<policy::TaskOrder>(policy::TaskOrder{
-      .reader = std::make_shared<TestTaskReader>(), .weight_milli_max = weight_milli_max});
+  policies.tasks = std::make_shared<policy::TaskOrder>(
+      policy::TaskOrder{.reader = std::make_shared<TestTaskReader>(), .weight_milli_max = weight_milli_max});
   return policies;
 }
 

@@ -47,7 +47,7 @@ struct HostTuning {
   WatchLimits watch;                        ///< What is done about jobs that make no use of their GPUs.
   /// Which jobs are tasks, and how they are ordered; null: none is one. See PolicySet.
   std::shared_ptr<const policy::TaskOrder> tasks;
-  MoveTuning moves;                         ///< What is done about free GPUs that are scattered.
+  MoveTuning moves;                                 ///< What is done about free GPUs that are scattered.
   Duration clock_jump_max = limits::kClockJumpMax;  ///< See StampClock.
 };
 

@@ -198,32 +198,32 @@ void NodeHub::on_heartbeat(hub::Connection& connection, const v1::Heartbeat& mes
 
 void NodeHub::on_event(const Event& event) {
   std::visit(
-      Overloaded{[&](const NodeRegistered& ready) { on_node_registered(ready.node); },
-                 [&](const NodeRemoved& removed) { forget(removed.node); },
-                 [&](const AttemptPlaced& placed) { on_placed(placed); },
-                 [&](const MemberPrepared& prepared) { on_prepared(prepared); },
-                 [&](const MemberEnded& ended) {
-                   if (ended.last) attempts_.erase(ended.job, ended.attempt);
-                 },
-                 // Members on nodes that still report.
-                 [&](const AttemptAbandoned& abandoned) { on_stopped(abandoned.job, abandoned.attempt); },
-                 [&](const StopRequested& stop) { on_stopped(stop.job, stop.attempt); },
-                 [&](const JobUpdated& updated) {
-                   orders_.on_updated(updated.change->job, (updated.change->given & kJobMaxRuntime) != 0);
-                 },
-                 [&](const DeviceOccupied& occupied) { take_back(occupied.node, occupied.device); },
-                 [&](const DeviceFaultChanged& fault) { on_fault_changed(fault); },
-                 Ignores<Configured, TenantCreated, TenantUpdated, TenantDeleted, NodeStateChanged,
-                         DeviceConditionChanged, JobSubmitted, RequestRemembered, OldestRequestForgotten,
-                         MemberStarted, JobFinished, JobRequeued, BackoffEnded, JobsForgotten, DeviceFreed,
-                         DeviceQuarantined, TimerDropped, JobHoldChanged, NodeAvailabilityChanged,
-                         NodeLabeled, NodeFailureNoted, TimeSkipped, DeviceBarred, DependencySettled,
-                         ElementAdded, ArrayClosed, DevicesPromised, PromiseEnded, JobCheckpointed, Admitted,
-                         BookingMade, BookingBegan, BookingEnded, ShareFreed, DeviceHeatChanged,
-                         NodeSuspected, WatchdogFindingChanged, ElementUnparked, RequestForgotten,
-                         TenantsForgotten, JobAsked, KeyCreated, KeyRevoked, RoleBound, KeyForgotten,
-                         NodeTicketCreated, NodeTicketForgotten, NodeAdmitted, NodeRenewed, NodeRevoked,
-                         PersonRecorded>{}},
+      Overloaded{
+          [&](const NodeRegistered& ready) { on_node_registered(ready.node); },
+          [&](const NodeRemoved& removed) { forget(removed.node); },
+          [&](const AttemptPlaced& placed) { on_placed(placed); },
+          [&](const MemberPrepared& prepared) { on_prepared(prepared); },
+          [&](const MemberEnded& ended) {
+            if (ended.last) attempts_.erase(ended.job, ended.attempt);
+          },
+          // Members on nodes that still report.
+          [&](const AttemptAbandoned& abandoned) { on_stopped(abandoned.job, abandoned.attempt); },
+          [&](const StopRequested& stop) { on_stopped(stop.job, stop.attempt); },
+          [&](const JobUpdated& updated) {
+            orders_.on_updated(updated.change->job, (updated.change->given & kJobMaxRuntime) != 0);
+          },
+          [&](const DeviceOccupied& occupied) { take_back(occupied.node, occupied.device); },
+          [&](const DeviceFaultChanged& fault) { on_fault_changed(fault); },
+          Ignores<Configured, TenantCreated, TenantUpdated, TenantDeleted, NodeStateChanged,
+                  DeviceConditionChanged, JobSubmitted, RequestRemembered, OldestRequestForgotten,
+                  MemberStarted, JobFinished, JobRequeued, BackoffEnded, JobsForgotten, DeviceFreed,
+                  DeviceQuarantined, TimerDropped, JobHoldChanged, NodeAvailabilityChanged, NodeLabeled,
+                  NodeFailureNoted, TimeSkipped, DeviceBarred, DependencySettled, ElementAdded, ArrayClosed,
+                  DevicesPromised, PromiseEnded, JobCheckpointed, Admitted, BookingMade, BookingBegan,
+                  BookingEnded, ShareFreed, DeviceHeatChanged, NodeSuspected, WatchdogFindingChanged,
+                  ElementUnparked, RequestForgotten, TenantsForgotten, JobAsked, KeyCreated, KeyRevoked,
+                  RoleBound, KeyForgotten, NodeTicketCreated, NodeTicketForgotten, NodeAdmitted, NodeRenewed,
+                  NodeRevoked, PersonRecorded>{}},
       event);
 }
 

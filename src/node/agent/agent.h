@@ -52,7 +52,7 @@ struct AgentOptions {
   int64_t all_logs_bytes_max = int64_t{20} << 30;  ///< Kept of all attempts' output; 0: no limit.
   Duration logs_kept = hours(7 * 24);              ///< After an attempt's end; zero: for ever.
   std::map<std::string, std::string> labels = {};
-  std::string address = {};  ///< Where gangs' members on other nodes reach this one; empty: its name.
+  std::string address = {};      ///< Where gangs' members on other nodes reach this one; empty: its name.
   PortRange service_ports = {};  ///< Of services' replicas.
   Duration order_patience = seconds(60);  ///< See NodeOptions.
   HookOptions hooks = {};

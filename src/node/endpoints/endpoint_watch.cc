@@ -51,8 +51,8 @@ EndpointWatch::~EndpointWatch() {
 }
 
 void EndpointWatch::began(const AttemptKey& key) {
-  const std::optional<ServicePort> noted = noted_port(
-      data_folder_ + '/' + shim::kAttemptsFolder + '/' + shim::key_text(key) + '/' + shim::kPortFile);
+  const std::optional<ServicePort> noted = noted_port(data_folder_ + '/' + shim::kAttemptsFolder + '/' +
+                                                      shim::key_text(key) + '/' + shim::kPortFile);
   if (!noted) return;
   const std::lock_guard lock(mutex_);
   const auto [at, is_new] = endpoints_.try_emplace(key);
@@ -74,8 +74,7 @@ std::vector<EndpointReading> EndpointWatch::readings() {
   const std::lock_guard lock(mutex_);
   std::vector<EndpointReading> out;
   for (const auto& [key, endpoint] : endpoints_) {
-    out.push_back(
-        {.key = key, .port = endpoint.port, .ready = endpoint.ready, .detail = endpoint.detail});
+    out.push_back({.key = key, .port = endpoint.port, .ready = endpoint.ready, .detail = endpoint.detail});
   }
   return out;
 }
@@ -105,8 +104,7 @@ void EndpointWatch::look_at(Endpoint& endpoint, Time now) {
   if (const std::optional<std::string> answer = endpoint.call->advance())
     return take_answer(endpoint, *answer);
   if (now >= endpoint.give_up_at) {
-    take_answer(endpoint,
-                "it did not answer within " + std::to_string(endpoint.probe->timeout.ms()) + " ms");
+    take_answer(endpoint, "it did not answer within " + std::to_string(endpoint.probe->timeout.ms()) + " ms");
   }
 }
 

@@ -48,9 +48,9 @@ ProbeCall::ProbeCall(const ReadyProbe& probe, uint32_t port) : path_(probe.path)
   place.sin_family = AF_INET;
   place.sin_port = htons(static_cast<uint16_t>(port));
   place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const bool begun = socket_ >= 0 &&
-                     (connect(socket_, reinterpret_cast<const sockaddr*>(&place), sizeof place) == 0 ||
-                      errno == EINPROGRESS);
+  const bool begun =
+      socket_ >= 0 && (connect(socket_, reinterpret_cast<const sockaddr*>(&place), sizeof place) == 0 ||
+                       errno == EINPROGRESS);
   if (!begun) failed_ = no_connection(errno);
 }
 

@@ -449,11 +449,11 @@ struct NodePorts {
   AttemptFiles& files;
   DeviceReader& devices;
   HostMeter& host;
-  NodeHooks* hooks = nullptr;           ///< Null: no checks, no prolog, no epilog.
-  BoxMaker* boxes = nullptr;            ///< Null: attempts live as the agent does.
-  AttemptSessions* sessions = nullptr;  ///< Null: this node has none.
-  FaultMemory* memory = nullptr;        ///< Null: faults are forgotten when the agent ends.
-  SliceMaker* slices = nullptr;         ///< Null: this node makes no MIG slices.
+  NodeHooks* hooks = nullptr;             ///< Null: no checks, no prolog, no epilog.
+  BoxMaker* boxes = nullptr;              ///< Null: attempts live as the agent does.
+  AttemptSessions* sessions = nullptr;    ///< Null: this node has none.
+  FaultMemory* memory = nullptr;          ///< Null: faults are forgotten when the agent ends.
+  SliceMaker* slices = nullptr;           ///< Null: this node makes no MIG slices.
   AttemptEndpoints* endpoints = nullptr;  ///< Null: nobody looks after ports.
 };
 

@@ -39,7 +39,7 @@ std::optional<ApiError> check_role(const State& state, const access::Caller& cal
 
 /// `request`: without its password, which is in `hash`.
 Answer<RecordPerson> person_command(const State& state, const access::Caller& caller, PersonId id,
-                                const PersonRequest& request, const std::optional<std::string>& hash) {
+                                    const PersonRequest& request, const std::optional<std::string>& hash) {
   const Person* const before = state.people.find(id);
   if (id.valid() && before == nullptr) return no_such_user();
   RecordPerson command{.person = id, .by = shown_by(caller, request.by)};

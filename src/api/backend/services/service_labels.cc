@@ -115,8 +115,8 @@ std::optional<ApiError> read_port(std::string_view spec, ServiceSettings& out) {
   if (out.probe && port && !out.has_port)
     return bad_label(kServicePortLabel, "1 where there is a probe; send the probe none as well");
   if (out.probe) out.has_port = true;
-  const Answer<int64_t> deadline = number_of(spec, kServiceDeadlineLabel, 0, kServiceDeadlineMaxMs,
-                                             out.rollout_deadline.ms());
+  const Answer<int64_t> deadline =
+      number_of(spec, kServiceDeadlineLabel, 0, kServiceDeadlineMaxMs, out.rollout_deadline.ms());
   if (!deadline) return deadline.error();
   out.rollout_deadline = milliseconds(*deadline);
   return std::nullopt;

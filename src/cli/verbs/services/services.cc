@@ -79,8 +79,7 @@ Result<Unit> add_settings(ServiceOptions& service, int64_t generation) {
   add_label(service, kServiceGenerationLabel, std::to_string(generation));
   if (service.replicas) add_label(service, kServiceReplicasLabel, std::to_string(*service.replicas));
   if (!service.restart.empty()) add_label(service, kServiceRestartLabel, service.restart);
-  if (const Result<Unit> added =
-          add_span(service, "--ready-after", kServiceReadyLabel, service.ready_after);
+  if (const Result<Unit> added = add_span(service, "--ready-after", kServiceReadyLabel, service.ready_after);
       !added)
     return added;
   return add_port(service);

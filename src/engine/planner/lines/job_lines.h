@@ -75,7 +75,7 @@ class JobLines {
   std::pair<Time, JobId> cursor_;                       ///< Up to there ranks were made anew,
   Time ranked_at_;                                      ///< when that was last done,
   std::size_t ranks_owed_ = 0;                          ///< and for how many refreshes it is due.
-  TaskLines tasks_;  ///< Of classes that the state's own order is not for.
+  TaskLines tasks_;                                     ///< Of classes that the state's own order is not for.
 };
 
 template <typename Visit>

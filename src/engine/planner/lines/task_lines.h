@@ -68,7 +68,7 @@ class TaskLines {
   };
   struct Line {
     bool active = false;
-    std::map<GroupKey, Group> groups;     ///< None is empty.
+    std::map<GroupKey, Group> groups;    ///< None is empty.
     std::map<OrderKey, GroupKey> heads;  ///< The first of each.
   };
   using UserKey = std::pair<TenantId, std::string>;
@@ -102,8 +102,8 @@ class TaskLines {
   std::vector<Line> lines_;                             ///< By class.
   boost::unordered_flat_map<uint64_t, Entry> entries_;  ///< By job.
   std::map<UserKey, uint32_t> user_numbers_;
-  std::vector<User> users_;  ///< By number,
-  std::vector<uint32_t> free_users_;  ///< and the numbers that are free.
+  std::vector<User> users_;                                ///< By number,
+  std::vector<uint32_t> free_users_;                       ///< and the numbers that are free.
   std::map<int64_t, std::map<uint32_t, int64_t>> slices_;  ///< What users used in each slice of the window.
   std::vector<std::pair<JobId, GroupKey>> planned_;
   std::vector<uint32_t> emptied_;  ///< Classes that may be here no longer when the plan is applied.
