@@ -389,8 +389,9 @@ void Planner::pass_fresh(const State& state, CommitPlan& plan) {
     for (const JobId job : fresh) {
       if (kept && !is_full(plan)) pass(state, job, plan);
     }
-    // Further ones came than are noted.
-    if (kept && (is_full(plan) || fresh.size() >= limits::kPassTriesMax)) pass_on(job_class);
+    // Further ones came than are noted. Where all have passed, nobody is left to be looked at again.
+    const bool waits = kept && info(job_class).state == ClassState::kBlocked;
+    if (waits && (is_full(plan) || fresh.size() >= limits::kPassTriesMax)) pass_on(job_class);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/limits.h"
 #include "base/prng.h"
 #include "engine/testing/test_engine.h"
 #include "engine/testing/test_tasks.h"
@@ -23,11 +24,15 @@ struct Task {
   int32_t milli = 600;  ///< One at a time on a GPU.
   int64_t memory_mb = 1'000;
   TenantId tenant = kDefaultTenant;
+  Duration max_runtime = {};
 };
 
 JobId submit(TestEngine& engine, const Task& task) {
-  JobRequest request = testing::request_of(
-      {.gpus = 1, .tenant = task.tenant, .gpu_milli = task.milli, .gpu_share_mb = task.memory_mb});
+  JobRequest request = testing::request_of({.gpus = 1,
+                                            .tenant = task.tenant,
+                                            .max_runtime = task.max_runtime,
+                                            .gpu_milli = task.milli,
+                                            .gpu_share_mb = task.memory_mb});
   request.spec = testing::task_spec(task.user, task.cost, task.weight_milli);
   const Applied applied = engine.apply(SubmitJobs{.tenant = task.tenant, .jobs = {request}});
   EXPECT_FALSE(applied.rejection.has_value());
@@ -157,6 +162,22 @@ TEST(TaskOrder, WhatAPlanDroppedWaitsInItsPlaceAgain) {
   EXPECT_EQ(engine.state_of(first), JobState::kPending);
   engine.add_node("n2", {.gpus = 1});
   EXPECT_EQ(run_all(engine), (std::vector<JobId>{first, second, third}));
+}
+
+TEST(TaskOrder, WhereAllHavePassedAReservationNobodyIsLookedAtAgain) {
+  TestEngine engine(policies_with_tasks());
+  engine.add_node("n1", {.gpus = 2});
+  engine.run({.gpus = 1, .max_runtime = hours(1)});
+  engine.submit({.gpus = 2, .max_runtime = hours(1)});
+  const JobId longer = submit(engine, {.user = "a", .milli = 10, .memory_mb = 100, .max_runtime = hours(10)});
+  EXPECT_TRUE(engine.cycle().empty());
+  EXPECT_EQ(engine.wait_code(longer), WaitCode::kReserved);
+  for (uint32_t i = 0; i < limits::kPassTriesMax; ++i)
+    submit(engine, {.user = "a", .milli = 10, .memory_mb = 100, .max_runtime = minutes(1)});
+  engine.apply(CancelJob{.job = longer});
+  EXPECT_EQ(engine.cycle().size(), limits::kPassTriesMax);
+  engine.advance(seconds(2));
+  EXPECT_TRUE(engine.cycle().empty());
 }
 
 /// By the contract's words, in floating point.
