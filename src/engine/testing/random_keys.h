@@ -57,15 +57,16 @@ inline Command random_key_command(Prng& prng, const State& state, TenantId some_
                    .unix_users = {},
                    .expires_at = {},
                    .by = "op"};
+  Role role = Role::kUser;
   if (state.people.size() > 0 && prng.chance(300)) {
     const auto nth = static_cast<std::ptrdiff_t>(prng.below(state.people.size()));
     const Person& person = std::next(state.people.begin(), nth)->second;
     create.name = key_name_of(person.id);
     if (prng.chance(900)) create.tenant = person.tenant;
+    role = person.role;
   }
   if (prng.chance(300)) create.unix_users = {"ana", "*"};
-  if (create.tenant.valid() && prng.chance(700))
-    create.bindings = {{.tenant = create.tenant, .role = Role::kUser}};
+  if (create.tenant.valid() && prng.chance(700)) create.bindings = {{.tenant = create.tenant, .role = role}};
   if (prng.chance(300))
     create.expires_at = std::min(state.last.at + minutes(prng.between(0, 3'000)), limits::kTimeMax);
   return create;

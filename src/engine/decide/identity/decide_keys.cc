@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 
 #include "base/check.h"
 #include "base/limits.h"
@@ -27,6 +28,17 @@ bool leads_out(const State& state, TenantId home, const Binding& binding) {
   return true;
 }
 
+/// Whether a person's key would have a role that is not the person's: another one since it was read for the
+/// command.
+bool has_former_role(const State& state, const CreateKey& command) {
+  const bool knows_people = state.config.feature_level >= 11;
+  const std::optional<PersonId> id = knows_people ? person_of_key_name(command.name) : std::nullopt;
+  const Person* const person = id ? state.people.find(*id) : nullptr;
+  if (person == nullptr) return false;
+  const Binding own{.tenant = person->tenant, .role = person->role};
+  return std::ranges::any_of(command.bindings, [&own](const Binding& binding) { return binding != own; });
+}
+
 AccessKey key_of(const CreateKey& command, Stamp stamp) {
   return {.id = KeyId{stamp.sequence},
           .tenant = command.tenant,
@@ -51,6 +63,7 @@ Applied create_key(const State& state, const CreateKey& command, Stamp stamp, Ev
   if (command.tenant.valid() && (home == nullptr || home->deleted))
     return reject(RejectionCode::kTenantNotFound);
   if (!may_have_key(state, command.name, command.tenant)) return reject(RejectionCode::kPersonNotFound);
+  if (has_former_role(state, command)) return reject(RejectionCode::kStale);
   if (state.keys.find_prefix(command.prefix) != nullptr ||
       state.keys.find_living(command.tenant, command.name, stamp.at) != nullptr)
     return reject(RejectionCode::kKeyExists);

@@ -38,13 +38,13 @@ class People : public ::testing::Test {
     command.by = "admin";
     return engine.apply(command);
   }
-  Applied make_key(PersonId id, TenantId home) {
+  Applied make_key(PersonId id, TenantId home, Role role = Role::kUser) {
     return engine.apply(CreateKey{.tenant = home,
                                   .name = key_name_of(id),
                                   .kind = CallerKind::kPerson,
                                   .prefix = "prefix" + std::to_string(10 + ++made_),
                                   .hash = Blob(std::string(limits::kKeyHashBytes, 'h')),
-                                  .bindings = {{.tenant = home, .role = Role::kUser}},
+                                  .bindings = {{.tenant = home, .role = role}},
                                   .by = "op"});
   }
   const Person& person(PersonId id) { return *engine.state().people.find(id); }
@@ -103,6 +103,13 @@ TEST_F(People, HaveAKeyWhileTheyAreActiveInItsHome) {
   EXPECT_FALSE(make_key(id, lab).rejection.has_value());
 }
 
+TEST_F(People, HaveNoKeyOfARoleThatTheyHadBefore) {
+  const PersonId id = record("ana@x.org");
+  change(id, kPersonRole, {.role = Role::kViewer});
+  expect_rejected(make_key(id, lab), RejectionCode::kStale);
+  EXPECT_FALSE(make_key(id, lab, Role::kViewer).rejection.has_value());
+}
+
 TEST_F(People, LoseTheirKeyWhenTheyMoveAndKeepItWithAnotherRole) {
   const PersonId id = record("ana@x.org");
   const uint64_t made = make_key(id, lab).first_id;
@@ -111,7 +118,7 @@ TEST_F(People, LoseTheirKeyWhenTheyMoveAndKeepItWithAnotherRole) {
   EXPECT_EQ(key(made).bindings, (std::vector<Binding>{{.tenant = lab, .role = Role::kTenantAdmin}}));
   change(id, kPersonTenant, {.tenant = other});
   EXPECT_FALSE(key(made).is_alive(engine.now()));
-  EXPECT_FALSE(make_key(id, other).rejection.has_value());
+  EXPECT_FALSE(make_key(id, other, Role::kTenantAdmin).rejection.has_value());
 }
 
 TEST_F(People, OfADeletedTenantAreActiveNoMore) {
