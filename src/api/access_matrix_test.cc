@@ -231,8 +231,8 @@ TEST_P(Matrix, OverGrpc) {
   std::size_t called = 0;
   for (const GrpcMethodRow& method : grpc_methods()) {
     if (method.action == Action::kSpeakForNode || method.name == "ListJobs" || method.name == "ListTenants" ||
-        method.name == "ListKeys" || method.name == "CreateTenant" || method.name == "Watch" ||
-        method.service == "algogpu.GPUScheduler") {
+        method.name == "ListKeys" || method.name == "ListServices" || method.name == "CreateTenant" ||
+        method.name == "Watch" || method.service == "algogpu.GPUScheduler") {
       // Agents prove the token in messages; lists are of what may be seen; tasks of the caller's own tenant.
       continue;
     }

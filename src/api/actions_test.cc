@@ -70,7 +70,7 @@ TEST(Actions, ACallIsTheSameActionOverRestAndGrpc) {
   std::size_t compared = 0;
   for (const GrpcMethodRow& method : grpc_methods()) {
     const auto same = native.find(operation_of(method.name));
-    if (method.service != "gpusched.v1.Scheduler" || same == native.end()) continue;
+    if (!method.service.starts_with("gpusched.v1.") || same == native.end()) continue;
     EXPECT_EQ(to_string(same->second), to_string(method.action)) << method.name;
     compared += 1;
   }

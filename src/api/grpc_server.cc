@@ -9,6 +9,7 @@
 
 #include "api/doors/jobs/jobs_grpc.h"
 #include "api/doors/native/native_grpc.h"
+#include "api/doors/native/services/services_grpc.h"
 #include "api/doors/node/node_grpc.h"
 #include "api/grpc/agent_socket.h"
 #include "api/grpc/grpc_call.h"
@@ -38,6 +39,7 @@ struct GrpcServer::Impl {
                 .writes = options.writes,
                 .audit = options.audit}),
         native(make_native_service(backend, thread, options.doorkeeper, options.run_later)),
+        services(make_services_service(backend, thread, options.doorkeeper)),
         jobs(make_jobs_service(backend, thread, options.doorkeeper)),
         tasks(
             make_agent_tasks_service(backend, *options.task_book, thread, options.doorkeeper, options.tasks)),
@@ -52,7 +54,7 @@ struct GrpcServer::Impl {
 
   const GrpcServerOptions options;
   GrpcThread thread;  // Before the services: they use it.
-  std::unique_ptr<grpc::Service> native, jobs, tasks;
+  std::unique_ptr<grpc::Service> native, services, jobs, tasks;
   NodeService nodes;
   std::shared_ptr<grpc::ServerCredentials> credentials;  // Before the server, which asks them.
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
@@ -107,6 +109,7 @@ Result<Unit> GrpcServer::start(std::size_t connections_max) {
   builder.SetResourceQuota(grpc::ResourceQuota("gpu-scheduler").Resize(kBufferedBytesMax));
   impl->thread.join(builder);
   builder.RegisterService(impl->native.get());
+  builder.RegisterService(impl->services.get());
   builder.RegisterService(impl->jobs.get());
   builder.RegisterService(impl->tasks.get());
   builder.RegisterService(impl->nodes.service());

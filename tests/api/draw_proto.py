@@ -6,7 +6,8 @@ import tempfile
 from conftest import ROOT
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-PROTOS = ["gpusched/v1/types.proto", "gpusched/v1/scheduler.proto", "gpusched/v1/node.proto", "scheduler/scheduler.proto"]
+PROTOS = ["gpusched/v1/types.proto", "gpusched/v1/scheduler.proto", "gpusched/v1/services.proto",
+          "gpusched/v1/node.proto", "scheduler/scheduler.proto"]
 DEPTH_MAX = 6
 
 

@@ -188,6 +188,11 @@ def plausible(draw, message, kind):
         message.script = "true"
     if kind == "gpusched.v1.Tenant" and draw.chance(800):
         message.name = "tenant " + str(draw.random.randrange(50))
+    if kind in ("gpusched.v1.CreateServiceRequest", "gpusched.v1.RollOutServiceRequest") and draw.chance(800):
+        message.job.spec.script = "true"
+        setattr(message, "name" if "Create" in kind else "service", "service-" + str(draw.random.randrange(20)))
+    if kind in ("gpusched.v1.ServiceRequest", "gpusched.v1.ScaleServiceRequest") and draw.chance(800):
+        message.service = "service-" + str(draw.random.randrange(20))
     if hasattr(message, "job_id") and draw.known["job"] and draw.chance(800):
         message.job_id = draw.random.choice(draw.known["job"])
 
@@ -236,7 +241,7 @@ def metadata_of(server):
     return tuple((name.lower(), value) for name, value in server.credential().items())
 
 
-@pytest.mark.parametrize("service", ["gpusched.v1.Scheduler", "scheduler.SchedulerService"])
+@pytest.mark.parametrize("service", ["gpusched.v1.Scheduler", "gpusched.v1.Services", "scheduler.SchedulerService"])
 def test_a_grpc_service_answers_whatever_its_messages_hold(server, pool, service):
     drawn = seed()
     draw = Draw(random.Random(drawn + 2))
@@ -277,7 +282,7 @@ def test_a_grpc_service_answers_whatever_its_messages_hold(server, pool, service
     check_and_restart(server)
 
 
-@pytest.mark.parametrize("service", ["gpusched.v1.Scheduler", "scheduler.SchedulerService"])
+@pytest.mark.parametrize("service", ["gpusched.v1.Scheduler", "gpusched.v1.Services", "scheduler.SchedulerService"])
 def test_bytes_that_are_no_message_are_the_clients_fault(server, pool, service):
     with server.channel() as channel:
         for method in methods_of(pool, service):

@@ -16,21 +16,31 @@ pytest.importorskip("google.protobuf", reason="python3-protobuf is not installed
 COMPLETED = 4  # JOB_STATE_COMPLETED of types.proto
 
 
-@pytest.fixture(scope="module", name="messages")
-def messages_fixture(session_folder):
-    """The generated module of proto/gpusched/v1."""
+@pytest.fixture(scope="module", name="modules")
+def modules_fixture(session_folder):
+    """The generated modules of proto/gpusched/v1: of the scheduler, and of services."""
     out = session_folder / "proto"
     out.mkdir()
-    names = ["gpusched/v1/types.proto", "gpusched/v1/keys.proto", "gpusched/v1/scheduler.proto"]
+    names = [f"gpusched/v1/{name}.proto" for name in ("types", "keys", "scheduler", "services")]
     done = subprocess.run(["protoc", f"--proto_path={ROOT / 'proto'}", f"--python_out={out}", *names],
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     sys.path.insert(0, str(out))
     try:
-        from gpusched.v1 import scheduler_pb2
+        from gpusched.v1 import scheduler_pb2, services_pb2
     finally:
         sys.path.remove(str(out))
-    return scheduler_pb2
+    return scheduler_pb2, services_pb2
+
+
+@pytest.fixture(scope="module", name="messages")
+def messages_fixture(modules):
+    return modules[0]
+
+
+@pytest.fixture(scope="module", name="services")
+def services_fixture(modules):
+    return modules[1]
 
 
 class Client:
@@ -39,8 +49,8 @@ class Client:
         self.metadata = (("authorization", f"Bearer {scheduler.token()}"),)
         self.messages = messages
 
-    def call(self, method, request, answer):
-        rpc = self.channel.unary_unary(f"/gpusched.v1.Scheduler/{method}",
+    def call(self, method, request, answer, service="Scheduler"):
+        rpc = self.channel.unary_unary(f"/gpusched.v1.{service}/{method}",
                                        request_serializer=type(request).SerializeToString,
                                        response_deserializer=answer.FromString)
 
@@ -266,6 +276,53 @@ def test_a_tenants_queue(client, messages):
                           messages.UpdateTenantRequest(tenant=messages.Tenant(tenant_id=made.tenant_id),
                                                        unlimited=["max_waiting_jobs"]), messages.Tenant)
     assert not changed.HasField("max_waiting_jobs") and changed.soft_waiting_jobs == 4
+
+
+def test_a_service_from_its_creation_to_its_end(world, client, services):
+    def call(method, request, answer=services.Service):
+        return client.call(method, request, answer, service="Services")
+
+    def ready(generation, replicas):
+        def found():
+            seen = call("GetService", services.ServiceRequest(service="web"))
+            new = [one for one in seen.jobs if one.generation == generation]
+            return seen if (seen.state, len(new), len(seen.jobs)) == ("ready", replicas, replicas) else None
+
+        return wait_until(f"web has {replicas} of generation {generation}", found)
+
+    request = services.CreateServiceRequest(name="web", ready_after_ms=300)
+    request.job.spec.command.extend(["sleep", "1000"])
+    made = call("CreateService", request)
+    assert (made.name, made.generation, made.replicas, made.restart) == ("web", 1, 1, "always")
+    assert ready(1, 1).jobs[0].node_name == "n1"
+    with pytest.raises(grpc.RpcError) as taken:
+        call("CreateService", request)
+    assert taken.value.code() == grpc.StatusCode.ALREADY_EXISTS
+    assert dict(taken.value.trailing_metadata())["gpusched-code"] == "already_exists"
+    scaled = call("ScaleService", services.ScaleServiceRequest(service=made.record_id, replicas=2))
+    assert (scaled.name, scaled.replicas) == ("web", 2)
+    ready(1, 2)
+    change = services.RollOutServiceRequest(service="web")
+    change.job.spec.command.extend(["sleep", "2000"])
+    rolled = call("RollOutService", change)
+    assert (rolled.generation, rolled.replicas) == (2, 2)
+    world.scheduler.restart()
+    two = ready(2, 2)
+    listed = call("ListServices", services.ListServicesRequest(), services.ListServicesResponse).services
+    assert [(one.name, one.record_id) for one in listed] == [("web", two.record_id)]
+    assert world.cli_json("service", "get", "web")["generation"] == 2  # Every door has the same one.
+    assert call("DeleteService", services.ServiceRequest(service="web")).state == "deleting"
+
+    def gone():
+        try:
+            call("GetService", services.ServiceRequest(service="web"))
+        except grpc.RpcError as error:
+            return error.code() == grpc.StatusCode.NOT_FOUND
+        return False
+
+    wait_until("it is gone", gone)
+    for one in two.jobs:
+        assert world.api().wait_for(one.job_id)["state"] == "cancelled"
 
 
 def test_a_client_submits_over_tls_and_obeys_no_stranger(new_world, messages):

@@ -95,6 +95,7 @@ inline constexpr FieldShape kFieldShapes[] = {
      .most = kServiceProbeTimeoutMaxMs},
     {.field = "CreateServiceRequest.probe_failures", .least = 1, .most = kServiceProbeFailuresMax},
     {.field = "CreateServiceRequest.rollout_deadline_ms", .least = 0, .most = kServiceDeadlineMaxMs},
+    {.field = "RollOutServiceRequest.tenant_id", .bytes_max = limits::kNameBytesMax},
     {.field = "RollOutServiceRequest.replicas", .least = 0, .most = kServiceReplicasMax},
     {.field = "RollOutServiceRequest.restart", .pattern = kRestartPolicy},
     {.field = "RollOutServiceRequest.ready_after_ms", .least = 0, .most = kServiceReadyAfterMaxMs},

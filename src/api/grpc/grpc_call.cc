@@ -238,7 +238,7 @@ int size_of(const Message& message, const char* name) {
 /// What a message says that a call is about.
 std::string resource_in(const Message& message, access::Action action) {
   for (const char* const name :
-       {"job_id", "job_ids", "node_name", "reservation", "key_id", "id", "tenant_id", "name"}) {
+       {"job_id", "job_ids", "node_name", "reservation", "service", "key_id", "id", "tenant_id", "name"}) {
     const bool is_tenants = access::row_of(action).subject == access::Subject::kTenant;
     if (!is_tenants && std::string_view(name) == "tenant_id") continue;
     if (std::string text = text_of(message, name); !text.empty()) return text;

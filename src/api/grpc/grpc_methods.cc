@@ -9,8 +9,9 @@ namespace {
 
 using enum access::Action;
 
-constexpr std::string_view kNative = "gpusched.v1.Scheduler", kJobs = "scheduler.SchedulerService",
-                           kTasks = "algogpu.GPUScheduler", kNodes = "gpusched.v1.NodeProtocol";
+constexpr std::string_view kNative = "gpusched.v1.Scheduler", kServices = "gpusched.v1.Services",
+                           kJobs = "scheduler.SchedulerService", kTasks = "algogpu.GPUScheduler",
+                           kNodes = "gpusched.v1.NodeProtocol";
 
 constexpr GrpcMethodRow kMethods[] = {
     {kNative, "SubmitJobs", kSubmitJob},
@@ -57,6 +58,12 @@ constexpr GrpcMethodRow kMethods[] = {
     {kNative, "CreateNodeToken", kAdmitNode},
     {kNative, "ListNodeIdentities", kSeeIdentity},
     {kNative, "RevokeNode", kRevokeNode},
+    {kServices, "CreateService", kSubmitJob},
+    {kServices, "ListServices", kSeeJob},
+    {kServices, "GetService", kSeeJob},
+    {kServices, "ScaleService", kUpdateJob},
+    {kServices, "RollOutService", kSubmitJob},
+    {kServices, "DeleteService", kCancelJob},
     {kJobs, "SubmitJob", kSubmitJob},
     {kJobs, "CancelJob", kCancelJob},
     {kJobs, "GetJobStatus", kSeeJob},

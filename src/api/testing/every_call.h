@@ -125,6 +125,7 @@ inline std::unique_ptr<google::protobuf::Message> message_of(const GrpcMethodRow
   const bool is_of_tenant = has_walls(row_of(method.action).subject) && about.job.empty();
   set("job_id", about.job);
   set("job_ids", about.job);
+  set("service", about.job);
   const bool goes_there = is_submission || method.action == access::Action::kCreateKey;
   set("tenant_id", goes_there ? about.submit_to : is_of_tenant ? about.tenant : "");
   set("key_id", about.key);
@@ -138,6 +139,8 @@ inline std::unique_ptr<google::protobuf::Message> message_of(const GrpcMethodRow
   set("remove", "label");
   if (const FieldDescriptor* const field = type.FindFieldByName("priority"))
     reflection.SetInt32(message.get(), field, 1);
+  if (const FieldDescriptor* const field = type.FindFieldByName("replicas"))
+    reflection.SetInt64(message.get(), field, 0);
   if (const FieldDescriptor* const field = type.FindFieldByName("condition"))
     reflection.SetEnumValue(message.get(), field, v1::DEVICE_CONDITION_UNHEALTHY);
   if (const FieldDescriptor* const field = type.FindFieldByName("duration_ms"))
@@ -147,8 +150,11 @@ inline std::unique_ptr<google::protobuf::Message> message_of(const GrpcMethodRow
     tenant.GetReflection()->SetString(&tenant, tenant.GetDescriptor()->FindFieldByName("tenant_id"),
                                       about.tenant);
   }
-  if (const FieldDescriptor* const jobs = type.FindFieldByName("jobs"); is_submission && jobs != nullptr) {
-    google::protobuf::Message& job = *reflection.AddMessage(message.get(), jobs);
+  const FieldDescriptor* const jobs = type.FindFieldByName("jobs");
+  const FieldDescriptor* const one = type.FindFieldByName("job");
+  if (is_submission && (jobs != nullptr || one != nullptr)) {
+    google::protobuf::Message& job = jobs != nullptr ? *reflection.AddMessage(message.get(), jobs)
+                                                     : *reflection.MutableMessage(message.get(), one);
     google::protobuf::Message& spec =
         *job.GetReflection()->MutableMessage(&job, job.GetDescriptor()->FindFieldByName("spec"));
     spec.GetReflection()->SetString(&spec, spec.GetDescriptor()->FindFieldByName("script"), "true");

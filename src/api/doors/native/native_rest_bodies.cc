@@ -127,16 +127,11 @@ Answer<TenantRequest> read_native_tenant(std::string_view body, const std::strin
   return request;
 }
 
-namespace {
-
-/// A name that stands in the path may stand in the body too, but no other one.
 std::optional<ApiError> check_same(std::string_view field, std::string_view in_body,
                                    std::string_view in_path) {
   if (in_body.empty() || in_body == in_path) return std::nullopt;
   return invalid(field, std::string(field) + " differs from the one in the path; remove it");
 }
-
-}  // namespace
 
 Answer<JobUpdate> read_native_update(std::string_view body, std::string_view job) {
   v1::UpdateJobRequest message;

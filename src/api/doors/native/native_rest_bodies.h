@@ -22,6 +22,10 @@ Answer<SubmitRequest> read_native_submit(std::string_view body, const std::strin
 /// The checks of a job name a field as it stands in its own message; from here on as in the request's.
 void place_job_field(ApiError& error);
 
+/// What is wrong with a name in the body when it also stands in the path: it must be the same, or empty.
+std::optional<ApiError> check_same(std::string_view field, std::string_view in_body,
+                                   std::string_view in_path);
+
 /// {"job_ids":[...]}
 std::string native_submitted_json(const Submitted& submitted);
 

@@ -1,15 +1,12 @@
-// NativeRest: services.
-#include <utility>
-#include <vector>
+#include "api/doors/native/services/service_messages.h"
 
-#include "api/contract/services.h"
-#include "api/doors/native/native_rest.h"
+#include <utility>
+
 #include "api/doors/native/native_rest_bodies.h"
 #include "api/fields/checks.h"
 #include "api/fields/job_message.h"
 #include "base/job_labels.h"
 #include "base/limits.h"
-#include "gpusched/v1/services.pb.h"
 
 namespace gpusched::api {
 namespace {
@@ -32,6 +29,8 @@ void write_replica(const ReplicaView& replica, v1::ServiceReplica& out) {
   if (replica.started_at.valid()) write_instant(replica.started_at, *out.mutable_started_at());
   if (replica.starts_at.valid()) write_instant(replica.starts_at, *out.mutable_starts_at());
 }
+
+}  // namespace
 
 void write_service(const ServiceView& service, v1::Service& out) {
   out.set_name(service.name);
@@ -61,6 +60,8 @@ void write_service(const ServiceView& service, v1::Service& out) {
 void write_services(const std::vector<ServiceView>& services, v1::ListServicesResponse& out) {
   for (const ServiceView& service : services) write_service(service, *out.add_services());
 }
+
+namespace {
 
 void set_label(v1::JobRequest& job, std::string_view label, std::string value) {
   (*job.mutable_spec()->mutable_labels())[std::string(label)] = std::move(value);
@@ -132,75 +133,35 @@ Answer<SubmitRequest> record_of(v1::JobRequest& job, const std::string& service,
   return request;
 }
 
-/// Submits the record and shows the service as it then is.
-void submit_record(Backend& backend, const CallerPtr& caller, SubmitRequest request,
-                   Done<ServiceView> shown) {
-  backend.submit(caller, std::move(request),
+}  // namespace
+
+Answer<SubmitRequest> read_creation(const v1::CreateServiceRequest& message, bool containers_possible) {
+  v1::JobRequest job = message.job();
+  if (auto problem = label_settings(message, job)) return std::move(*problem);
+  return record_of(job, message.name(), message.tenant_id(), "1", containers_possible);
+}
+
+Answer<SubmitRequest> read_rollout(const v1::RollOutServiceRequest& message, bool containers_possible) {
+  v1::JobRequest job = message.job();
+  if (auto problem = label_settings(message, job)) return std::move(*problem);
+  return record_of(job, message.service(), message.tenant_id(), std::string(kNextGeneration),
+                   containers_possible);
+}
+
+void submit_record(Backend& backend, const CallerPtr& caller, SubmitRequest record, Done<ServiceView> shown) {
+  backend.submit(caller, std::move(record),
                  [&backend, caller, shown = std::move(shown)](const Answer<Submitted>& answer) {
                    if (!answer) return shown(answer.error());
                    backend.get_service(caller, job_name(answer->first_job), "", shown);
                  });
 }
 
-}  // namespace
-
-void NativeRest::create_service(NativeCall& call) {
-  v1::CreateServiceRequest message;
-  google::protobuf::Message* const roots[] = {&message};
-  NativeBody body;
-  if (!read_body(call, roots, body)) return;
-  call.call->note().line.resource = message.name();
-  v1::JobRequest job = message.job();
-  if (auto problem = label_settings(message, job)) return call.call->fail(*problem);
-  Answer<SubmitRequest> request =
-      record_of(job, message.name(), message.tenant_id(), "1", backend_.containers_possible());
-  if (!request) return call.call->fail(request.error());
-  request->by = requester_of(call);
-  call.call->note().name_user(*request);
-  submit_record(backend_, call.call->caller(), std::move(*request),
-                answer_with<ServiceView>(call, write_service));
-}
-
-void NativeRest::roll_out_service(NativeCall& call) {
-  v1::RollOutServiceRequest message;
-  google::protobuf::Message* const roots[] = {&message};
-  NativeBody body;
-  if (!read_body(call, roots, body)) return;
-  v1::JobRequest job = message.job();
-  if (auto problem = label_settings(message, job)) return call.call->fail(*problem);
-  Answer<SubmitRequest> request = record_of(job, call.path[2], call.query.text("tenant_id").value_or(""),
-                                            std::string(kNextGeneration), backend_.containers_possible());
-  if (!request) return call.call->fail(request.error());
-  request->by = requester_of(call);
-  call.call->note().name_user(*request);
-  submit_record(backend_, call.call->caller(), std::move(*request),
-                answer_with<ServiceView>(call, write_service));
-}
-
-void NativeRest::scale_service(NativeCall& call) {
-  v1::ScaleServiceRequest message;
-  google::protobuf::Message* const roots[] = {&message};
-  NativeBody body;
-  if (!read_body(call, roots, body)) return;
-  backend_.scale_service(call.call->caller(), call.path[2], call.query.text("tenant_id").value_or(""),
-                         message.replicas(), requester_of(call),
-                         answer_with<ServiceView>(call, write_service));
-}
-
-void NativeRest::delete_service(NativeCall& call) {
-  backend_.delete_service(call.call->caller(), call.path[2], call.query.text("tenant_id").value_or(""),
-                          requester_of(call), answer_with<ServiceView>(call, write_service));
-}
-
-void NativeRest::get_service(NativeCall& call) {
-  backend_.get_service(call.call->caller(), call.path[2], call.query.text("tenant_id").value_or(""),
-                       answer_with<ServiceView>(call, write_service));
-}
-
-void NativeRest::list_services(NativeCall& call) {
-  backend_.list_services(
-      call.call->caller(), call.query.text("tenant_id").value_or(""),
-      answer_with<std::vector<ServiceView>, v1::ListServicesResponse>(call, write_services));
+void apply_scale(Backend& backend, const CallerPtr& caller, const v1::ScaleServiceRequest& message,
+                 const std::string& by, Done<ServiceView> shown) {
+  if (!message.has_replicas())
+    return shown(invalid("replicas", "replicas is missing; say how many are wanted"));
+  backend.scale_service(caller, message.service(), message.tenant_id(), message.replicas(), by,
+                        std::move(shown));
 }
 
 }  // namespace gpusched::api
