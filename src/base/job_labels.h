@@ -38,6 +38,16 @@ inline constexpr std::string_view kServiceProbeTimeoutLabel = "gpusched.service-
 inline constexpr std::string_view kServiceProbeFailuresLabel = "gpusched.service-probe-failures";
 // Of a record: for how long a rollout waits for a new replica before it is called stalled.
 inline constexpr std::string_view kServiceDeadlineLabel = "gpusched.service-rollout-deadline-ms";
+// Of a record whose replicas follow a queue: the jobs of its tenant that wait and have this label
+// ("KEY=VALUE", "KEY"), the bounds of their number, for how many jobs there is one, and how long fewer must
+// be enough.
+inline constexpr std::string_view kServiceQueueLabel = "gpusched.service-scale-queue";
+inline constexpr std::string_view kServiceNoQueue = "none";
+inline constexpr std::string_view kServiceScaleMinLabel = "gpusched.service-scale-min";
+inline constexpr std::string_view kServiceScaleMaxLabel = "gpusched.service-scale-max";
+inline constexpr std::string_view kServiceScaleJobsLabel = "gpusched.service-scale-per-replica";
+inline constexpr std::string_view kServiceScaleDownLabel = "gpusched.service-scale-down-after-ms";
+inline constexpr int64_t kServiceScaleJobsMax = 1'000'000, kServiceScaleDownAfterMaxMs = 86'400'000;
 inline constexpr int64_t kServiceProbePeriodMinMs = 100, kServiceProbePeriodMaxMs = 3'600'000;
 inline constexpr int64_t kServiceProbeTimeoutMinMs = 10, kServiceProbeTimeoutMaxMs = 60'000;
 inline constexpr int64_t kServiceProbeFailuresMax = 100, kServiceDeadlineMaxMs = 86'400'000;

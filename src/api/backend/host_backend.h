@@ -85,6 +85,9 @@ class HostBackend final : public Backend {
                    Done<ServiceView> done) override;
   void scale_service(const CallerPtr& caller, const std::string& service, const std::string& tenant,
                      int64_t replicas, const std::string& by, Done<ServiceView> done) override;
+  void scale_service_by_queue(const CallerPtr& caller, const std::string& service, const std::string& tenant,
+                              std::map<std::string, std::string> labels, const std::string& by,
+                              Done<ServiceView> done) override;
   void delete_service(const CallerPtr& caller, const std::string& service, const std::string& tenant,
                       const std::string& by, Done<ServiceView> done) override;
   void label_node(const CallerPtr& caller, const std::string& node, std::vector<Label> set,
@@ -193,10 +196,10 @@ class HostBackend final : public Backend {
       done(std::move(answer));
     };
   }
+  using ServiceChange = std::function<Answer<Command>(const Job& record, const ServiceSettings& settings)>;
   /// Proposes what `make` makes of its record, when the caller may do that to it.
   void change_service(const CallerPtr& caller, access::Action action, const std::string& service,
-                      const std::string& tenant, std::function<Command(const Job&)> make,
-                      Done<ServiceView> done);
+                      const std::string& tenant, ServiceChange make, Done<ServiceView> done);
   SubmitJobs command_of(const access::Caller& caller, SubmitRequest& request) const;
   /// What a job of several nodes is told where there are none; else its GPUs stay on one.
   std::optional<ApiError> check_gangs(SubmitRequest& request) const;

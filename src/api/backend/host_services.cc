@@ -135,6 +135,32 @@ ReplicaView replica_view(const Observer::View& view, const ReplicaRow& replica,
   return shown;
 }
 
+std::string jobs_text(int64_t count) { return std::to_string(count) + (count == 1 ? " job" : " jobs"); }
+
+ScalingView scaling_view(const Entry& entry, Time now) {
+  const ServiceScaling& scaling = *entry.row.settings.scaling;
+  const int64_t replicas = entry.row.settings.replicas;
+  ScalingView shown{.waiting = entry.waiting, .wanted = replicas};
+  if (!entry.waiting) {
+    shown.message = "the jobs with " + scaling.queue + " that wait are being counted";
+    return shown;
+  }
+  shown.wanted = wanted_replicas(scaling, *entry.waiting);
+  const std::string what = jobs_text(*entry.waiting) + " with " + scaling.queue +
+                           (*entry.waiting == 1 ? " waits" : " wait") + ", one replica for " +
+                           (scaling.per_replica == 1 ? "each" : jobs_text(scaling.per_replica));
+  shown.message = what;
+  if (shown.wanted == scaling.max && *entry.waiting > scaling.max * scaling.per_replica)
+    shown.message += "; " + std::to_string(scaling.max) + " are the most that it may have";
+  if (shown.wanted == scaling.min && *entry.waiting < scaling.min * scaling.per_replica)
+    shown.message += "; " + std::to_string(scaling.min) + " are the fewest that it may have";
+  if (shown.wanted >= replicas || !entry.lull) return shown;
+  const Duration left = std::max(entry.lull->since + scaling.down_after - now, Duration{});
+  shown.message +=
+      "; fewer than now when that has been so for " + std::to_string(left.ms() / 1'000) + " s more";
+  return shown;
+}
+
 ServiceView service_view(const Observer::View& view, const Entry& entry, const Viewer& viewer, Time now) {
   ServiceView shown{.name = entry.key.second,
                     .tenant = entry.key.first,
@@ -144,6 +170,7 @@ ServiceView service_view(const Observer::View& view, const Entry& entry, const V
                     .message = entry.problem};
   if (const std::optional<Stall> stall = find_stall(entry.row, now))
     shown.message = stall_message(entry, *stall);
+  if (entry.row.settings.scaling && !entry.row.deleted) shown.scaling = scaling_view(entry, now);
   if (const Job* const record = view.state.jobs.find(entry.row.record)) {
     shown.owner = owner_text(view.state, *record);
     shown.created_at = record->submitted_at;
@@ -163,6 +190,16 @@ ServiceView service_view(const Observer::View& view, const Entry& entry, const V
 
 ApiError bad_record(std::string why, std::string field) {
   return {ErrorKind::kUnprocessable, "the record of a service " + std::move(why), std::move(field)};
+}
+
+/// Whoever sets a number by hand would see it changed a moment later.
+ApiError scales_itself(const std::string& service, const ServiceScaling& scaling) {
+  return {ErrorKind::kConflict,
+          "service " + service + " follows the jobs that wait with " + scaling.queue + ", with " +
+              std::to_string(scaling.min) + " to " + std::to_string(scaling.max) +
+              " replicas; change these bounds (--min and --max, or scale_min and scale_max), or end that "
+              "first (--no-scale, or scale_queue none)",
+          "replicas"};
 }
 
 /// What is wrong with the form of a submission that is about a service.
@@ -223,7 +260,15 @@ Answer<ServiceSettings> next_settings(const State& state, const access::Caller& 
                         ": somebody rolled it out meanwhile; look at it, and roll out again",
                     "generation"};
   }
+  const std::optional<ServiceScaling>& scaling = now->row.settings.scaling;
+  if (scaling && settings->scaling && spec_label(spec, kServiceReplicasLabel))
+    return scales_itself(service, *scaling);
   return settings;
+}
+
+Command relabel(const Job& record, const std::map<std::string, std::string>& labels, const std::string& by) {
+  return UpdateJob{
+      .job = record.id, .given = kJobSpec, .spec = Blob(with_labels(record.spec.view(), labels)), .by = by};
 }
 
 /// Whether the request was accepted before, by its key.
@@ -300,8 +345,7 @@ void HostBackend::get_service(const CallerPtr& caller, const std::string& servic
 }
 
 void HostBackend::change_service(const CallerPtr& caller, Action action, const std::string& service,
-                                 const std::string& tenant, std::function<Command(const Job&)> make,
-                                 Done<ServiceView> done) {
+                                 const std::string& tenant, ServiceChange make, Done<ServiceView> done) {
   if (sheds_read(done)) return;
   read([this, caller, action, service, tenant, make = std::move(make),
         done = std::move(done)](const Observer::View& view) {
@@ -311,7 +355,12 @@ void HostBackend::change_service(const CallerPtr& caller, Action action, const s
     if (found->row.deleted) return get_service(caller, service, tenant, done);  // Nothing is left to change.
     const Job& record = view.state.job_at(found->row.record);
     if (!services_->begin(key)) return done(being_changed(key.second));
-    propose_as(*caller, make(record), [this, caller, key, done](const Result<Decided>& decided) {
+    const Answer<Command> command = make(record, found->row.settings);
+    if (!command) {
+      services_->end(key);
+      return done(command.error());
+    }
+    propose_as(*caller, *command, [this, caller, key, done](const Result<Decided>& decided) {
       const std::optional<ApiError> refused = refusal_to(*caller, decided);
       host_.observer().read(decided.ok() ? decided->sequence : 0, [this, caller, key, refused,
                                                                    done](const Observer::View& then) {
@@ -334,13 +383,26 @@ void HostBackend::scale_service(const CallerPtr& caller, const std::string& serv
   }
   change_service(
       caller, Action::kUpdateJob, service, tenant,
-      [replicas, by = shown_by(*caller, by)](const Job& record) {
-        return Command(UpdateJob{
-            .job = record.id,
-            .given = kJobSpec,
-            .spec = Blob(with_labels(record.spec.view(),
-                                     {{std::string(kServiceReplicasLabel), std::to_string(replicas)}})),
-            .by = by});
+      [replicas, by = shown_by(*caller, by), service](const Job& record,
+                                                      const ServiceSettings& settings) -> Answer<Command> {
+        if (settings.scaling) return scales_itself(service, *settings.scaling);
+        return relabel(record, {{std::string(kServiceReplicasLabel), std::to_string(replicas)}}, by);
+      },
+      std::move(done));
+}
+
+void HostBackend::scale_service_by_queue(const CallerPtr& caller, const std::string& service,
+                                         const std::string& tenant, std::map<std::string, std::string> labels,
+                                         const std::string& by, Done<ServiceView> done) {
+  change_service(
+      caller, Action::kUpdateJob, service, tenant,
+      [labels = std::move(labels), by = shown_by(*caller, by), service](
+          const Job& record, const ServiceSettings& before) -> Answer<Command> {
+        const Answer<ServiceSettings> settings = read_settings(with_labels("", labels), before);
+        if (!settings) return settings.error();
+        if (settings->scaling && labels.contains(std::string(kServiceReplicasLabel)))
+          return scales_itself(service, *settings->scaling);
+        return relabel(record, scale_labels(*settings), by);
       },
       std::move(done));
 }
@@ -349,8 +411,8 @@ void HostBackend::delete_service(const CallerPtr& caller, const std::string& ser
                                  const std::string& tenant, const std::string& by, Done<ServiceView> done) {
   change_service(
       caller, Action::kCancelJob, service, tenant,
-      [by = shown_by(*caller, by)](const Job& record) {
-        return Command(CancelJob{.job = record.id, .by = by});
+      [by = shown_by(*caller, by)](const Job& record, const ServiceSettings& /*settings*/) {
+        return Answer<Command>(CancelJob{.job = record.id, .by = by});
       },
       std::move(done));
 }

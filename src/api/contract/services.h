@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,6 +23,17 @@ enum class RestartPolicy : uint8_t { kAlways, kOnFailure, kNever };
 std::string_view to_string(RestartPolicy policy);
 std::optional<RestartPolicy> restart_policy_named(std::string_view name);
 
+/// How the number of replicas follows a queue: the jobs of the service's tenant that wait and have a label.
+struct ServiceScaling {
+  std::string queue;  ///< The label: "KEY=VALUE", or "KEY" for any value.
+  int64_t min = 1;
+  int64_t max = 0;                   ///< Given wherever there is a queue: at least 1, not below `min`.
+  int64_t per_replica = 1;           ///< For so many jobs that wait there is one replica.
+  Duration down_after = minutes(5);  ///< Fewer replicas are enough for so long before there are fewer.
+
+  friend bool operator==(const ServiceScaling&, const ServiceScaling&) = default;
+};
+
 /// What the record of a service says beside what its replicas run.
 struct ServiceSettings {
   int64_t replicas = 1;
@@ -32,6 +44,7 @@ struct ServiceSettings {
   std::optional<ReadyProbe> probe = {};  ///< How a replica's port is asked whether it is ready.
   /// A rollout that waits longer for one replica is stalled; zero: none is.
   Duration rollout_deadline = minutes(10);
+  std::optional<ServiceScaling> scaling = {};  ///< `replicas` is within its bounds, and follows its queue.
 
   friend bool operator==(const ServiceSettings&, const ServiceSettings&) = default;
 };
@@ -50,6 +63,13 @@ struct ReplicaView {
   std::string message;    ///< One sentence, of its job.
 };
 
+/// Of a service that follows a queue.
+struct ScalingView {
+  std::optional<int64_t> waiting;  ///< Jobs in the queue; absent: they are being counted.
+  int64_t wanted = 0;              ///< Replicas for them, within the bounds.
+  std::string message;             ///< Why there are as many replicas as there are: one sentence.
+};
+
 struct ServiceView {
   std::string name;
   TenantId tenant;
@@ -63,6 +83,7 @@ struct ServiceView {
   std::string message;
   std::vector<ReplicaView>
       jobs;  ///< Of replicas, by index, the newest generation first; the newest job of each.
+  std::optional<ScalingView> scaling = {};  ///< Absent: it follows no queue.
 };
 
 /// A service is created, and rolled out, by the submission of its record: a held job with labels of
@@ -77,8 +98,14 @@ class ServiceBackend {
                              Done<std::vector<ServiceView>> done) = 0;
   virtual void get_service(const CallerPtr& caller, const std::string& service, const std::string& tenant,
                            Done<ServiceView> done) = 0;
+  /// By hand: kConflict when it follows a queue.
   virtual void scale_service(const CallerPtr& caller, const std::string& service, const std::string& tenant,
                              int64_t replicas, const std::string& by, Done<ServiceView> done) = 0;
+  /// Changes which queue it follows, and how: `labels` are those of a record that say it, perhaps with the
+  /// number of replicas when it follows none any more; the others stay.
+  virtual void scale_service_by_queue(const CallerPtr& caller, const std::string& service,
+                                      const std::string& tenant, std::map<std::string, std::string> labels,
+                                      const std::string& by, Done<ServiceView> done) = 0;
   /// Its replicas are ended by and by; it is shown until they are.
   virtual void delete_service(const CallerPtr& caller, const std::string& service, const std::string& tenant,
                               const std::string& by, Done<ServiceView> done) = 0;

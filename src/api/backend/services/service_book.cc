@@ -22,6 +22,7 @@ std::set<JobId> jobs_in(const Changes& changes) {
           }
         },
         event);
+    if (const auto* const element = std::get_if<ElementAdded>(&event)) jobs.insert(element->array);
   }
   return jobs;
 }
@@ -37,7 +38,7 @@ ApiError being_changed(const std::string& service) {
 void ServiceBook::fill(const State& state) {
   const std::lock_guard lock(mutex_);
   state.jobs.for_each([&](const Job& job) {
-    add(job);
+    add(state, job);
     return true;
   });
   std::vector<ServiceKey> keys;
@@ -52,14 +53,15 @@ std::set<ServiceKey> ServiceBook::observe(const State& state, const Changes& cha
     const auto* const one = std::get_if<JobSubmitted>(&event);
     if (one == nullptr || !mentions_service(one->request.spec.view())) continue;
     const Job* const job = state.jobs.find(one->job);
-    if (job != nullptr && add(*job)) touched.insert(by_job_.at(job->id));
+    if (job != nullptr && add(state, *job)) touched.insert(by_job_.at(job->id));
   }
   if (services_.empty()) return touched;
   for (const JobId id : jobs_in(changes)) {
+    if (!queues_.empty()) queues_.note(state, id, touched);
     const auto at = by_job_.find(id);
     if (at == by_job_.end()) continue;
     touched.insert(at->second);
-    if (const Job* const job = state.jobs.find(id)) update(*job);
+    if (const Job* const job = state.jobs.find(id)) update(state, *job);
   }
   for (const Event& event : changes.events) {
     const auto* const end = std::get_if<JobFinished>(&event);
@@ -86,7 +88,7 @@ void ServiceBook::Service::count_records() {
   }
 }
 
-bool ServiceBook::add(const Job& job) {
+bool ServiceBook::add(const State& state, const Job& job) {
   if (job.is_array() || job.is_element() || !mentions_service(job.spec.view())) return false;
   const std::optional<std::string_view> name = spec_label(job.spec.view(), kServiceLabel);
   if (!name || name->empty()) return false;
@@ -96,11 +98,11 @@ bool ServiceBook::add(const Job& job) {
   const ServiceKey key{job.tenant, std::string(*name)};
   services_.try_emplace(key);
   by_job_.emplace(job.id, key);
-  update(job);
+  update(state, job);
   return true;
 }
 
-void ServiceBook::update(const Job& job) {
+void ServiceBook::update(const State& state, const Job& job) {
   Service& service = services_.at(by_job_.at(job.id));
   if (const std::optional<ReplicaMark> mark = replica_mark(job.spec.view())) {
     service.row.replicas[job.id] = {.job = job.id,
@@ -126,8 +128,26 @@ void ServiceBook::update(const Job& job) {
     service.row.record_at = job.submitted_at;
     service.row.settings = *settings;
     service.row.done = read_done(job.spec.view());
+    follow_queue(state, by_job_.at(job.id), job);
   }
   service.count_records();
+}
+
+void ServiceBook::follow_queue(const State& state, const ServiceKey& key, const Job& record) {
+  Service& service = services_.at(key);
+  std::optional<QueueKey> queue;
+  if (const std::optional<ServiceScaling>& scaling = service.row.settings.scaling) {
+    auto [label, value] = parse_label(scaling->queue);
+    queue = {.tenant = key.first, .label = std::move(label), .value = std::move(value), .owner = {}};
+    // Callers without a credential do not learn the labels of others' jobs, nor how many have one.
+    const JobOwner* const owner = state.owners.at(record.owner);
+    if (owner == nullptr || owner->kind == CallerKind::kAnonymous) queue->owner = record.owner;
+  }
+  if (queue == service.queue) return;
+  if (service.queue) queues_.leave(*service.queue, key);
+  if (queue) queues_.follow(*queue, key);
+  service.queue = std::move(queue);
+  service.lull.reset();
 }
 
 void ServiceBook::tidy(const ServiceKey& key) {
@@ -150,11 +170,13 @@ void ServiceBook::tidy(const ServiceKey& key) {
   }
   if (!service.records.empty() || !row.replicas.empty()) return;
   std::erase_if(by_job_, [&key](const auto& one) { return one.second == key; });
+  if (service.queue) queues_.leave(*service.queue, key);
   services_.erase(at);
 }
 
 ServiceBook::Entry ServiceBook::entry_of(const ServiceKey& key, const Service& service) const {
-  Entry entry{.key = key, .row = service.row, .problem = service.problem};
+  Entry entry{.key = key, .row = service.row, .problem = service.problem, .lull = service.lull};
+  if (service.queue) entry.waiting = queues_.waiting(*service.queue);
   if (!endpoint_of_) return entry;
   for (auto& [job, replica] : entry.row.replicas) {
     if (replica.state != JobState::kRunning) continue;
@@ -199,12 +221,29 @@ std::optional<ServiceKey> ServiceBook::with_record(JobId job) const {
   return at->second;
 }
 
-std::optional<ServiceBook::Plan> ServiceBook::plan(const ServiceKey& key, Time now) const {
+std::optional<ServiceBook::Plan> ServiceBook::plan(const ServiceKey& key, Time now) {
   const std::lock_guard lock(mutex_);
   const auto at = services_.find(key);
   if (at == services_.end()) return std::nullopt;
-  const Entry entry = entry_of(key, at->second);
-  return Plan{.record = entry.row.record, .steps = plan_service(entry.row, now)};
+  Service& service = at->second;
+  const Entry entry = entry_of(key, service);
+  Plan plan{.record = entry.row.record, .steps = plan_service(entry.row, now)};
+  const ServiceSettings& settings = entry.row.settings;
+  if (!service.queue || entry.row.deleted) return plan;
+  if (!entry.waiting) {
+    plan.count = queues_.begin_count(*service.queue);
+    return plan;
+  }
+  const ScaleStep step = plan_scale(*settings.scaling, settings.replicas, *entry.waiting, service.lull, now);
+  service.lull = step.lull;
+  plan.replicas = step.replicas;
+  plan.steps.look_again = std::min(plan.steps.look_again, step.look_again);
+  return plan;
+}
+
+bool ServiceBook::count_some(const State& state, uint64_t count, std::set<ServiceKey>& touched) {
+  const std::lock_guard lock(mutex_);
+  return queues_.count_some(state, count, touched);
 }
 
 std::optional<ServiceKey> ServiceBook::recorded_by(JobId job) const {

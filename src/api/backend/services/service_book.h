@@ -10,13 +10,12 @@
 #include <vector>
 
 #include "api/backend/services/service_plan.h"
+#include "api/backend/services/service_queues.h"
+#include "api/backend/services/service_scaling.h"
 #include "host/core/interfaces.h"
 #include "model/state.h"
 
 namespace gpusched::api {
-
-/// A name within a tenant.
-using ServiceKey = std::pair<TenantId, std::string>;
 
 /// What who comes second is told.
 ApiError being_changed(const std::string& service);
@@ -32,13 +31,15 @@ class ServiceBook {
   struct Entry {
     ServiceKey key;
     ServiceRow row;
-    std::string problem;  ///< Why a replica could not be made; empty: nothing is wrong.
+    std::string problem;                  ///< Why a replica could not be made; empty: nothing is wrong.
+    std::optional<int64_t> waiting = {};  ///< Jobs in the queue that it follows; absent: not counted yet.
+    std::optional<Lull> lull = {};        ///< Fewer replicas would be enough.
   };
 
   /// All of a state.
   void fill(const State& state);
   /// What a batch of changes did. Returns the services that it did something to, those that ended with it
-  /// among them. On the observer's thread.
+  /// and those whose queue changed among them. On the observer's thread.
   std::set<ServiceKey> observe(const State& state, const Changes& changes);
 
   std::vector<Entry> all() const;
@@ -51,9 +52,14 @@ class ServiceBook {
   struct Plan {
     JobId record;
     ServiceSteps steps;
+    std::optional<int64_t> replicas = {};  ///< The record is to say so many from now on.
+    std::optional<uint64_t> count = {};    ///< Its queue is to be counted, by `count_some`.
   };
   /// What is to be done for the service; nothing when there is none.
-  std::optional<Plan> plan(const ServiceKey& key, Time now) const;
+  std::optional<Plan> plan(const ServiceKey& key, Time now);
+  /// Counts some jobs more of a queue. Returns whether there are others, and adds the services that wait for
+  /// the end of it.
+  bool count_some(const State& state, uint64_t count, std::set<ServiceKey>& touched);
   /// The service that the job is the record of.
   std::optional<ServiceKey> recorded_by(JobId job) const;
   /// Whether the job is or was a replica of the service.
@@ -69,6 +75,8 @@ class ServiceBook {
     std::set<JobId> records;             ///< That have not ended.
     ServiceRow row = {.deleted = true};  ///< Until a record is known.
     std::string problem;
+    std::optional<QueueKey> queue;  ///< That it follows.
+    std::optional<Lull> lull;
 
     /// What the row says of its records.
     void count_records();
@@ -76,8 +84,10 @@ class ServiceBook {
 
   // All with the mutex held.
   /// Whether the job is about a service, and is known from now on.
-  bool add(const Job& job);
-  void update(const Job& job);
+  bool add(const State& state, const Job& job);
+  void update(const State& state, const Job& job);
+  /// The newest record says which queue it follows.
+  void follow_queue(const State& state, const ServiceKey& key, const Job& record);
   /// Of one that is forgotten already.
   void note_end(const JobFinished& end);
   /// Forgets replicas that ended and say nothing any more, and services of which nothing is left.
@@ -90,6 +100,7 @@ class ServiceBook {
   std::map<ServiceKey, Service> services_;
   std::map<JobId, ServiceKey> by_job_;
   std::set<ServiceKey> changing_;
+  ServiceQueues queues_;
 };
 
 }  // namespace gpusched::api

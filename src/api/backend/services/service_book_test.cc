@@ -287,6 +287,61 @@ TEST_F(Services, OfWhichNoPlanWantsMoreAreForgottenByTheirKeeper) {
   keeper->stop();
 }
 
+TEST_F(Services, FollowTheJobsThatWaitWithALabel) {
+  const auto job = [this](const std::string& label, const std::string& more = "") {
+    return submit_as(ana_, body(label, more));
+  };
+  const auto comes_to = [this](int64_t waiting, int64_t replicas) {
+    return wait_until("llm", [=](const ServiceView& now) {
+      return now.scaling && now.scaling->waiting == waiting && now.settings.replicas == replicas;
+    });
+  };
+  const std::string label = R"("kind":"llm")";
+  job(label);  // It was there before.
+  job(R"("kind":"other")");
+  const std::string scaling =
+      R"(,"gpusched.service-scale-queue":"kind=llm","gpusched.service-scale-max":"3",)"
+      R"("gpusched.service-scale-per-replica":"2",)"
+      R"("gpusched.service-scale-down-after-ms":"0","kind":"llm")";
+  submit_as(ana_, body(named("llm", 1, scaling)));  // Its record and its replicas have the label, too.
+  EXPECT_EQ(comes_to(1, 1).scaling->wanted, 1);
+  const JobId second = job(label), third = job(label);
+  comes_to(3, 2);
+  job(label, R"("held":true,)");
+  const JobId array = job(label, R"("array":"0-9",)");
+  EXPECT_EQ(comes_to(13, 3).scaling->wanted, 3);
+  for (const JobId one : {array, second})
+    answer<Unit>([&](auto done) { backend_.cancel(ana_, one, "", "ana", std::move(done)); });
+  comes_to(2, 1);
+  answer<Unit>([&](auto done) { backend_.cancel(ana_, third, "", "ana", std::move(done)); });
+  comes_to(1, 1);
+}
+
+TEST_F(Services, ThatFollowAQueueAreNotScaledByHand) {
+  submit_as(ana_, body(named("llm", 1,
+                             R"(,"gpusched.service-scale-queue":"kind","gpusched.service-scale-max":"3")")));
+  const auto by_hand = [&](int64_t count) {
+    return outcome<ServiceView>(
+        [&](auto done) { backend_.scale_service(ana_, "llm", "", count, "ana", std::move(done)); });
+  };
+  const auto by_queue = [&](std::map<std::string, std::string> labels) {
+    return outcome<ServiceView>([&](auto done) {
+      backend_.scale_service_by_queue(ana_, "llm", "", std::move(labels), "ana", std::move(done));
+    });
+  };
+  wait_for_jobs("llm", 1);
+  ASSERT_FALSE(by_hand(2).ok());
+  EXPECT_EQ(by_hand(2).error().kind, ErrorKind::kConflict);
+  EXPECT_FALSE(by_queue({{std::string(kServiceReplicasLabel), "2"}}).ok());
+  EXPECT_EQ(by_queue({{std::string(kServiceScaleMinLabel), "4"}}).error().kind, ErrorKind::kUnprocessable);
+  EXPECT_EQ(by_queue({{std::string(kServiceScaleMinLabel), "2"}})->settings.replicas, 2);
+  const ServiceView free =
+      *by_queue({{std::string(kServiceQueueLabel), "none"}, {std::string(kServiceReplicasLabel), "3"}});
+  EXPECT_FALSE(free.settings.scaling);
+  EXPECT_EQ(free.settings.replicas, 3);
+  EXPECT_TRUE(by_hand(1).ok());
+}
+
 TEST_F(Services, AreSeenByThoseAloneWhoMaySeeTheirRecords) {
   submit_as(ana_, body(named("web")));
   const auto eve = person("eve");

@@ -6,6 +6,7 @@
 #include "api/contract/errors.h"
 #include "api/contract/spec_peek.h"
 #include "api/views/state_views.h"
+#include "base/job_labels.h"
 #include "base/limits.h"
 #include "engine/messages/rejection.h"
 
@@ -15,7 +16,7 @@ namespace {
 constexpr Duration kPassing = seconds(1);   // The scheduler has no room at the moment.
 constexpr Duration kRefused = seconds(10);  // A limit is reached, or the reason is a lasting one.
 
-constexpr std::string_view kDoneId = "done";
+constexpr std::string_view kDoneId = "done", kScaleId = "scale";
 
 std::string start_id(JobId record, const ReplicaStart& start) {
   return "gpusched.service/" + std::to_string(record.value) + "/" + std::to_string(start.mark.index) + "/" +
@@ -133,9 +134,13 @@ void ServiceKeeper::take(const Observer::View& view, const ServiceKey& key, Time
   for (const JobId job : plan->steps.stops) wanted.insert(stop_id(job));
   for (const ReplicaStart& start : plan->steps.starts) wanted.insert(start_id(plan->record, start));
   if (!plan->steps.done.empty()) wanted.insert(std::string(kDoneId));
+  if (plan->replicas) wanted.insert(std::string(kScaleId));
   keep_only(key, wanted);
   if (!plan->steps.done.empty() && may_begin(key, std::string(kDoneId), now))
     mark_done(view, key, plan->record, plan->steps.done);
+  if (plan->count) count_queue(*plan->count);
+  if (plan->replicas && may_begin(key, std::string(kScaleId), now))
+    set_replicas(view, key, plan->record, *plan->replicas);
   for (const JobId job : plan->steps.stops) {
     const std::string id = stop_id(job);
     if (may_begin(key, id, now)) propose(key, id, CancelJob{.job = job, .by = "service " + key.second});
@@ -176,12 +181,25 @@ bool ServiceKeeper::may_begin(const ServiceKey& service, const std::string& id, 
 
 void ServiceKeeper::mark_done(const Observer::View& view, const ServiceKey& key, JobId of,
                               const DoneIndexes& done) {
-  const std::string id(kDoneId);
+  relabel(view, key, of, std::string(kDoneId),
+          [&done](std::string_view spec) { return with_done(spec, done); });
+}
+
+void ServiceKeeper::set_replicas(const Observer::View& view, const ServiceKey& key, JobId of,
+                                 int64_t replicas) {
+  relabel(view, key, of, std::string(kScaleId), [replicas](std::string_view spec) {
+    return with_labels(spec, {{std::string(kServiceReplicasLabel), std::to_string(replicas)}});
+  });
+}
+
+void ServiceKeeper::relabel(const Observer::View& view, const ServiceKey& key, JobId of,
+                            const std::string& id,
+                            const std::function<std::string(std::string_view spec)>& change) {
   const Job* const record = view.state.jobs.find(of);
   if (record == nullptr || is_final(record->state) || !book_->begin(key)) return retry(key, id, kPassing);
   host_.propose(UpdateJob{.job = of,
                           .given = kJobSpec,
-                          .spec = Blob(with_done(record->spec.view(), done)),
+                          .spec = Blob(change(record->spec.view())),
                           .by = "service " + key.second},
                 [self = shared_from_this(), key, id](const Result<Decided>& decided) {
                   const bool is_made = decided.ok() && !decided->applied.rejection;
@@ -196,6 +214,17 @@ void ServiceKeeper::mark_done(const Observer::View& view, const ServiceKey& key,
                     self->step(then, {key});
                   });
                 });
+}
+
+void ServiceKeeper::count_queue(uint64_t count) {
+  host_.observer().scan(0, [weak = weak_from_this(), count](const Observer::View& view) {
+    const auto self = weak.lock();
+    if (self == nullptr) return false;
+    std::set<ServiceKey> touched;
+    const bool more = self->book_->count_some(view.state, count, touched);
+    self->step(view, touched);
+    return more;
+  });
 }
 
 void ServiceKeeper::submit(const Observer::View& view, const ServiceKey& key, JobId of,

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "api/backend/services/service_book.h"
@@ -49,6 +50,13 @@ class ServiceKeeper final : public std::enable_shared_from_this<ServiceKeeper> {
   void keep_only(const ServiceKey& key, const std::set<std::string>& wanted);
   /// Has the record say which indexes are done: their jobs are not kept for ever.
   void mark_done(const Observer::View& view, const ServiceKey& key, JobId of, const DoneIndexes& done);
+  /// Has the record say how many replicas its queue wants.
+  void set_replicas(const Observer::View& view, const ServiceKey& key, JobId of, int64_t replicas);
+  /// Changes labels of the record, while nobody else changes the service.
+  void relabel(const Observer::View& view, const ServiceKey& key, JobId of, const std::string& id,
+               const std::function<std::string(std::string_view spec)>& change);
+  /// Counts the queue of a service, a piece at a time.
+  void count_queue(uint64_t count);
   void submit(const Observer::View& view, const ServiceKey& key, JobId of, const ReplicaStart& start);
   void propose(const ServiceKey& service, const std::string& id, Command command);
   void decided(const ServiceKey& service, const std::string& id, const Result<Decided>& decided);

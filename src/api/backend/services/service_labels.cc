@@ -122,6 +122,46 @@ std::optional<ApiError> read_port(std::string_view spec, ServiceSettings& out) {
   return std::nullopt;
 }
 
+/// What the labels say of the queue that the replicas follow.
+std::optional<ApiError> read_scaling(std::string_view spec, std::optional<ServiceScaling>& out) {
+  if (const auto queue = spec_label(spec, kServiceQueueLabel)) {
+    if (queue->empty() || queue->front() == '=')
+      return bad_label(kServiceQueueLabel, "KEY=VALUE or KEY, a label of jobs, or none");
+    if (*queue == kServiceNoQueue) {
+      out.reset();
+    } else {
+      if (!out) out.emplace();
+      out->queue = *queue;
+    }
+  }
+  for (const std::string_view label :
+       {kServiceScaleMinLabel, kServiceScaleMaxLabel, kServiceScaleJobsLabel, kServiceScaleDownLabel}) {
+    if (!out && spec_label(spec, label))
+      return bad_label(kServiceQueueLabel, "there where " + std::string(label) + " is");
+  }
+  if (!out) return std::nullopt;
+  const Answer<int64_t> min = number_of(spec, kServiceScaleMinLabel, 0, kServiceReplicasMax, out->min);
+  if (!min) return min.error();
+  const Answer<int64_t> max = number_of(spec, kServiceScaleMaxLabel, 1, kServiceReplicasMax, out->max);
+  if (!max) return max.error();
+  if (*max < std::max(*min, int64_t{1})) {
+    return bad_label(kServiceScaleMaxLabel, "there where there is a queue, and not below " +
+                                                std::string(kServiceScaleMinLabel) + ", which is " +
+                                                std::to_string(*min));
+  }
+  const Answer<int64_t> jobs =
+      number_of(spec, kServiceScaleJobsLabel, 1, kServiceScaleJobsMax, out->per_replica);
+  if (!jobs) return jobs.error();
+  const Answer<int64_t> down =
+      number_of(spec, kServiceScaleDownLabel, 0, kServiceScaleDownAfterMaxMs, out->down_after.ms());
+  if (!down) return down.error();
+  out->min = *min;
+  out->max = *max;
+  out->per_replica = *jobs;
+  out->down_after = milliseconds(*down);
+  return std::nullopt;
+}
+
 }  // namespace
 
 Answer<ServiceSettings> read_settings(std::string_view spec, const ServiceSettings& before) {
@@ -150,6 +190,8 @@ Answer<ServiceSettings> read_settings(std::string_view spec, const ServiceSettin
   out.replicas = *replicas;
   out.ready_after = milliseconds(*ready);
   if (std::optional<ApiError> problem = read_port(spec, out)) return std::move(*problem);
+  if (std::optional<ApiError> problem = read_scaling(spec, out.scaling)) return std::move(*problem);
+  if (out.scaling) out.replicas = std::clamp(out.replicas, out.scaling->min, out.scaling->max);
   return out;
 }
 
@@ -239,12 +281,23 @@ std::string with_done(std::string_view spec, const DoneIndexes& done) {
                             {std::string(kServiceFailedLabel), bits_of(all, JobState::kFailed)}});
 }
 
+std::map<std::string, std::string> scale_labels(const ServiceSettings& settings) {
+  const std::optional<ServiceScaling>& scaling = settings.scaling;
+  const auto number = [&scaling](int64_t value) { return scaling ? std::to_string(value) : std::string(); };
+  const ServiceScaling& what = scaling ? *scaling : ServiceScaling{};
+  return {{std::string(kServiceReplicasLabel), std::to_string(settings.replicas)},
+          {std::string(kServiceQueueLabel), what.queue},
+          {std::string(kServiceScaleMinLabel), number(what.min)},
+          {std::string(kServiceScaleMaxLabel), number(what.max)},
+          {std::string(kServiceScaleJobsLabel), number(what.per_replica)},
+          {std::string(kServiceScaleDownLabel), number(what.down_after.ms())}};
+}
+
 std::string record_spec(std::string_view spec, const ServiceSettings& settings) {
   std::map<std::string, std::string> labels = {
       {std::string(kServiceCompletedLabel), ""},
       {std::string(kServiceFailedLabel), ""},
       {std::string(kServiceGenerationLabel), std::to_string(settings.generation)},
-      {std::string(kServiceReplicasLabel), std::to_string(settings.replicas)},
       {std::string(kServiceRestartLabel), std::string(to_string(settings.restart))},
       {std::string(kServiceReadyLabel), std::to_string(settings.ready_after.ms())},
       {std::string(kServicePortLabel), settings.has_port ? std::string(kServiceHasPort) : ""},
@@ -254,6 +307,7 @@ std::string record_spec(std::string_view spec, const ServiceSettings& settings) 
   labels.emplace(kServiceProbePeriodLabel, probe ? std::to_string(probe->period.ms()) : "");
   labels.emplace(kServiceProbeTimeoutLabel, probe ? std::to_string(probe->timeout.ms()) : "");
   labels.emplace(kServiceProbeFailuresLabel, probe ? std::to_string(probe->failures) : "");
+  labels.merge(scale_labels(settings));
   return with_labels(spec, labels);
 }
 
@@ -264,6 +318,11 @@ std::string replica_spec(std::string_view record, const std::string& name, const
       {std::string(kServiceRestartLabel), ""},
       {std::string(kServiceReadyLabel), ""},
       {std::string(kServiceDeadlineLabel), ""},
+      {std::string(kServiceQueueLabel), ""},
+      {std::string(kServiceScaleMinLabel), ""},
+      {std::string(kServiceScaleMaxLabel), ""},
+      {std::string(kServiceScaleJobsLabel), ""},
+      {std::string(kServiceScaleDownLabel), ""},
       {std::string(kServiceCompletedLabel), ""},
       {std::string(kServiceFailedLabel), ""},
       {std::string(kReplicaSinceLabel), mark.since.valid() ? std::to_string(mark.since.ms()) : ""},

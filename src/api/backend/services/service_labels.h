@@ -38,6 +38,9 @@ std::optional<ReplicaMark> replica_mark(std::string_view spec);
 /// The packed JobSpec with these labels; an empty text takes a label away. Equal specifications have equal
 /// bytes.
 std::string with_labels(std::string_view spec, const std::map<std::string, std::string>& labels);
+/// The labels of a record that say how many replicas there are, and which queue they follow; empty texts for
+/// what it does not say.
+std::map<std::string, std::string> scale_labels(const ServiceSettings& settings);
 /// The specification of a record, with all that is set in its labels.
 std::string record_spec(std::string_view spec, const ServiceSettings& settings);
 /// The specification of a replica of that name, made of that of its record.

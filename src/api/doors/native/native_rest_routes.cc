@@ -433,10 +433,9 @@ void NativeRest::Routes::services(Table& table) {
       .answers(service);
   table
       .add(kPost, "v1/services/{service}/scale", kUpdateJob, "scale_service", &NativeRest::scale_service,
-           "Changes how many replicas a service has.")
+           "Changes how many replicas a service has, or which waiting jobs their number follows.")
       .query({kServiceTenant})
       .body(v1::ScaleServiceRequest::descriptor())
-      .needs({"replicas"})
       .answers(service);
   table
       .add(kPost, "v1/services/{service}/rollout", kSubmitJob, "roll_out_service",

@@ -15,6 +15,14 @@
 namespace gpusched::cli {
 namespace {
 
+/// Of the queue that the number of replicas follows.
+struct ScaleOptions {
+  std::string queue;
+  std::optional<int64_t> min, max, per_replica;
+  std::string down_after;
+  bool none = false;
+};
+
 struct ServiceOptions {
   SubmitOptions submit;
   std::string name;
@@ -25,6 +33,7 @@ struct ServiceOptions {
   std::string probe, probe_period, probe_timeout;
   std::optional<int64_t> probe_failures;
   std::string rollout_deadline;
+  ScaleOptions scale;
 };
 
 std::string service_path(const Session& session, const std::string& name, const std::string& more = {}) {
@@ -37,6 +46,14 @@ void add_label(ServiceOptions& service, std::string_view label, const std::strin
   service.submit.labels.push_back(std::string(label) + "=" + value);
 }
 
+/// The span in milliseconds.
+Result<int64_t> span_ms(const char* option, const std::string& span) {
+  const Result<int64_t> seconds = parse_duration_seconds(span);
+  if (seconds) return *seconds * 1'000;
+  return Error{.code = ErrorCode::kInvalidArgument,
+               .message = std::string(option) + ": " + seconds.error().message};
+}
+
 /// A label of milliseconds, when the option was given.
 Result<Unit> add_span(ServiceOptions& service, const char* option, std::string_view label,
                       const std::string& span) {
@@ -45,13 +62,30 @@ Result<Unit> add_span(ServiceOptions& service, const char* option, std::string_v
     add_label(service, label, "0");
     return Unit{};
   }
-  const Result<int64_t> seconds = parse_duration_seconds(span);
-  if (!seconds) {
-    return Error{.code = ErrorCode::kInvalidArgument,
-                 .message = std::string(option) + ": " + seconds.error().message};
-  }
-  add_label(service, label, std::to_string(*seconds * 1'000));
+  const Result<int64_t> ms = span_ms(option, span);
+  if (!ms) return ms.error();
+  add_label(service, label, std::to_string(*ms));
   return Unit{};
+}
+
+Result<Unit> check_scaling(const ScaleOptions& scale) {
+  if (!scale.none || scale.queue.empty()) return Unit{};
+  return Error{.code = ErrorCode::kInvalidArgument,
+               .message = "--scale-queue and --no-scale exclude each other; give one of them"};
+}
+
+Result<Unit> add_scaling(ServiceOptions& service) {
+  const ScaleOptions& scale = service.scale;
+  if (const Result<Unit> checked = check_scaling(scale); !checked) return checked;
+  if (scale.none) add_label(service, kServiceQueueLabel, std::string(kServiceNoQueue));
+  if (!scale.queue.empty()) add_label(service, kServiceQueueLabel, scale.queue);
+  const std::pair<std::string_view, std::optional<int64_t>> numbers[] = {
+      {kServiceScaleMinLabel, scale.min},
+      {kServiceScaleMaxLabel, scale.max},
+      {kServiceScaleJobsLabel, scale.per_replica}};
+  for (const auto& [label, number] : numbers)
+    if (number) add_label(service, label, std::to_string(*number));
+  return add_span(service, "--scale-down-after", kServiceScaleDownLabel, scale.down_after);
 }
 
 Result<Unit> add_port(ServiceOptions& service) {
@@ -82,6 +116,7 @@ Result<Unit> add_settings(ServiceOptions& service, int64_t generation) {
   if (const Result<Unit> added = add_span(service, "--ready-after", kServiceReadyLabel, service.ready_after);
       !added)
     return added;
+  if (const Result<Unit> added = add_scaling(service); !added) return added;
   return add_port(service);
 }
 
@@ -123,6 +158,20 @@ std::string counted(const Json& service) {
   return std::to_string(service["ready"].integer()) + "/" + std::to_string(service["replicas"].integer());
 }
 
+/// "3 of 1-8", or nothing when it follows no queue.
+std::string scaled(const Json& service) {
+  if (service["scale_queue"].text().empty()) return {};
+  return std::to_string(service["scale_wanted"].integer()) + " of " +
+         std::to_string(service["scale_min"].integer()) + "-" +
+         std::to_string(service["scale_max"].integer());
+}
+
+/// How many jobs wait in its queue, when that is known.
+std::string waiting(const Json& service) {
+  return service["scale_waiting"].is_null() ? std::string()
+                                            : std::to_string(service["scale_waiting"].integer());
+}
+
 int list_services(Session& session) {
   const std::string& tenant = session.options().tenant_id;
   const Reply reply =
@@ -136,12 +185,14 @@ int list_services(Session& session) {
                {.title = "TENANT", .may_shrink = true, .drop_order = 2},
                {.title = "STATE"},
                {.title = "READY"},
+               {.title = "WAITING", .drop_order = 4},
+               {.title = "WANTED", .drop_order = 4},
                {.title = "GENERATION", .drop_order = 1},
                {.title = "RECORD", .drop_order = 3}});
   for (const Json& one : with_tenant_names(session, reply.json["services"].items())) {
     std::string whose = one["tenant_name"].text();
     if (whose.empty()) whose = one["tenant_id"].text();
-    table.add({one["name"].text(), whose, one["state"].text(), counted(one),
+    table.add({one["name"].text(), whose, one["state"].text(), counted(one), waiting(one), scaled(one),
                std::to_string(one["generation"].integer()), one["record_id"].text()});
   }
   session.io().out(table.render(session.io().width));
@@ -167,6 +218,16 @@ std::string since(const Json& instant) {
   return time.valid() ? format_local(time) : std::string();
 }
 
+void show_scaling(Record& record, const Json& service) {
+  if (service["scale_queue"].text().empty()) return;
+  record.add("Follows", service["scale_queue"].text() + ", one replica for " +
+                            std::to_string(service["scale_per_replica"].integer()) + ", down after " +
+                            format_duration(service["scale_down_after_ms"].integer() / 1'000));
+  record.add("Waiting", waiting(service));
+  record.add("Wanted", scaled(service));
+  record.add("Because", printable(service["scale_message"].text()));
+}
+
 int show_service(Session& session, const std::string& name) {
   const Reply reply = session.get(service_path(session, name));
   if (!reply) return session.fail(*reply.trouble);
@@ -183,6 +244,7 @@ int show_service(Session& session, const std::string& name) {
   record.add("Generation", std::to_string(service["generation"].integer()));
   record.add("Restart", service["restart"].text());
   record.add(service["ready_probe"].text().empty() ? "Ready after" : "Ready by", readiness_of(service));
+  show_scaling(record, service);
   record.add("Owner", service["owner"].text());
   record.add("Record", service["record_id"].text());
   record.add("Problem", printable(service["message"].text()));
@@ -233,6 +295,22 @@ void declare_port(Grammar& grammar, ServiceOptions& service) {
                  "A rollout that waits longer for one replica is stalled; none: never (default: 10m)");
 }
 
+void declare_scaling(Grammar& grammar, ScaleOptions& scale) {
+  grammar
+      .option(
+          "--scale-queue", "KEY=VALUE", &scale.queue,
+          "The number of replicas follows the tenant's jobs that wait and have this label; KEY: any value")
+      .common();
+  grammar.option("--min", "N", &scale.min, "Fewest replicas (default: 1)").range(0, kServiceReplicasMax);
+  grammar.option("--max", "N", &scale.max, "Most replicas; needed with --scale-queue")
+      .range(1, kServiceReplicasMax);
+  grammar.option("--scale-per-replica", "N", &scale.per_replica, "One replica for so many jobs (default: 1)")
+      .range(1, kServiceScaleJobsMax);
+  grammar.option("--scale-down-after", "SPAN", &scale.down_after,
+                 "Fewer replicas are enough for so long before there are fewer (default: 5m)");
+  grammar.flag("--no-scale", scale.none, "No queue any more");
+}
+
 void declare_service(Grammar& grammar, ServiceOptions& service) {
   grammar.argument("NAME", &service.name, "Name of the service");
   declare_submit_options(grammar, service.submit);
@@ -248,6 +326,7 @@ void declare_service(Grammar& grammar, ServiceOptions& service) {
               "A replica that has run for so long is ready, such as 10s")
       .common();
   declare_port(grammar, service);
+  declare_scaling(grammar, service.scale);
   declare_submission(grammar, service.submit);
 }
 
@@ -264,6 +343,9 @@ Action define_service_create(Grammar& grammar) {
   grammar.details(
       "With --port a replica listens on the port that $PORT names; `gpu-cli service get` shows it behind the "
       "node. A probe is made by the node's agent on 127.0.0.1, and --ready-after does not count then.");
+  grammar.details(
+      "With --scale-queue the number of replicas is one for each --scale-per-replica waiting jobs, within "
+      "--min and --max: more at once, fewer after --scale-down-after.");
   grammar.details(
       "Prints the name. The service has a record, a held job that never starts; to cancel that is to delete "
       "the service.");
@@ -283,8 +365,8 @@ Action define_service_rollout(Grammar& grammar) {
       "The replicas are replaced one by one: an old one is ended when the new one of its number is ready. "
       "That takes room for one replica more. While a new one does not get ready, the others stay as they "
       "are; roll out what was there before to go back. Number of replicas, restart policy, --ready-after, "
-      "port, probe and --rollout-deadline stay as they are unless they are given; all other options are "
-      "those of this command alone.");
+      "port, probe, --rollout-deadline and queue stay as they are unless they are given; all other options "
+      "are those of this command alone.");
   grammar.details(
       "A rollout that waits for one replica longer than --rollout-deadline is shown as stalled, with the "
       "reason. It goes on as soon as that replica is ready.");
@@ -303,21 +385,64 @@ Action define_service_get(Grammar& grammar) {
   return [name](Session& session) { return show_service(session, *name); };
 }
 
+namespace {
+
+struct Scale {
+  std::string name;
+  int64_t replicas = -1;  ///< -1: not given.
+  ScaleOptions options;
+};
+
+Result<std::string> scale_body(const Scale& scale) {
+  const ScaleOptions& options = scale.options;
+  if (const Result<Unit> checked = check_scaling(options); !checked) return checked.error();
+  JsonObjectWriter body;
+  if (scale.replicas >= 0) body.add("replicas", scale.replicas);
+  if (options.none) body.add("scale_queue", std::string(kServiceNoQueue));
+  if (!options.queue.empty()) body.add("scale_queue", options.queue);
+  if (options.min) body.add("scale_min", *options.min);
+  if (options.max) body.add("scale_max", *options.max);
+  if (options.per_replica) body.add("scale_per_replica", *options.per_replica);
+  if (!options.down_after.empty()) {
+    const Result<int64_t> ms = span_ms("--scale-down-after", options.down_after);
+    if (!ms) return ms.error();
+    body.add("scale_down_after_ms", *ms);
+  }
+  return body.text();
+}
+
+int scale_service(Session& session, const Scale& scale) {
+  const Result<std::string> body = scale_body(scale);
+  if (!body) return session.fail(kExitUsage, body.error().message, "usage");
+  if (*body == "{}") {
+    return session.fail(kExitUsage, "nothing to change; give N, or what the number of replicas follows",
+                        "usage");
+  }
+  const Reply reply = session.send("POST", service_path(session, scale.name, "/scale"), *body);
+  if (!reply) return session.fail(*reply.trouble);
+  const std::string& queue = reply.json["scale_queue"].text();
+  const std::string how_many = queue.empty() ? std::to_string(reply.json["replicas"].integer())
+                                             : std::to_string(reply.json["scale_min"].integer()) + " to " +
+                                                   std::to_string(reply.json["scale_max"].integer());
+  return say(
+      session, reply,
+      scale.name + ": " + how_many + " replicas" + (queue.empty() ? "" : ", by jobs with " + queue) + "\n");
+}
+
+}  // namespace
+
 Action define_service_scale(Grammar& grammar) {
-  struct Scale {
-    std::string name;
-    int64_t replicas = 0;
-  };
   const auto scale = std::make_shared<Scale>();
   grammar.argument("NAME", &scale->name, "Name of the service, or its record");
-  grammar.argument("N", &scale->replicas, "Number of replicas");
+  grammar.argument("N", &scale->replicas, "Number of replicas").optional();
+  declare_scaling(grammar, scale->options);
   grammar.details("Replicas with the highest numbers are ended first.");
-  return [scale](Session& session) {
-    JsonObjectWriter body;
-    body.add("replicas", scale->replicas);
-    return say(session, session.send("POST", service_path(session, scale->name, "/scale"), body.text()),
-               scale->name + ": " + std::to_string(scale->replicas) + " replicas\n");
-  };
+  grammar.details(
+      "Without N: the queue that the number of replicas follows; what is not given stays. N is refused for a "
+      "service that follows a queue, unless --no-scale ends that.");
+  grammar.example("gpu-cli service scale llm --scale-queue task_type=llm --min 1 --max 8",
+                  "a replica for each task that waits");
+  return [scale](Session& session) { return scale_service(session, *scale); };
 }
 
 Action define_service_delete(Grammar& grammar) {

@@ -1,6 +1,8 @@
 #include "api/doors/native/services/service_messages.h"
 
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "api/doors/native/native_rest_bodies.h"
 #include "api/fields/checks.h"
@@ -30,6 +32,21 @@ void write_replica(const ReplicaView& replica, v1::ServiceReplica& out) {
   if (replica.starts_at.valid()) write_instant(replica.starts_at, *out.mutable_starts_at());
 }
 
+void write_scaling(const ServiceView& service, v1::Service& out) {
+  if (const std::optional<ServiceScaling>& scaling = service.settings.scaling) {
+    out.set_scale_queue(scaling->queue);
+    out.set_scale_min(scaling->min);
+    out.set_scale_max(scaling->max);
+    out.set_scale_per_replica(scaling->per_replica);
+    out.set_scale_down_after_ms(scaling->down_after.ms());
+  }
+  if (const std::optional<ScalingView>& now = service.scaling) {
+    if (now->waiting) out.set_scale_waiting(*now->waiting);
+    out.set_scale_wanted(now->wanted);
+    out.set_scale_message(now->message);
+  }
+}
+
 }  // namespace
 
 void write_service(const ServiceView& service, v1::Service& out) {
@@ -53,6 +70,7 @@ void write_service(const ServiceView& service, v1::Service& out) {
     out.set_probe_failures(probe->failures);
   }
   out.set_rollout_deadline_ms(service.settings.rollout_deadline.ms());
+  write_scaling(service, out);
   if (service.created_at.valid()) write_instant(service.created_at, *out.mutable_created_at());
   for (const ReplicaView& replica : service.jobs) write_replica(replica, *out.add_jobs());
 }
@@ -91,6 +109,24 @@ std::optional<ApiError> label_port(const Message& message, v1::JobRequest& job) 
   return std::nullopt;
 }
 
+/// What is given of the queue that the replicas follow, as labels of the record, whose check says whether a
+/// number is within its bounds.
+template <typename Message>
+std::map<std::string, std::string> scaling_labels(const Message& message) {
+  std::map<std::string, std::string> labels;
+  const auto add = [&labels](std::string_view label, std::string value) {
+    labels.emplace(std::string(label), std::move(value));
+  };
+  if (!message.scale_queue().empty()) add(kServiceQueueLabel, message.scale_queue());
+  if (message.has_scale_min()) add(kServiceScaleMinLabel, std::to_string(message.scale_min()));
+  if (message.has_scale_max()) add(kServiceScaleMaxLabel, std::to_string(message.scale_max()));
+  if (message.has_scale_per_replica())
+    add(kServiceScaleJobsLabel, std::to_string(message.scale_per_replica()));
+  if (message.has_scale_down_after_ms())
+    add(kServiceScaleDownLabel, std::to_string(message.scale_down_after_ms()));
+  return labels;
+}
+
 /// What a create and a rollout say alike, as labels of the record.
 template <typename Message>
 std::optional<ApiError> label_settings(const Message& message, v1::JobRequest& job) {
@@ -108,6 +144,7 @@ std::optional<ApiError> label_settings(const Message& message, v1::JobRequest& j
     if (message.ready_after_ms() < 0) return invalid("ready_after_ms", "ready_after_ms must not be negative");
     set_label(job, kServiceReadyLabel, std::to_string(message.ready_after_ms()));
   }
+  for (auto& [label, value] : scaling_labels(message)) set_label(job, label, value);
   return label_port(message, job);
 }
 
@@ -158,10 +195,17 @@ void submit_record(Backend& backend, const CallerPtr& caller, SubmitRequest reco
 
 void apply_scale(Backend& backend, const CallerPtr& caller, const v1::ScaleServiceRequest& message,
                  const std::string& by, Done<ServiceView> shown) {
-  if (!message.has_replicas())
-    return shown(invalid("replicas", "replicas is missing; say how many are wanted"));
-  backend.scale_service(caller, message.service(), message.tenant_id(), message.replicas(), by,
-                        std::move(shown));
+  std::map<std::string, std::string> labels = scaling_labels(message);
+  if (labels.empty()) {
+    if (!message.has_replicas())
+      return shown(invalid("replicas", "replicas is missing; give it, or one of scale_*"));
+    return backend.scale_service(caller, message.service(), message.tenant_id(), message.replicas(), by,
+                                 std::move(shown));
+  }
+  if (message.has_replicas())
+    labels.emplace(std::string(kServiceReplicasLabel), std::to_string(message.replicas()));
+  backend.scale_service_by_queue(caller, message.service(), message.tenant_id(), std::move(labels), by,
+                                 std::move(shown));
 }
 
 }  // namespace gpusched::api
