@@ -1,7 +1,8 @@
 // rooms: bench_load
 //
-// Durable unary submissions by gRPC: the native door with one job a call, and the jobs door. In turns with each,
-// the same calls at a server of gRPC's own that answers at once: what gRPC leaves for the doors to reach.
+// Durable unary submissions by gRPC: the native door with one job a call, and the jobs door. In turns with
+// each, the same calls at a server of gRPC's own that answers at once: what gRPC leaves for the doors to
+// reach.
 #include <cstdlib>
 #include <fstream>
 
@@ -94,7 +95,7 @@ int run(Sizes sizes, int in_flight, int channels) {
 
 /// grpc_bench [ROUNDS [CALLS [IN_FLIGHT [CONNECTIONS]]]]
 int main(int argc, char** argv) {
-  return gpusched::bench::run({.rounds = argc > 1 ? std::atoi(argv[1]) : 5,
-                               .calls = argc > 2 ? std::atoll(argv[2]) : 150'000},
-                              argc > 3 ? std::atoi(argv[3]) : 256, argc > 4 ? std::atoi(argv[4]) : 4);
+  return gpusched::bench::run(
+      {.rounds = argc > 1 ? std::atoi(argv[1]) : 5, .calls = argc > 2 ? std::atoll(argv[2]) : 150'000},
+      argc > 3 ? std::atoi(argv[3]) : 256, argc > 4 ? std::atoi(argv[4]) : 4);
 }

@@ -1,6 +1,6 @@
-// bench_echo: how many calls gRPC alone serves. Prints its port and answers submissions of both doors at once,
-// with an id each and nothing behind it: a service as gRPC generates it, on one completion queue and one thread,
-// with what the scheduler turns off in gRPC turned off.
+// bench_echo: how many calls gRPC alone serves. Prints its port and answers submissions of both doors at
+// once, with an id each and nothing behind it: a service as gRPC generates it, on one completion queue and
+// one thread, with what the scheduler turns off in gRPC turned off.
 #include <grpcpp/grpcpp.h>
 
 #include <cstdint>
@@ -98,9 +98,8 @@ int run() {
   for (int i = 0; i < kAskedFor; ++i) {
     calls.push_back(std::make_unique<Call<Native, v1::SubmitJobsRequest, v1::SubmitJobsResponse>>(
         native, &Native::RequestSubmitJobs, *queue));
-    calls.push_back(
-        std::make_unique<Call<Jobs, scheduler::SubmitJobRequest, scheduler::SubmitJobResponse>>(
-            jobs, &Jobs::RequestSubmitJob, *queue));
+    calls.push_back(std::make_unique<Call<Jobs, scheduler::SubmitJobRequest, scheduler::SubmitJobResponse>>(
+        jobs, &Jobs::RequestSubmitJob, *queue));
   }
   std::printf("%d\n", port);
   std::fflush(stdout);
