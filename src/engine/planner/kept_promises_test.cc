@@ -4,14 +4,16 @@
 #include <cstdlib>
 #include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/prng.h"
 #include "engine/testing/test_engine.h"
+#include "engine/testing/test_tasks.h"
 
 // In random worlds in which work ends when its limit says: once the first in line was promised a start it
 // starts no later, whatever comes later: single jobs, gangs that may grow, jobs of tenants that share a
-// limit, and on nodes that are kept for maintenance again and again.
+// limit, tasks of users, which pass each other, and on nodes that are kept for maintenance again and again.
 namespace gpusched {
 namespace {
 
@@ -22,9 +24,15 @@ enum class Limited : uint8_t { kNobody, kFamily };
 
 class BusyWorld {
  public:
-  BusyWorld(uint64_t seed, Limited limited) : prng_(seed) {
-    EngineConfig config{
-        .aging_per_hour = 0, .feature_level = kFeatureLevel, .policy = {.run_times = "limits"}};
+  BusyWorld(uint64_t seed, Limited limited, bool has_tasks)
+      : prng_(seed),
+        tasks_(seed),
+        has_tasks_(has_tasks),
+        engine_(has_tasks ? testing::policies_with_tasks(testing::RandomTasks::kWeightMax)
+                          : policy::default_policies()) {
+    EngineConfig config{.aging_per_hour = has_tasks ? 10 : 0,
+                        .feature_level = kFeatureLevel,
+                        .policy = {.run_times = "limits"}};
     engine_.apply(Configure{.config = config});
     for (int i = 0; i < 4; ++i) nodes_.push_back(engine_.add_node("n" + std::to_string(i), {.gpus = 4}));
     TenantId family;
@@ -47,7 +55,7 @@ class BusyWorld {
 
   void run() {
     for (int left = 150; left > 0 || !running_.empty() || !engine_.state().line.empty();) {
-      for (uint64_t more = prng_.below(4); more > 0 && left > 0; --more, --left) engine_.submit(some_job());
+      for (uint64_t more = prng_.below(4); more > 0 && left > 0; --more, --left) submit_something();
       while (engine_.planner().wants_cycle()) cycle();
       if (::testing::Test::HasFailure()) return;
       note_promise();
@@ -71,6 +79,22 @@ class BusyWorld {
   static inline int overtaken = 0;
 
  private:
+  void submit_something() {
+    const Want want = some_job();
+    if (!has_tasks_ || !tasks_.prng().chance(400)) {
+      engine_.submit(want);
+      return;
+    }
+    Prng& prng = tasks_.prng();
+    JobRequest request = testing::request_of({.gpus = 1,
+                                              .max_runtime = want.max_runtime,
+                                              .gpu_milli = static_cast<int32_t>(prng.between(1, 9) * 100),
+                                              .gpu_share_mb = prng.between(1, 5) * 10'000});
+    request.spec = tasks_.some_spec();
+    const Applied applied = engine_.apply(SubmitJobs{.tenant = want.tenant, .jobs = {request}});
+    ASSERT_FALSE(applied.rejection.has_value());
+  }
+  bool is_task(JobId job) const { return engine_.job(job).spec.view().starts_with("task "); }
   Want some_job() {
     Want want{.gpus = static_cast<int32_t>(prng_.between(1, 4)),
               .tenant = tenants_[prng_.below(tenants_.size())],
@@ -100,8 +124,9 @@ class BusyWorld {
     if (engine_.state().line.empty()) return;
     const JobId first = engine_.state().line.front().job;
     const Time start = engine_.planner().reason(engine_.job(first).job_class).start;
-    // One that has come already is found anew when it is looked at next.
-    if (start > engine_.now()) promised_.try_emplace(first, start);
+    // One that has come already is found anew when it is looked at next. Before a task others may go that
+    // came later.
+    if (start > engine_.now() && !is_task(first)) promised_.try_emplace(first, start);
     const auto promise = promised_.find(first);
     if (promise == promised_.end()) return;
     ASSERT_LE(engine_.now(), promise->second)
@@ -110,6 +135,8 @@ class BusyWorld {
   }
 
   Prng prng_;
+  testing::RandomTasks tasks_;
+  const bool has_tasks_;
   TestEngine engine_;
   const Time begin_ = engine_.now();
   std::vector<NodeId> nodes_;
@@ -124,20 +151,22 @@ uint64_t worlds() {
   return wanted == nullptr ? 48 : std::strtoull(wanted, nullptr, 10);
 }
 
-class KeptPromises : public ::testing::TestWithParam<Limited> {};
+class KeptPromises : public ::testing::TestWithParam<std::tuple<Limited, bool>> {};
 
 TEST_P(KeptPromises, NothingThatComesLaterDelaysTheFirst) {
   BusyWorld::kept = BusyWorld::kept_gangs = BusyWorld::overtaken = 0;
   for (uint64_t seed = 1; seed <= worlds() && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    BusyWorld(seed, GetParam()).run();
+    BusyWorld(seed, std::get<0>(GetParam()), std::get<1>(GetParam())).run();
   }
   EXPECT_GT(BusyWorld::kept, 200);
   EXPECT_GT(BusyWorld::kept_gangs, 50);
   EXPECT_GT(BusyWorld::overtaken, 200);
 }
 
-INSTANTIATE_TEST_SUITE_P(Limits, KeptPromises, ::testing::Values(Limited::kNobody, Limited::kFamily));
+INSTANTIATE_TEST_SUITE_P(LimitsAndTasks, KeptPromises,
+                         ::testing::Combine(::testing::Values(Limited::kNobody, Limited::kFamily),
+                                            ::testing::Bool()));
 
 }  // namespace
 }  // namespace gpusched

@@ -7,6 +7,7 @@
 
 #include "base/prng.h"
 #include "engine/testing/test_engine.h"
+#include "engine/testing/test_tasks.h"
 
 // No starvation: a large job among a stream of small ones that every order but for its bound would put first.
 // The bound is docs/policies.md's: W <= D + (A + 1) x (L + d).
@@ -21,6 +22,7 @@ struct Abuse {
   int32_t priority = 0;  ///< Of the small jobs.
   Duration deadline;     ///< Theirs, if any.
   Duration overtaken;    ///< D
+  bool tasks = false;    ///< The small jobs are tasks of users.
 };
 
 constexpr int64_t kAgingPerHour = 10;
@@ -33,7 +35,12 @@ constexpr Duration kSeenEmpty = seconds(1);
 
 class Stream {
  public:
-  Stream(const Abuse& abuse, uint64_t seed) : abuse_(abuse), prng_(seed) {
+  Stream(const Abuse& abuse, uint64_t seed)
+      : abuse_(abuse),
+        prng_(seed),
+        tasks_(seed),
+        engine_(abuse.tasks ? testing::policies_with_tasks(testing::RandomTasks::kWeightMax)
+                            : policy::default_policies()) {
     engine_.apply(Configure{.config = {.aging_per_hour = kAgingPerHour,
                                        .feature_level = kFeatureLevel,
                                        .policy = {.run_times = "limits",
@@ -54,10 +61,7 @@ class Stream {
       }
       // Five in an hour: one more than leave. What waits for too long is withdrawn, so that the line is
       // bounded.
-      std::vector<JobFlow> flow;
-      if (abuse_.deadline.ns > 0) flow = {JobFlow{.deadline_after = abuse_.deadline}};
-      small_.push_back(engine_.submit(
-          {.gpus = 1, .priority = abuse_.priority, .max_runtime = kSmallRun, .flow = std::move(flow)}));
+      submit_small();
       if (small_.size() > 30) withdraw();
       step(minutes(prng_.between(10, 14)));
       count_before();
@@ -67,6 +71,18 @@ class Stream {
   int started() const { return started_; }
 
  private:
+  void submit_small() {
+    JobRequest small =
+        testing::request_of({.gpus = 1, .priority = abuse_.priority, .max_runtime = kSmallRun});
+    if (abuse_.deadline.ns > 0) small.flow = {JobFlow{.deadline_after = abuse_.deadline}};
+    if (abuse_.tasks) {
+      small.spec = tasks_.some_spec();
+      small.parts.front().gpu_milli = 600;
+    }
+    const Applied applied = engine_.apply(SubmitJobs{.tenant = kDefaultTenant, .jobs = {small}});
+    ASSERT_FALSE(applied.rejection.has_value());
+    small_.push_back(JobId{applied.first_id});
+  }
   void withdraw() {
     const JobId oldest = small_.front();
     small_.erase(small_.begin());
@@ -116,6 +132,7 @@ class Stream {
 
   Abuse abuse_;
   Prng prng_;
+  testing::RandomTasks tasks_;
   TestEngine engine_;
   std::set<JobId> large_;
   std::vector<JobId> small_;
@@ -140,8 +157,14 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Abuse{.job_order = "priority_aging", .priority = 100, .overtaken = hours(100 / kAgingPerHour)},
         Abuse{.job_order = "deadline", .deadline = hours(6), .overtaken = kOvertaking},
-        Abuse{.job_order = "shortest", .overtaken = kOvertaking}),
-    [](const ::testing::TestParamInfo<Abuse>& order) { return std::string(order.param.job_order); });
+        Abuse{.job_order = "shortest", .overtaken = kOvertaking},
+        Abuse{.job_order = "priority_aging",
+              .priority = 100,
+              .overtaken = hours(100 / kAgingPerHour),
+              .tasks = true}),
+    [](const ::testing::TestParamInfo<Abuse>& order) {
+      return std::string(order.param.job_order) + (order.param.tasks ? "_of_tasks" : "");
+    });
 
 }  // namespace
 }  // namespace gpusched

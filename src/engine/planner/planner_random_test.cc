@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cstdlib>
 #include <optional>
 #include <set>
 #include <string>
@@ -10,11 +11,13 @@
 #include "engine/planner/planner.h"
 #include "engine/policy/policies.h"
 #include "engine/testing/random_commands.h"
+#include "engine/testing/test_tasks.h"
 
 namespace gpusched {
 namespace {
 
 using testing::RandomCommands;
+using testing::RandomTasks;
 
 /// Somewhere on the device none of the slots of a slice of the part is another one's.
 bool slice_fits(const State& state, const Device& device, const Part& part) {
@@ -350,8 +353,9 @@ std::vector<JobId> forgotten_jobs(const State& state) {
 
 /// Without reservations and victims: whatever fits starts, which is simple enough to be said again by a slow
 /// planner.
-policy::PolicySet greedy_policies(const char* job_order, const char* queue_order) {
-  policy::PolicySet policies = policy::default_policies();
+policy::PolicySet greedy_policies(const char* job_order, const char* queue_order, bool tasks) {
+  policy::PolicySet policies =
+      tasks ? testing::policies_with_tasks(RandomTasks::kWeightMax) : policy::default_policies();
   const SchedulingPolicy chosen{.attained_levels = {60, 600}};
   policies.job_order = policy::make_job_order(job_order, chosen);
   policies.queue_order = policy::make_queue_order(queue_order);
@@ -363,18 +367,45 @@ policy::PolicySet greedy_policies(const char* job_order, const char* queue_order
 
 /// A state, and a planner that saw each event of it.
 struct Scheduler {
-  Scheduler(const char* job_order, const char* queue_order)
-      : planner(greedy_policies(job_order, queue_order)) {}
+  Scheduler(const char* job_order, const char* queue_order, uint64_t seed, bool with_tasks)
+      : planner(greedy_policies(job_order, queue_order, with_tasks)), tasks(seed), has_tasks(with_tasks) {}
 
   State state;
   Planner planner;
+  RandomTasks tasks;
+  bool has_tasks = false;
   Time now = Time{} + seconds(1'700'000'000);
 
   void apply(const Command& command) {
     Events events;
     gpusched::apply(state, command, {.sequence = state.last.sequence + 1, .at = now}, events);
-    for (const Event& event : events) planner.observe(state, event);
+    for (const Event& event : events) {
+      planner.observe(state, event);
+      if (!std::holds_alternative<AttemptPlaced>(event)) continue;
+      const Job& job = state.job_at(std::get<AttemptPlaced>(event).job);
+      placed_.push_back({.job = job.id, .at = now, .job_class = job.job_class, .spec = job.spec});
+    }
   }
+  void apply_drawn(const Command& command) { apply(has_tasks ? tasks.among(command) : command); }
+  /// What was placed of late is told by the jobs that are kept, each once and as it was: a planner that
+  /// begins now counts the same use of each user.
+  bool tells_use() {
+    std::erase_if(placed_, [&](const Placed& one) { return one.at + minutes(6) < state.last.at; });
+    return std::all_of(placed_.begin(), placed_.end(), [&](const Placed& one) {
+      const Job* job = state.jobs.find(one.job);
+      return job != nullptr && job->scheduled_at == one.at && job->job_class == one.job_class &&
+             job->spec.view() == one.spec.view();
+    });
+  }
+
+ private:
+  struct Placed {
+    JobId job;
+    Time at;
+    uint32_t job_class = 0;
+    Blob spec;
+  };
+  std::vector<Placed> placed_;
 };
 
 /// Plans until nothing is left; between planning and committing, `meanwhile` happens.
@@ -408,6 +439,7 @@ class RandomCycles : public ::testing::TestWithParam<uint64_t> {
                                               "strict_priority"};
     return kOrders[GetParam() % 5];
   }
+  static bool has_tasks() { return GetParam() / 8 % 2 == 1; }
   /// One that does not drift, and ranks a tenant's jobs among all as among its own: with another one, what is
   /// looked at because something was freed for it may stand elsewhere than beside all that waits.
   static const char* steady_order() { return GetParam() % 2 == 0 ? "priority_aging" : "strict_priority"; }
@@ -415,13 +447,13 @@ class RandomCycles : public ::testing::TestWithParam<uint64_t> {
 
 TEST_P(RandomCycles, AfterACycleNoJobWaitsThatCouldRun) {
   RandomCommands random(GetParam());
-  Scheduler scheduler(job_order(), queue_order());
+  Scheduler scheduler(job_order(), queue_order(), GetParam(), has_tasks());
   scheduler.planner.reset(scheduler.state);
   std::size_t placed = 0;
   const auto step = [&] {
     scheduler.now = scheduler.now + random.pause();
     const bool due = scheduler.state.next_due() <= scheduler.now && random.prng().chance(700);
-    scheduler.apply(due ? Command(AdvanceTime{}) : random.next(scheduler.state));
+    scheduler.apply_drawn(due ? Command(AdvanceTime{}) : random.next(scheduler.state));
   };
   for (int i = 0; i < 400; ++i) {
     const uint64_t steps = random.prng().below(4);
@@ -439,7 +471,7 @@ TEST_P(RandomCycles, AfterACycleNoJobWaitsThatCouldRun) {
 
 TEST_P(RandomCycles, PlacementByFragmentationForgetsNoJobEither) {
   RandomCommands random(GetParam() + 900);
-  Scheduler scheduler(job_order(), queue_order());
+  Scheduler scheduler(job_order(), queue_order(), GetParam(), has_tasks());
   EngineConfig config = scheduler.state.config;
   config.policy = {.queue_order = queue_order(), .reservations_plus_one = 1, .job_order = job_order()};
   config.policy.placement = GetParam() % 2 == 0 ? "fgd" : "least_value_lost";
@@ -450,7 +482,7 @@ TEST_P(RandomCycles, PlacementByFragmentationForgetsNoJobEither) {
     const uint64_t steps = random.prng().below(6);
     for (uint64_t each = 0; each < steps; ++each) {
       scheduler.now = scheduler.now + random.pause();
-      scheduler.apply(random.next(scheduler.state));
+      scheduler.apply_drawn(random.next(scheduler.state));
       // Another configuration would be another planner.
       if (!(scheduler.state.config.policy == config.policy)) scheduler.apply(Configure{.config = config});
     }
@@ -465,22 +497,23 @@ TEST_P(RandomCycles, PlacementByFragmentationForgetsNoJobEither) {
 
 TEST_P(RandomCycles, APlannerThatSawEverythingPlansLikeAFreshOne) {
   RandomCommands random(GetParam() + 500);
-  Scheduler scheduler(job_order(), steady_order());
+  Scheduler scheduler(job_order(), steady_order(), GetParam(), has_tasks());
   scheduler.planner.reset(scheduler.state);
   for (int i = 0; i < 150; ++i) {
     const uint64_t steps = 1 + random.prng().below(8);
     for (uint64_t each = 0; each < steps; ++each) {
       scheduler.now = scheduler.now + random.pause();
-      scheduler.apply(random.next(scheduler.state));
+      scheduler.apply_drawn(random.next(scheduler.state));
     }
-    Planner fresh(greedy_policies(job_order(), steady_order()));
+    Planner fresh(greedy_policies(job_order(), steady_order(), has_tasks()));
     fresh.reset(scheduler.state);
     const CommitPlan theirs = fresh.plan(scheduler.state, scheduler.state.last.at).plan;
     const CommitPlan ours = scheduler.planner.plan(scheduler.state, scheduler.state.last.at).plan;
     // With guarantees a tenant stands where the first of its jobs that are looked at does, and blocked ones
     // are looked at by the fresh planner only.
     const bool ranked = std::any_of(scheduler.state.tenants.begin(), scheduler.state.tenants.end(),
-                                    [](const auto& entry) { return entry.second.guarantee != Amount{}; });
+                                    [](const auto& entry) { return entry.second.guarantee != Amount{}; }) ||
+                        (has_tasks() && !scheduler.tells_use());
     if (!ranked) {
       ASSERT_EQ(ours.groups.size(), theirs.groups.size()) << "round " << i;
     }
@@ -500,13 +533,19 @@ TEST_P(RandomCycles, APlannerThatSawEverythingPlansLikeAFreshOne) {
     ASSERT_EQ(scheduler.state.attempts.size() - before, ours.groups.size());
     // What waits has the reason that a fresh look would give.
     fresh.plan_applied(scheduler.state);
-    Planner judge(greedy_policies(job_order(), steady_order()));
+    Planner judge(greedy_policies(job_order(), steady_order(), has_tasks()));
     judge.reset(scheduler.state);
     EXPECT_TRUE(judge.plan(scheduler.state, scheduler.state.last.at).plan.groups.empty());
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, RandomCycles, ::testing::Range<uint64_t>(0, 8));
+/// More of them on request: GPUSCHED_WILD_SEEDS=1000. Eight without tasks, eight with them, and so on.
+uint64_t worlds() {
+  const char* wanted = std::getenv("GPUSCHED_WILD_SEEDS");
+  return wanted == nullptr ? 16 : std::strtoull(wanted, nullptr, 10);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomCycles, ::testing::Range<uint64_t>(0, worlds()));
 
 }  // namespace
 }  // namespace gpusched
