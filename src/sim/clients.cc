@@ -240,6 +240,7 @@ void Clients::submit_something() {
     flow.front().array = {{.first = 0, .last = prng.between(0, prng.chance(100) ? 600 : 12), .step = 1}};
     if (prng.chance(600)) flow.front().array_at_once = prng.between(1, 4);
   }
+  make_tasks(submission->command, submission->number);
   // Waiting jobs are never forgotten: a few large ones alone would fill a small volume for good.
   const bool bulky = submission->number % 8 == 5 && host_.settings().volume_bytes == UINT64_MAX;
   if (bulky) {
@@ -441,8 +442,10 @@ Command Clients::some_update(JobId job) {
 // Why does a job wait, when does it start, what would start it now? Answered on a copy, as it is for people.
 void Clients::explain_something() {
   const JobId job = some_job_of_any_kind();
-  host_.read(0, [job](const Observer::View& view) {
-    forecast::World world(view.state.clone_unfinished(), policy::default_policies(), view.state.last.at);
+  policy::PolicySet policies = policy::default_policies();
+  policies.tasks = host_.settings().tuning.tasks;
+  host_.read(0, [job, policies](const Observer::View& view) {
+    forecast::World world(view.state.clone_unfinished(), policies, view.state.last.at);
     forecast::Work settling{.left = 5'000};
     if (!forecast::subject_of(view.state, job).valid() || !world.settle(settling)) return;
     forecast::Work work{.left = 2'000};

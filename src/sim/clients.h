@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "base/prng.h"
 #include "engine/messages/commands.h"
+#include "engine/policy/task_order.h"
 #include "engine/testing/wild_fields.h"
 #include "sim/context.h"
 #include "sim/machine.h"
@@ -26,9 +28,13 @@ struct Demand {
   bool moves_jobs = false;     ///< Tenants let their jobs be ended for others.
   bool keeps_limits = false;   ///< Tenants have limits and no guarantees, pools are strict.
   bool mixes_all = false;      ///< Beside moves there are gangs and shares, and all of a job is changed.
+  bool has_tasks = false;      ///< Most submissions are tasks of users.
   int64_t runtime_max_ms = 20'000;
   std::vector<std::string> models;
 };
+
+/// Knows the tasks that clients submit.
+std::shared_ptr<const policy::TaskOrder> some_task_order(Prng prng);
 
 /// People and programs that submit, repeat themselves, cancel, look and change quotas. Calls are late, get
 /// lost with the scheduler, and are tried again when that is safe.
@@ -75,6 +81,7 @@ class Clients {
   void reserve_something();
   void update_tenant();
   void change_rules();
+  void make_tasks(SubmitJobs& command, uint64_t number) const;
   void make_interactive(SubmitJobs& command, uint64_t number) const;
   void ask_for_time(SubmitJobs& command, uint64_t number) const;
   void name_reservation(SubmitJobs& command) const;

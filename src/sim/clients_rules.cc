@@ -1,10 +1,38 @@
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
+#include "gpusched/v1/types.pb.h"
 #include "sim/clients.h"
 
-// What operators change of the cluster's rules while it runs, and jobs of people who wait at the terminal.
+// What operators change of the cluster's rules while it runs, jobs of people who wait at the terminal, and
+// tasks of users.
 namespace gpusched::sim {
+namespace {
+
+constexpr const char* kUserLabel = "task.user";
+constexpr const char* kCostLabel = "task.cost";
+constexpr int64_t kUsers = 4;
+constexpr int64_t kWeightStep = 600;
+
+/// By the labels of the job; of users each has its weight.
+class LabelReader final : public policy::TaskReader {
+ public:
+  std::optional<policy::TaskFacts> read(std::string_view packed) const override {
+    v1::JobSpec spec;
+    if (!spec.ParseFromString(std::string(packed))) return std::nullopt;
+    const auto user = spec.labels().find(kUserLabel);
+    const auto cost = spec.labels().find(kCostLabel);
+    if (user == spec.labels().end() || cost == spec.labels().end()) return std::nullopt;
+    const std::size_t at = packed.find(user->second);
+    policy::TaskFacts facts{.user = packed.substr(at, user->second.size())};
+    std::from_chars(cost->second.data(), cost->second.data() + cost->second.size(), facts.cost);
+    facts.weight_milli = kWeightStep * (1 + user->second.back() - '0');
+    return facts;
+  }
+};
+
+}  // namespace
 
 /// Other pools, or none, or another aging; or another order of tenants, or half-life.
 void Clients::change_rules() {
@@ -51,6 +79,33 @@ Command Clients::any_update(JobId job) const {
     part.member_max = prng.chance(300) ? part.member_count + static_cast<int32_t>(prng.between(0, 4)) : 0;
   }
   return command;
+}
+
+std::shared_ptr<const policy::TaskOrder> some_task_order(Prng prng) {
+  return std::make_shared<policy::TaskOrder>(policy::TaskOrder{.reader = std::make_shared<LabelReader>(),
+                                                               .window = seconds(prng.between(1, 300)),
+                                                               .gamma_milli = prng.between(20, 1'000),
+                                                               .weight_milli_max = kWeightStep * kUsers});
+}
+
+/// The jobs of most submissions are tasks. Drawn from the submission's number, so that no other draw moves.
+void Clients::make_tasks(SubmitJobs& command, uint64_t number) const {
+  Prng prng(number * 0x9E3779B97F4A7C15ULL + 3);
+  if (!demand_.has_tasks || !prng.chance(600)) return;
+  static constexpr const char* kCosts[] = {"1", "5", "10"};
+  for (JobRequest& job : command.jobs) {
+    v1::JobSpec spec;
+    CHECK(spec.ParseFromString(std::string(job.spec.view())));
+    (*spec.mutable_labels())[kUserLabel] = "agent-" + std::to_string(prng.below(kUsers));
+    (*spec.mutable_labels())[kCostLabel] = kCosts[prng.below(std::size(kCosts))];
+    job.spec = Blob(spec.SerializeAsString());
+    Part part{.gpu_count = 1,
+              .cpu_milli = job.parts.front().cpu_milli,
+              .memory_mb = job.parts.front().memory_mb,
+              .gpu_milli = static_cast<int32_t>(prng.between(1, 6) * 100)};
+    if (prng.chance(600)) part.gpu_share_mb = prng.between(1, 5) * 2'000;
+    job.parts = {part};
+  }
 }
 
 /// Some jobs that stand alone are to start at once or not at all.

@@ -310,6 +310,7 @@ void World::rearrange(const State& state, std::vector<Command>& commands) {
   if (state.waiting_count() == 0 || state.attempts.empty()) return;
   policy::PolicySet policies = policy::default_policies();
   policies.victims = nullptr;
+  policies.tasks = host_->settings().tuning.tasks;
   forecast::World world(state.clone_unfinished(), policies,
                         std::max(MachineClock::true_wall(schedule_), state.last.at));
   forecast::Work work{.left = kMoveWorkMax};

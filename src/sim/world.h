@@ -54,6 +54,7 @@ class World {
   bool changes_rules() const;
   bool keeps_limits() const;
   bool mixes_all() const;
+  bool has_tasks() const;
   void draw_tuning(HostSettings& settings);
   int32_t add_nodes();
   void add_clients(int32_t gpus_max);

@@ -7,6 +7,7 @@ namespace {
 
 constexpr uint32_t kDiskFaultShare = 250;
 constexpr uint64_t kMixes = 217;
+constexpr uint64_t kTasks = 447339;
 
 bool is_passive(Fault fault) {
   switch (fault) {
@@ -32,6 +33,7 @@ void World::build() {
   draw_rules(settings.engine);
   draw_tuning(settings);
   auditor_.expect_grace(settings.tuning.grace, settings.tuning.preempt_grace_max);
+  auditor_.expect_tasks(settings.tuning.tasks);
   host_ = std::make_unique<SimHost>(context_, settings);
   network_ = std::make_unique<Network>(context_, *host_);
   host_->on_died([this] {
@@ -85,6 +87,13 @@ bool World::keeps_limits() const {
 bool World::mixes_all() const {
   return changes_rules() && !keeps_limits() &&
          Prng(options_.seed * 0xE7037ED1A0B428DBULL + kMixes).chance(500);
+}
+
+/// Some worlds have tasks of users, but for those whose jobs have no shares of GPUs. Older worlds do not; of
+/// tests/sim-seeds.txt none was made one of these.
+bool World::has_tasks() const {
+  return (!changes_rules() || mixes_all()) &&
+         Prng(options_.seed * 0xE7037ED1A0B428DBULL + kTasks).chance(200);
 }
 
 void World::draw_rules(EngineConfig& engine) {
@@ -141,6 +150,8 @@ void World::draw_tuning(HostSettings& settings) {
   settings.snapshot_bytes = static_cast<uint64_t>(prng_.between(1'000, 40'000));
   settings.disk_seed = disk_prng_.next();
   settings.segment_bytes = uint64_t{65'536} << disk_prng_.below(3);
+  if (has_tasks())
+    settings.tuning.tasks = some_task_order(Prng(options_.seed * 0xE7037ED1A0B428DBULL + kTasks + 1));
   settings.tuning.clock_jump_max = kWallOffsetMax * 2 + hours(1);
   // A volume that the journal fills by itself, long before so much of it that a snapshot is due.
   if (options_.faults.has(Fault::kDiskFull) && folder_prng_.chance(100)) {
@@ -192,6 +203,7 @@ void World::add_clients(int32_t gpus_max) {
   demand.keeps_limits = keeps_limits();
   demand.moves_jobs = changes_rules() && !keeps_limits();
   demand.mixes_all = mixes_all();
+  demand.has_tasks = has_tasks();
   if (changes_rules() && !mixes_all()) demand.share_chance = demand.slice_chance = demand.gang_chance = 0;
   wild_ = demand.wild_chance > 0;
   clients_ = std::make_unique<Clients>(context_, *host_, std::move(demand));

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include "base/prng.h"
 #include "engine/engine.h"
+#include "engine/policy/task_order.h"
 #include "gpusched/v1/node.pb.h"
 #include "host/core/interfaces.h"
 #include "journal/journal.h"
@@ -63,6 +65,8 @@ class Auditor {
     grace_ = grace;
     grace_max_ = most;
   }
+  /// Tasks may pass each other within the order's largest delay. Null: no job is one.
+  void expect_tasks(std::shared_ptr<const policy::TaskOrder> tasks) { tasks_ = std::move(tasks); }
   /// The device is gone, or shows a fault that keeps new work from it.
   void on_device_fault(const std::string& uuid) { ever_faulty_.insert(uuid); }
 
@@ -295,6 +299,7 @@ class Auditor {
   void check_first_kept(const AttemptPlaced& event, const BookJob& job);
   static Duration run_of(const BookJob& job);
   void note_line(const Event& event, Time at);
+  OrderKey last_place_of(const Job& job) const;
   bool must_go_first(const Job& waiting, const Job& placed, Time at) const;
   void check_overtaking(const AttemptPlaced& event);
   // One for each event: a new one does not compile until it is said here what the books make of it.
@@ -415,6 +420,7 @@ class Auditor {
   std::string failure_;
   Duration grace_;      ///< See expect_grace.
   Duration grace_max_;  ///< At most so much of what jobs ask for.
+  std::shared_ptr<const policy::TaskOrder> tasks_;
 
   // What is durable.
   std::vector<std::string> payloads_;

@@ -68,11 +68,19 @@ void Auditor::note_line(const Event& event, Time at) {
       event);
 }
 
+/// Where it stands at the latest: a task may stand behind its place by the largest delay.
+OrderKey Auditor::last_place_of(const Job& job) const {
+  OrderKey place = job.order();
+  if (tasks_ != nullptr && tasks_->reader->read(job.spec.view()).has_value())
+    place.key -= tasks_->delay_max().ns * replica_.config.aging_per_hour / milliseconds(1).ns;
+  return place;
+}
+
 /// By when it may be overtaken no more, by whom it is not behind in any case.
 bool Auditor::must_go_first(const Job& waiting, const Job& placed, Time at) const {
   const SchedulingPolicy& policy = replica_.config.policy;
   const bool by_priority = policy.job_order.empty() || policy.job_order == "priority_aging";
-  if (by_priority) return waiting.order() < placed.order();
+  if (by_priority) return last_place_of(waiting) < placed.order();
   if (policy.overtaking.ns == 0) return false;
   const bool waited = since_of(waiting) + policy.overtaking + kPlanTime <= at;
   // Those who both waited for so long stand as they came.
