@@ -192,7 +192,7 @@ def test_a_time_limit_of_a_running_job_may_be_raised_and_lowered(new_world, rest
     world.scheduler.start()
     agent = world.add_agent("n1").start()
     api = world.api()
-    status, answer, _ = api.call("POST", "/v1/jobs", {"jobs": [{"spec": {"script": "sleep 5; exit 3"}, "max_runtime_ms": 2000}]})
+    status, answer, _ = api.call("POST", "/v1/jobs", {"jobs": [{"spec": {"script": "sleep 9; exit 3"}, "max_runtime_ms": 5000}]})
     assert status in (200, 201), answer
     job_id = answer["job_ids"][0]
     api.wait_for(job_id, "running")

@@ -22,7 +22,8 @@ struct Subjects {
   std::string job, tenant, node = "n1", reservation = "n1";
   std::string submit_to = {};  ///< Tenant of submissions; empty: none is named.
   std::string key = {};
-  std::string lease = "none", lease_key = "none";  ///< As the allocation door names a job and a key.
+  /// As the allocation door names a job, a key and a person.
+  std::string lease = "none", lease_key = "none", user = "none";
 };
 
 /// A path of a route's pattern. It stays a pattern where it has a part that nothing stands for.
@@ -37,6 +38,7 @@ inline std::string target_of(std::string_view pattern, const Subjects& about) {
     if (any && above == "tenants") segment = about.tenant;
     if (any && above == "gpu") segment = about.lease;
     if (any && above == "api-keys") segment = about.lease_key;
+    if (any && above == "users") segment = about.user;
     if (any && above == "keys") segment = about.key;
     if (any && (above == "nodes" || above == "node-identities")) segment = about.node;
     if (any && above == "reservations") segment = about.reservation;
