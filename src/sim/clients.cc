@@ -240,7 +240,6 @@ void Clients::submit_something() {
     flow.front().array = {{.first = 0, .last = prng.between(0, prng.chance(100) ? 600 : 12), .step = 1}};
     if (prng.chance(600)) flow.front().array_at_once = prng.between(1, 4);
   }
-  make_tasks(submission->command, submission->number);
   // Waiting jobs are never forgotten: a few large ones alone would fill a small volume for good.
   const bool bulky = submission->number % 8 == 5 && host_.settings().volume_bytes == UINT64_MAX;
   if (bulky) {
@@ -248,6 +247,7 @@ void Clients::submit_something() {
   } else {
     submission->command = std::get<SubmitJobs>(maybe_wild(submission->command));
   }
+  make_tasks(submission->command, submission->number);
   make_interactive(submission->command, submission->number);
   ask_for_time(submission->command, submission->number);
   name_reservation(submission->command);

@@ -1,5 +1,9 @@
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
 #include <algorithm>
 #include <charconv>
+#include <string>
 #include <utility>
 
 #include "gpusched/v1/types.pb.h"
@@ -14,6 +18,17 @@ constexpr const char* kUserLabel = "task.user";
 constexpr const char* kCostLabel = "task.cost";
 constexpr int64_t kUsers = 4;
 constexpr int64_t kWeightStep = 600;
+
+/// The same bytes in each run: maps have no order of their own.
+std::string packed_alike(const v1::JobSpec& spec) {
+  std::string packed;
+  google::protobuf::io::StringOutputStream stream(&packed);
+  google::protobuf::io::CodedOutputStream out(&stream);
+  out.SetSerializationDeterministic(true);
+  spec.SerializeToCodedStream(&out);
+  out.Trim();
+  return packed;
+}
 
 /// By the labels of the job; of users each has its weight.
 class LabelReader final : public policy::TaskReader {
@@ -98,7 +113,7 @@ void Clients::make_tasks(SubmitJobs& command, uint64_t number) const {
     CHECK(spec.ParseFromString(std::string(job.spec.view())));
     (*spec.mutable_labels())[kUserLabel] = "agent-" + std::to_string(prng.below(kUsers));
     (*spec.mutable_labels())[kCostLabel] = kCosts[prng.below(std::size(kCosts))];
-    job.spec = Blob(spec.SerializeAsString());
+    job.spec = Blob(packed_alike(spec));
     Part part{.gpu_count = 1,
               .cpu_milli = job.parts.front().cpu_milli,
               .memory_mb = job.parts.front().memory_mb,
