@@ -231,6 +231,7 @@ bool Planner::may_end(const State& state, const Job& job, const Attempt& attempt
                                   [](const Member& member) { return member.gpu_milli > 0; });
   if (shares) return false;
   const Job* victim = state.jobs.find(attempt.job);
+  if (victim == nullptr) return false;  // It is over, and forecasts keep no such jobs.
   if (policy::gives_back_too_late(job, now_ + policies_.victims->grace_of(*victim))) return false;
   if (!claim.any()) {
     const Time allowed = policies_.victims->allowed_from(state, job, attempt);
