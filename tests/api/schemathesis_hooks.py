@@ -9,7 +9,7 @@ MAPS = ("environment", "env", "labels", "set")
 INSTANT = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:")
 # Fields that contradict each other, each well-formed by itself; of an array its ranges, of a command its first word.
 CONTRADICTIONS = re.compile(r"is given twice|users requires tenant_id|given both as a time and as a duration|both parts and resources|"
-                            r"differs from the one in the (path|query)|is given; (a part has members|of several parts)|given without GPUs|differ; send only one of them|"
+                            r"differs from the one in the (path|query)|give it, or one of|must not be false with a|is given; (a part has members|of several parts)|given without GPUs|differ; send only one of them|"
                             r"is for the cluster as a whole|would have expired already|send either cluster or tenant_id|"
                             r"more than a year ahead|time after 1970|command and args have in total|"
                             r"^command: |command is empty|must not stand beside page_token|"
