@@ -255,9 +255,9 @@ int show_service(Session& session, const std::string& name) {
                {.title = "STATE"},
                {.title = "READY"},
                {.title = "RESTARTS"},
-               {.title = "NODE", .may_shrink = true},
+               {.title = "NODE"},  // With the port, which nothing else says.
                {.title = "STARTS", .drop_order = 1},
-               {.title = "MESSAGE", .may_shrink = true, .drop_order = 2}});
+               {.title = "MESSAGE", .may_shrink = true, .drop_order = 2, .wraps = true}});
   for (const Json& one : service["jobs"].items()) {
     table.add({std::to_string(one["index"].integer()), one["job_id"].text(),
                std::to_string(one["generation"].integer()), one["state"].text(),
