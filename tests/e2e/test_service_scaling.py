@@ -1,5 +1,5 @@
-"""Services that follow a queue: more replicas while jobs with a label wait, fewer some time after; by nobody's hand, and
-on from the same number whatever is killed."""
+"""Services that follow a queue: more replicas while jobs with a label wait, fewer some time after; by nobody's hand,
+and on from the same number whatever is killed."""
 
 import time
 
