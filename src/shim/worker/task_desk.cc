@@ -212,25 +212,26 @@ void TaskDesk::take_agent() {
 
 void TaskDesk::take_packets() {
   std::string buffer(kTaskFrameBytesMax + 256, '\0');
-  while (agent_ >= 0) {
+  bool gone = false;
+  while (!gone) {
     const ssize_t size = recv(agent_, buffer.data(), buffer.size(), MSG_DONTWAIT);
     if (size < 0 && errno == EINTR) continue;
     if (size < 0 && errno == EAGAIN) break;
-    if (size <= 0) {
-      close_agent();
-      break;
-    }
-    take_packet({buffer.data(), static_cast<std::size_t>(size)});
+    gone = size <= 0;
+    if (!gone) take_packet({buffer.data(), static_cast<std::size_t>(size)});
   }
   start_waiting();
+  if (gone) close_agent();
 }
 
 /// Outcomes are on disk, and the next agent looks there. It has no tasks for this worker: it does not know
-/// what these would have to match.
+/// what these would have to match. A task that still waits is not in the greeting to that agent, which takes
+/// it for lost and has it tried again: it must not begin here later.
 void TaskDesk::close_agent() {
   close_if_open(agent_);
   told_.clear();
-  if (tasks_.empty() && waiting_.empty()) idle_end_ = boot_now();
+  waiting_.clear();
+  if (tasks_.empty()) idle_end_ = boot_now();
 }
 
 void TaskDesk::take_packet(std::string_view packet) {

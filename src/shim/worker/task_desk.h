@@ -20,7 +20,8 @@ namespace gpusched::shim {
 /// folder, and tells the agent. It owns no process; whoever does says when the worker is over.
 ///
 /// A task's folder comes to be exactly once, before the worker hears of it: so no task is ever given to two
-/// workers. An agent that is gone is heard to its last packet before the next one is let in. Not thread-safe.
+/// workers. An agent that is gone is heard to its last packet before the next one is let in; those of its
+/// tasks that have not begun by then never begin here. Not thread-safe.
 class TaskDesk {
  public:
   /// `attempts_folder`: where tasks' folders are made. `key`: the worker's own. `grace`: for a task that is

@@ -192,6 +192,37 @@ TEST_F(TaskDeskTest, ANewAgentFindsTheTaskAndTheOldOnesLastWordCounts) {
   EXPECT_TRUE(decode_greeting(packet())->tasks.empty());
 }
 
+TEST_F(TaskDeskTest, ATaskThatWaitsWhenItsAgentIsGoneNeverBegins) {
+  connect_agent();
+  packet();
+  give(kTask);
+  give(kOther);  // The worker takes one at once.
+  EXPECT_EQ(event().key, kTask);
+  close(std::exchange(agent_, -1));
+  connect_agent();  // It is told of the first only, and takes the other for lost.
+  EXPECT_EQ(decode_greeting(packet())->tasks.size(), 1u);
+  frame();
+  answer("12-1-0 0\n");
+  EXPECT_EQ(event().key, kTask);
+  EXPECT_EQ(packet(), "");
+  EXPECT_EQ(frame(), "");
+  EXPECT_FALSE(std::filesystem::exists(path_ + "/13-1-0"));
+  give(kThird);  // And what the new agent gives begins.
+  EXPECT_EQ(event().key, kThird);
+}
+
+TEST_F(TaskDeskTest, AWorkerWhoseTasksOnlyWaitedEndsWithItsAgent) {
+  connect_agent();
+  packet();
+  give(kTask);
+  give(kOther);
+  close(std::exchange(agent_, -1));
+  turn();
+  EXPECT_FALSE(must_end(seconds(60)));
+  answer("12-1-0 0\n");
+  EXPECT_TRUE(must_end());
+}
+
 TEST_F(TaskDeskTest, AWorkerThatDoesNotKeepToTheFramesHasToEnd) {
   connect_agent();
   packet();
