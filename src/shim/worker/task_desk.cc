@@ -23,6 +23,8 @@ namespace {
 
 constexpr std::size_t kReadBytes = 64 * 1024;
 constexpr std::size_t kLengthBytes = 4;
+/// A task's frame, and what stands beside it.
+constexpr std::size_t kTaskPacketBytesMax = kTaskFrameBytesMax + 256;
 constexpr int kDiskPauseMs = 200;
 
 void close_if_open(int& descriptor) {
@@ -211,14 +213,14 @@ void TaskDesk::take_agent() {
 }
 
 void TaskDesk::take_packets() {
-  std::string buffer(kTaskFrameBytesMax + 256, '\0');
+  if (packet_ == nullptr) packet_ = std::make_unique_for_overwrite<char[]>(kTaskPacketBytesMax);
   bool gone = false;
   while (!gone) {
-    const ssize_t size = recv(agent_, buffer.data(), buffer.size(), MSG_DONTWAIT);
+    const ssize_t size = recv(agent_, packet_.get(), kTaskPacketBytesMax, MSG_DONTWAIT);
     if (size < 0 && errno == EINTR) continue;
     if (size < 0 && errno == EAGAIN) break;
     gone = size <= 0;
-    if (!gone) take_packet({buffer.data(), static_cast<std::size_t>(size)});
+    if (!gone) take_packet({packet_.get(), static_cast<std::size_t>(size)});
   }
   start_waiting();
   if (gone) close_agent();

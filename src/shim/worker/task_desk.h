@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -124,6 +125,9 @@ class TaskDesk {
   std::deque<WorkerTask> waiting_;  ///< Without a folder yet.
   std::string to_worker_;           ///< What is left to be written of tasks' frames.
   std::deque<std::string> told_;    ///< Packets for which the agent's socket had no room.
+  /// For the packet that is read. Kept, and never cleared: of its pages only those are touched that packets
+  /// fill.
+  std::unique_ptr<char[]> packet_;
   Answer answer_;
   std::string broken_;
   bool closed_ = false;  ///< By the worker, as it is when that has ended.
