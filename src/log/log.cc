@@ -26,6 +26,10 @@ constexpr int kAboveEveryLevel = static_cast<int>(LogLevel::kError) + 1;
 constexpr int kNoFile = -1;
 constexpr int kFullPipeWaitMs = 1'000;
 constexpr auto kFlushWait = std::chrono::seconds(5);
+/// After each write: under load lines come in crowds, and each wake-up costs more than its line.
+constexpr auto kRest = std::chrono::milliseconds(2);
+/// So many lines end the rest.
+constexpr size_t kCrowdLines = kQueueLines / 8;
 
 Time wall_now() {
   const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
@@ -49,8 +53,8 @@ void write_all(int fd, std::string_view rest) {
   }
 }
 
-/// The lines that wait and the thread that writes them, many at a time under load and at once when idle. It
-/// holds memory for the lines that wait and for no others.
+/// The lines that wait and the thread that writes them: at once when idle, and under load many at a time,
+/// with a rest after each write. It holds memory for the lines that wait and for no others.
 class LineWriter {
  public:
   /// The thread takes no signals: they are for those who wait for them.
@@ -73,7 +77,8 @@ class LineWriter {
       }
       waiting_.push_back({.fd = fd, .text = std::move(line)});
       ++added_;
-      if (waiting_.size() > 1) return;  // The writer was woken already.
+      const bool first = waiting_.size() == 1 && !resting_;
+      if (!first && waiting_.size() != kCrowdLines) return;  // The writer was woken already, or wakes soon.
     }
     lines_came_.notify_one();
   }
@@ -81,7 +86,10 @@ class LineWriter {
   /// Returns when all that was added before is written or dropped, or after a while.
   void flush() {
     std::unique_lock lock(mutex_);
+    ++flushes_;
+    lines_came_.notify_one();
     lines_left_.wait_for(lock, kFlushWait, [this, all = added_] { return gone_ >= all; });
+    --flushes_;
   }
 
  private:
@@ -102,6 +110,9 @@ class LineWriter {
       lock.lock();
       gone_ = taken;
       lines_left_.notify_all();
+      resting_ = true;
+      lines_came_.wait_for(lock, kRest, [this] { return flushes_ > 0 || waiting_.size() >= kCrowdLines; });
+      resting_ = false;
     }
   }
 
@@ -129,6 +140,8 @@ class LineWriter {
   uint64_t added_ = 0;    ///< Lines, ever.
   uint64_t gone_ = 0;     ///< The first so many are written or dropped.
   uint64_t dropped_ = 0;  ///< Since this was said last.
+  int flushes_ = 0;       ///< Callers that wait in `flush`.
+  bool resting_ = false;
 };
 
 /// Never destroyed, like the writer thread: a thread that logs while the process exits finds live objects.

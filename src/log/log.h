@@ -16,9 +16,10 @@
 ///   {"timestamp":"2025-01-31T09:00:00.123Z","level":"info","component":"scheduler","event":"task_submitted",
 ///    "task_id":"job-12","details":{"gpus":2}}
 ///
-/// A call formats its line on the caller's thread and hands it to a writer thread. It never waits for the
-/// disk: when 8,192 lines wait, the oldest is dropped, and a `log_lines_dropped` line says how many were.
-/// All functions are thread-safe. A process that was forked without exec must not log.
+/// A call formats its line on the caller's thread and hands it to a writer thread, which rests for 2 ms after
+/// each write. It never waits for the disk: when 8,192 lines wait, the oldest is dropped, and a
+/// `log_lines_dropped` line says how many were. All functions are thread-safe. A process that was forked
+/// without exec must not log.
 namespace gpusched {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
