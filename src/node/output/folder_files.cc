@@ -24,6 +24,8 @@ namespace gpusched {
 namespace {
 
 constexpr std::size_t kSparesMax = 1'024;
+/// Work comes in crowds, several for each attempt, and none of it is waited for: one wake-up does for so long.
+constexpr auto kGatherPause = std::chrono::milliseconds(5);
 /// For the size of a file of a job's choice. The agent waits so long.
 constexpr Duration kAnswerPatience = milliseconds(20);
 
@@ -233,6 +235,7 @@ void FolderFiles::run() {
   trash_.empty();
   std::unique_lock lock(mutex_);
   while (!stopping_) {
+    if (!works_.empty()) changed_.wait_for(lock, kGatherPause, [this] { return stopping_.load(); });
     const std::deque<Work> works = std::exchange(works_, {});
     const std::optional<Duration> confirmed = boot_time_;
     lock.unlock();

@@ -47,7 +47,8 @@ struct FolderFilesOptions {
 };
 
 /// Attempts' folders on disk. What takes time is done by threads of its own: removing folders, since what a
-/// job left there may be much, and reading output. One thread calls everything.
+/// job left there may be much, and reading output. What is asked for meanwhile is done within some
+/// milliseconds, together. One thread calls everything.
 class FolderFiles final : public AttemptFiles {
  public:
   explicit FolderFiles(FolderFilesOptions options);
