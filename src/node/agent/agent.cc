@@ -347,6 +347,7 @@ void Agent::open_link() {
 Result<Unit> Agent::open_spawner(const std::string& mark, const std::string& shim_program) {
   workers_ = std::make_unique<WorkerSpawner>(
       WorkerSpawnerOptions{.data_folder = options_.data_folder,
+                           .spares = spares_.get(),
                            .remove = [this](const AttemptKey& key) { files_->remove(key); }},
       clock_, static_cast<ShimListener&>(*this));
   Result<std::unique_ptr<ShimSpawner>> spawner =

@@ -24,7 +24,8 @@ namespace gpusched {
 namespace {
 
 constexpr std::size_t kSparesMax = 1'024;
-/// Work comes in crowds, several for each attempt, and none of it is waited for: one wake-up does for so long.
+/// Work comes in crowds, several for each attempt, and none of it is waited for: one wake-up does for so
+/// long.
 constexpr auto kGatherPause = std::chrono::milliseconds(5);
 /// For the size of a file of a job's choice. The agent waits so long.
 constexpr Duration kAnswerPatience = milliseconds(20);
@@ -123,6 +124,11 @@ std::string SpareFolders::take() {
   std::string name = std::move(names_.back());
   names_.pop_back();
   return name;
+}
+
+void SpareFolders::give_back(std::string name) {
+  const std::lock_guard lock(mutex_);
+  names_.push_back(std::move(name));
 }
 
 bool SpareFolders::put(const std::string& attempt_folder) {

@@ -27,6 +27,8 @@ class SpareFolders {
 
   /// The name of one, which is the caller's now; empty when there is none.
   std::string take();
+  /// One that was taken and not used, as far as is known.
+  void give_back(std::string name);
   /// Takes over the attempt's folder, if it holds nothing but the files that every attempt has, as they were
   /// made.
   bool put(const std::string& attempt_folder);

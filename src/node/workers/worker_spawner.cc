@@ -168,6 +168,7 @@ bool WorkerSpawner::join(Worker& worker, const SpawnRequest& request) {
   worker.tasks[request.key].request = request;
   tasks_[request.key] = worker.key;
   if (worker.connection < 0 || give_task(worker, request.key)) return true;
+  keep_spare(worker.tasks.at(request.key));
   worker.tasks.erase(request.key);
   tasks_.erase(request.key);
   return false;
@@ -223,8 +224,11 @@ void WorkerSpawner::start_worker(const SpawnRequest& request) {
 /// To a worker that is connected. False: it is not there any more.
 bool WorkerSpawner::give_task(Worker& worker, const AttemptKey& key) {
   Task& task = worker.tasks.at(key);
-  const std::string packet = shim::encode(shim::WorkerTask{
-      .key = key, .max_runtime = task.request.max_runtime, .frame = task.request.worker->frame});
+  if (options_.spares != nullptr && task.spare_folder.empty()) task.spare_folder = options_.spares->take();
+  const std::string packet = shim::encode(shim::WorkerTask{.key = key,
+                                                           .max_runtime = task.request.max_runtime,
+                                                           .frame = task.request.worker->frame,
+                                                           .spare_folder = task.spare_folder});
   task.given = send(worker.connection, packet.data(), packet.size(), MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
   if (task.given || (errno != EAGAIN && errno != ENOBUFS && errno != EINTR)) return task.given;
   gives_again_ = clock_.monotonic() + kFullPause;
@@ -239,6 +243,11 @@ void WorkerSpawner::give_again() {
     for (const auto& [task, known] : worker.tasks) good = good && (known.given || give_task(worker, task));
     if (!good) end_worker(worker);
   }
+}
+
+/// Of a task that did not begin.
+void WorkerSpawner::keep_spare(Task& task) {
+  if (!task.spare_folder.empty()) options_.spares->give_back(std::exchange(task.spare_folder, {}));
 }
 
 void WorkerSpawner::end_worker(Worker& worker) {
@@ -264,6 +273,7 @@ void WorkerSpawner::stop(const AttemptKey& key, const StopOrder& order) {
     return shims_->stop(worker->key, order);
   }
   if (!task.given) {
+    keep_spare(task);
     worker->tasks.erase(key);
     tasks_.erase(key);
     has_room_again_ = true;
@@ -465,7 +475,7 @@ void WorkerSpawner::task_over(const AttemptKey& key, Task&& task, bool was_begun
     listener_.on_shim_ended(key, *recorded);
   } else if (task.started || access(folder_of(key).c_str(), F_OK) == 0) {
     listener_.on_shim_lost(key, "the shim of its worker ended without reporting an outcome");
-  } else if (was_begun && !task.stopping && ++tries_[key] < kTriesMax) {
+  } else if (keep_spare(task); was_begun && !task.stopping && ++tries_[key] < kTriesMax) {
     held_.push_back(std::move(task.request));
   } else {
     tries_.erase(key);
@@ -533,12 +543,14 @@ void WorkerSpawner::take_event(Worker& worker, const shim::Event& event) {
     case shim::EventKind::kStarted:
       task.started = true;
       task.request = {};
+      task.spare_folder.clear();
       tries_.erase(event.key);
       if (task.limit_wanted) shims_->write_limit(event.key, *std::exchange(task.limit_wanted, std::nullopt));
       return listener_.on_shim_started(event.key, event.pid, event.started_unix_ns);
     case shim::EventKind::kEnded:
       return task_ended(worker, event.key, to_wire(event.outcome));
     case shim::EventKind::kExists: {
+      keep_spare(task);
       const std::optional<v1::Outcome> recorded = recorded_outcome(event.key);
       return task_ended(
           worker, event.key,

@@ -18,6 +18,7 @@ namespace gpusched {
 
 struct WorkerSpawnerOptions {
   std::string data_folder;
+  SpareFolders* spares = nullptr;  ///< Folders for tasks to take over; null: none.
   /// A worker is over: its folder may go. May be empty.
   std::function<void(const AttemptKey&)> remove = {};
 };
@@ -72,6 +73,7 @@ class WorkerSpawner final : public Spawner, public ShimListener {
  private:
   struct Task {
     SpawnRequest request = {};                  ///< Until it has started.
+    std::string spare_folder = {};              ///< For it; empty: none, or it is its own by now.
     bool given = false;                         ///< To the worker's shim.
     bool started = false;                       ///< Its shim said so.
     bool stopping = false;                      ///< It was told to end.
@@ -100,6 +102,7 @@ class WorkerSpawner final : public Spawner, public ShimListener {
   void start_worker(const SpawnRequest& request);
   bool give_task(Worker& worker, const AttemptKey& key);
   void give_again();
+  void keep_spare(Task& task);
   void end_worker(Worker& worker);
   Worker* worker_of(const AttemptKey& task);
   std::optional<int> connect_to(const AttemptKey& worker) const;

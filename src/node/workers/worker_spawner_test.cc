@@ -98,8 +98,9 @@ class WorkerSpawnerTest : public ::testing::Test {
     shims_.reset();
     workers_.reset();
     listener_ = Listener();
-    workers_ = std::make_unique<WorkerSpawner>(WorkerSpawnerOptions{.data_folder = folder_.path()}, clock_,
-                                               listener_);
+    spares_ = std::make_unique<SpareFolders>(folder_.path());
+    workers_ = std::make_unique<WorkerSpawner>(
+        WorkerSpawnerOptions{.data_folder = folder_.path(), .spares = spares_.get()}, clock_, listener_);
     auto opened = ShimSpawner::open(
         {.shim_program = GPUSCHED_SHIM_PATH, .data_folder = folder_.path(), .instance = kInstance}, clock_,
         *workers_);
@@ -165,6 +166,7 @@ class WorkerSpawnerTest : public ::testing::Test {
   TemporaryFolder folder_;
   SystemClock clock_;
   Listener listener_;
+  std::unique_ptr<SpareFolders> spares_;
   std::unique_ptr<WorkerSpawner> workers_;
   std::unique_ptr<ShimSpawner> shims_;
 };
@@ -188,6 +190,25 @@ TEST_F(WorkerSpawnerTest, AnEndpointHasSoManyTasksOfAllWorkersTogether) {
   for (const uint64_t job : {1u, 2u, 4u}) expect_done(job);
   EXPECT_EQ(server_.requests, 3);
   pump_until([&] { return workers_->worker_count() == 0; });  // They had nothing to do.
+}
+
+TEST_F(WorkerSpawnerTest, ATaskTakesOverASpareFolderAndOneThatNeverBeganLeavesItsOwn) {
+  const std::string spare = folder_.path() + "/spare/7";
+  std::filesystem::create_directories(spare);
+  std::ofstream(spare + "/stdout") << "an old output";
+  open_spawner({});
+  start(1, "a");
+  pump_until([&] { return listener_.started.contains(key(1)); });
+  EXPECT_FALSE(std::filesystem::exists(spare));
+  EXPECT_EQ(output(1), "");
+  server_.gate = true;
+  expect_done(1);
+  std::filesystem::create_directories(spare);
+  open_spawner({});
+  std::filesystem::create_directory(folder_.path() + "/attempts/2-1-0");  // It was begun before.
+  start(2, "a");
+  pump_until([&] { return listener_.ended.contains(key(2)); });
+  EXPECT_EQ(spares_->take(), "7");
 }
 
 TEST_F(WorkerSpawnerTest, ANewAgentCountsTheTasksThatItFinds) {

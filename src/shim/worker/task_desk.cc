@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <climits>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -26,6 +27,7 @@ constexpr std::size_t kLengthBytes = 4;
 /// A task's frame, and what stands beside it.
 constexpr std::size_t kTaskPacketBytesMax = kTaskFrameBytesMax + 256;
 constexpr int kDiskPauseMs = 200;
+constexpr mode_t kFolderMode = 0750;
 
 void close_if_open(int& descriptor) {
   if (descriptor >= 0) close(descriptor);
@@ -55,6 +57,13 @@ bool write_outcome(int folder, const AttemptKey& key, const Outcome& outcome) {
   const bool whole = write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   close(file);
   return whole;
+}
+
+/// A spare folder may come from an attempt that lived in another box.
+bool set_mode(int folder) {
+  struct stat facts{};
+  if (fstat(folder, &facts) != 0) return false;
+  return (facts.st_mode & 07777) == kFolderMode || fchmod(folder, kFolderMode) == 0;
 }
 
 }  // namespace
@@ -285,16 +294,28 @@ void TaskDesk::write_told() {
 
 // A task.
 
-bool TaskDesk::make_folder(Task& task) {
+/// 0, or why there is none; EEXIST: the task has its folder already.
+int TaskDesk::make_or_take(const std::string& name, const std::string& spare) {
+  if (!spare.empty()) {
+    const std::string from = std::string("../") + kSpareFolder + '/' + spare;
+    const int taken =
+        renameat2(attempts_folder_, from.c_str(), attempts_folder_, name.c_str(), RENAME_NOREPLACE);
+    if (taken == 0 || errno == EEXIST) return taken == 0 ? 0 : EEXIST;
+  }
+  return mkdirat(attempts_folder_, name.c_str(), kFolderMode) == 0 ? 0 : errno;
+}
+
+bool TaskDesk::make_folder(Task& task, const std::string& spare) {
   const std::string name = key_text(task.key);
-  if (mkdirat(attempts_folder_, name.c_str(), 0750) != 0) {
-    if (errno == EEXIST) {
-      say(encode(Event{.kind = EventKind::kExists, .key = task.key}));
-      return false;
-    }
-  } else {
+  const int made = make_or_take(name, spare);
+  if (made == EEXIST) {
+    say(encode(Event{.kind = EventKind::kExists, .key = task.key}));
+    return false;
+  }
+  errno = made;
+  if (made == 0) {
     task.folder = openat(attempts_folder_, name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (task.folder >= 0) {
+    if (task.folder >= 0 && (spare.empty() || set_mode(task.folder))) {
       task.output =
           openat(task.folder, kStdoutFile, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0640);
       if (task.output >= 0) return true;
@@ -323,7 +344,7 @@ void TaskDesk::start(WorkerTask&& order) {
             .started_unix_ns = wall_now().ns,
             .started = boot_now(),
             .max_runtime = order.max_runtime};
-  if (!make_folder(task)) return;
+  if (!make_folder(task, order.spare_folder)) return;
   if (task.max_runtime.ns > 0) task.deadline = task.started + task.max_runtime;
   const int64_t started_unix_ns = task.started_unix_ns;
   tasks_.emplace(order.key, std::move(task));

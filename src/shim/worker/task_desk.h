@@ -20,9 +20,10 @@ namespace gpusched::shim {
 /// worker, as many at once as it takes, keeps its answers and each task's outcome in that task's own attempt
 /// folder, and tells the agent. It owns no process; whoever does says when the worker is over.
 ///
-/// A task's folder comes to be exactly once, before the worker hears of it: so no task is ever given to two
-/// workers. An agent that is gone is heard to its last packet before the next one is let in; those of its
-/// tasks that have not begun by then never begin here. Not thread-safe.
+/// A task's folder comes to be exactly once, before the worker hears of it, from a spare one where its agent
+/// names one: so no task is ever given to two workers. An agent that is gone is heard to its last packet
+/// before the next one is let in; those of its tasks that have not begun by then never begin here. Not
+/// thread-safe.
 class TaskDesk {
  public:
   /// `attempts_folder`: where tasks' folders are made. `key`: the worker's own. `grace`: for a task that is
@@ -87,7 +88,8 @@ class TaskDesk {
   void take_stop(const TaskStop& stop);
   void start_waiting();
   void start(WorkerTask&& task);
-  bool make_folder(Task& task);
+  bool make_folder(Task& task, const std::string& spare);
+  int make_or_take(const std::string& name, const std::string& spare);
   void begin_end(Task& task, Cause cause, std::string detail, Duration grace, Time now);
   bool has_longer(Task& task, Time now);
   void check_health(Time now);

@@ -29,8 +29,9 @@ class TaskDeskTest : public ::testing::Test {
  protected:
   TaskDeskTest() {
     std::string name = (std::filesystem::temp_directory_path() / "desk-XXXXXX").string();
-    path_ = mkdtemp(name.data());
-    std::filesystem::create_directory(path_ + "/worker");
+    root_ = mkdtemp(name.data());
+    path_ = root_ + '/' + kAttemptsFolder;
+    std::filesystem::create_directories(path_ + "/worker");
     attempts_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     folder_ = ::open((path_ + "/worker").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     begin_desk();
@@ -56,7 +57,7 @@ class TaskDeskTest : public ::testing::Test {
     for (const int descriptor : {attempts_, folder_, worker_, agent_, signals_}) {
       if (descriptor >= 0) close(descriptor);
     }
-    std::filesystem::remove_all(path_);
+    std::filesystem::remove_all(root_);
   }
 
   void connect_agent() {
@@ -72,8 +73,10 @@ class TaskDeskTest : public ::testing::Test {
   void turn() {
     for (int i = 0; i < 5; ++i) desk_->wait(signals_, Duration{});
   }
-  void give(const AttemptKey& key, const std::string& frame = "{}\npayload", Duration limit = {}) {
-    const std::string packet = encode(WorkerTask{.key = key, .max_runtime = limit, .frame = frame});
+  void give(const AttemptKey& key, const std::string& frame = "{}\npayload", Duration limit = {},
+            const std::string& spare = {}) {
+    const std::string packet =
+        encode(WorkerTask{.key = key, .max_runtime = limit, .frame = frame, .spare_folder = spare});
     ASSERT_EQ(send(agent_, packet.data(), packet.size(), 0), static_cast<ssize_t>(packet.size()));
     turn();
   }
@@ -110,7 +113,8 @@ class TaskDeskTest : public ::testing::Test {
   }
   bool must_end(Duration later = {}) { return desk_->must_end(boot_now() + later); }
 
-  std::string path_;
+  std::string root_;  ///< The data folder.
+  std::string path_;  ///< Its attempts.
   std::string tasks_;
   std::vector<char*> environment_ = {const_cast<char*>("GPU_SCHEDULER_WORKER_IDLE_MS=1000"), nullptr};
   int attempts_ = -1;
@@ -171,6 +175,43 @@ TEST_F(TaskDeskTest, ATaskIsBegunOnce) {
   give(kTask);
   EXPECT_EQ(event().kind, EventKind::kExists);
   EXPECT_EQ(frame(), "");
+}
+
+TEST_F(TaskDeskTest, ATaskTakesOverASpareFolderWithoutATraceOfItsPast) {
+  const std::string spare = root_ + '/' + kSpareFolder + "/7";
+  std::filesystem::create_directories(spare);
+  chmod(spare.c_str(), 0700);
+  std::ofstream(spare + '/' + kStdoutFile) << "an old and longer output";
+  const Outcome old{.cause = Cause::kExited, .exit_code = 9, .detail = std::string(200, 'x')};
+  std::ofstream(spare + '/' + kOutcomeFile) << format_outcome(kOther, old);
+  connect_agent();
+  packet();
+  give(kTask, "{}\n", {}, "7");
+  EXPECT_EQ(event().kind, EventKind::kStarted);
+  EXPECT_FALSE(std::filesystem::exists(spare));
+  EXPECT_EQ(file(kTask, kStdoutFile), "");
+  EXPECT_FALSE(parse_outcome(kTask, file(kTask, kOutcomeFile)));
+  struct stat facts{};
+  ASSERT_EQ(stat((path_ + "/12-1-0").c_str(), &facts), 0);
+  EXPECT_EQ(facts.st_mode & 07777, 0750u);
+  answer("12-1-0 0\nnew");
+  EXPECT_EQ(file(kTask, kStdoutFile), "new");
+  EXPECT_EQ(parse_outcome(kTask, file(kTask, kOutcomeFile)), event().outcome);
+}
+
+TEST_F(TaskDeskTest, ATaskWhoseSpareFolderIsGoneGetsANewOneAndOneThatHasAFolderNone) {
+  const std::string spare = root_ + '/' + kSpareFolder + "/8";
+  std::filesystem::create_directories(spare);
+  std::filesystem::create_directory(path_ + "/13-1-0");
+  connect_agent();
+  packet();
+  give(kTask, "{}\n", {}, "7");
+  EXPECT_EQ(event().kind, EventKind::kStarted);
+  answer("12-1-0 0\n");
+  event();
+  give(kOther, "{}\n", {}, "8");
+  EXPECT_EQ(event().kind, EventKind::kExists);
+  EXPECT_TRUE(std::filesystem::exists(spare));
 }
 
 TEST_F(TaskDeskTest, ANewAgentFindsTheTaskAndTheOldOnesLastWordCounts) {

@@ -14,6 +14,8 @@ constexpr uint8_t kTaskPacket = 0x11;
 constexpr uint8_t kGreetingPacket = 0x12;
 constexpr uint8_t kRoomPacket = 0x13;
 constexpr uint8_t kStopPacket = 0x14;
+/// A task behind which the name of a spare folder follows.
+constexpr uint8_t kTaskAndFolderPacket = 0x15;
 constexpr int32_t kExitCodeMax = 255;
 
 }  // namespace
@@ -21,20 +23,24 @@ constexpr int32_t kExitCodeMax = 255;
 std::string encode(const WorkerTask& task) {
   std::string packet;
   ByteWriter out(packet);
-  out.u8(kTaskPacket);
+  out.u8(task.spare_folder.empty() ? kTaskPacket : kTaskAndFolderPacket);
   put_key(out, task.key);
   out.svarint(task.max_runtime.ns);
   out.bytes(task.frame);
+  if (!task.spare_folder.empty()) out.bytes(task.spare_folder);
   return packet;
 }
 
 std::optional<WorkerTask> decode_task(std::string_view packet) {
   ByteReader in(packet);
-  if (in.u8() != kTaskPacket) return std::nullopt;
+  const uint8_t kind = in.u8();
+  if (kind != kTaskPacket && kind != kTaskAndFolderPacket) return std::nullopt;
   WorkerTask task;
   task.key = get_key(in);
   task.max_runtime = Duration{in.svarint()};
   task.frame = std::string(in.bytes());
+  if (kind == kTaskAndFolderPacket) task.spare_folder = std::string(in.bytes());
+  if (task.spare_folder.find('/') != std::string::npos) return std::nullopt;
   if (!in.ok() || !in.at_end() || task.max_runtime.ns < 0 || task.frame.size() > kTaskFrameBytesMax)
     return std::nullopt;
   return task;

@@ -48,6 +48,7 @@ struct WorkerTask {
   AttemptKey key;
   Duration max_runtime;  ///< Zero: no limit.
   std::string frame;
+  std::string spare_folder = {};  ///< Name in `spare/` to take over; empty, or gone: a new one is made.
 };
 std::string encode(const WorkerTask& task);
 std::optional<WorkerTask> decode_task(std::string_view packet);

@@ -23,6 +23,20 @@ TEST(TaskWire, ATaskIsReadAsItWasSent) {
       WorkerTask{.key = kTask, .max_runtime = {}, .frame = std::string(kTaskFrameBytesMax + 1, 'x')})));
 }
 
+TEST(TaskWire, ATaskMayNameASpareFolder) {
+  WorkerTask task{.key = kTask, .max_runtime = {}, .frame = "{}\n", .spare_folder = "12"};
+  const std::string packet = encode(task);
+  const std::optional<WorkerTask> read = decode_task(packet);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->frame, "{}\n");
+  EXPECT_EQ(read->spare_folder, "12");
+  for (std::size_t size = 0; size < packet.size(); ++size)
+    EXPECT_FALSE(decode_task(std::string_view(packet).substr(0, size))) << size;
+  EXPECT_FALSE(decode_task(packet + "x"));
+  task.spare_folder = "../attempts/11-1-0";
+  EXPECT_FALSE(decode_task(encode(task)));
+}
+
 TEST(TaskWire, AGreetingSaysWhichTasksThereAre) {
   WorkerGreeting greeting{.pid = 7, .shim_pid = 6, .tasks = {{.key = kTask, .started_unix_ns = 99}}};
   const std::string busy = encode(greeting);
