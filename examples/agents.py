@@ -5,7 +5,7 @@
     examples/agents.py --tasks 2000         # in another
 
 A client of algogpu.GPUScheduler (docs/reference/agent-tasks.md) in Python: needs python3-grpcio, python3-protobuf and
-protoc. Exit status 0 only if every task completed.
+protoc. Exit status 0 only if every task completed. A task that is refused for good ends the run, which says why.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import grpc
 PROTO = pathlib.Path(__file__).resolve().parent.parent / "proto" / "algogpu" / "algogpu.proto"
 COMPLETED, FAILED, CANCELLED = 2, 3, 4  # TaskStatus
 OTHER = 4  # TaskType
-FULL = "queue is full"
+LATER = ("queue is full", "insufficient token")  # Refusals that pass.
 
 
 def contract():
@@ -66,6 +66,8 @@ class Ends:
     def __init__(self, scheduler, run, tasks):
         self.run, self.tasks = run, tasks
         self.states = {}
+        self.last = time.monotonic()  # When one ended, or this began.
+        self.broken = ""
         self.changed = threading.Condition()
         self.stream = scheduler.events()
         self.stream.initial_metadata()  # From here on every change is told.
@@ -77,36 +79,65 @@ class Ends:
                 if event.task_id.startswith(self.run) and event.status in (COMPLETED, FAILED, CANCELLED):
                     with self.changed:
                         self.states[event.task_id] = event.status
+                        self.last = time.monotonic()
                         self.changed.notify()
         except grpc.RpcError as error:
-            if error.code() != grpc.StatusCode.CANCELLED:
-                print(f"the events broke off: {error.details()}", file=sys.stderr)
+            with self.changed:
+                self.broken = f"the events broke off: {error.details()}"
+                self.changed.notify()
 
     def wait(self, patience_s):
-        """Prints how far they are until all have ended; False if nothing happens for so long."""
+        """Prints how far they are until all have ended; else says why it waits no longer."""
         shown = -1
         with self.changed:
             while len(self.states) < self.tasks:
+                if self.broken:
+                    return self.broken
                 if not self.changed.wait(patience_s):
-                    return False
+                    return f"nothing happened for {patience_s:g} s; is a node there? (gpu-cli node list)"
                 if len(self.states) * 10 // self.tasks != shown:
                     shown = len(self.states) * 10 // self.tasks
                     print(f"  {len(self.states)} of {self.tasks} have ended", flush=True)
-        return True
+        return ""
 
 
-def be_agent(scheduler, run, number, tasks, refused):
-    """Submits its tasks one after the other. A full queue is no error: what is refused is tried again later."""
-    for task in range(tasks):
-        name = f"{run}-agent-{number}-task-{task}"
-        while True:
-            answer = scheduler.submit(task_id=name, user_id=f"agent-{number}", payload=name.encode())
+class Submissions:
+    """What all agents have together: what was refused, and whether there is any use in going on."""
+
+    def __init__(self, scheduler, ends, patience_s):
+        self.scheduler, self.ends, self.patience_s = scheduler, ends, patience_s
+        self.refused = collections.Counter()
+        self.failure = ""
+        self.over = threading.Event()  # No agent submits any more.
+
+    def end(self, failure):
+        self.failure = self.failure or failure
+        self.over.set()
+
+    def submit(self, name, user):
+        """A full queue is no error: what is refused for now is tried again, and nothing else is."""
+        since = time.monotonic()
+        while not self.over.is_set():
+            try:
+                answer = self.scheduler.submit(task_id=name, user_id=user, payload=name.encode())
+            except grpc.RpcError as error:
+                return self.end(f"{name} could not be submitted: {error.details()}")
             if answer.accepted:
-                break
-            refused[answer.message] += 1
-            if answer.message != FULL and "token" not in answer.message:
-                raise SystemExit(f"{name} was refused: {answer.message}")
-            time.sleep(0.1)
+                return None
+            if not any(words in answer.message for words in LATER):
+                return self.end(f"{name} was refused: {answer.message}")
+            self.refused[answer.message] += 1
+            if time.monotonic() - max(since, self.ends.last) > self.patience_s:
+                return self.end(f"{name} was refused for {self.patience_s:g} s, in which no task ended: "
+                                f"{answer.message}")
+            self.over.wait(0.1)
+        return None
+
+
+def be_agent(submissions, run, number, tasks):
+    """Submits its tasks one after the other."""
+    for task in range(tasks):
+        submissions.submit(f"{run}-agent-{number}-task-{task}", f"agent-{number}")
 
 
 def main():
@@ -121,25 +152,28 @@ def main():
     scheduler = Scheduler(options.address, os.environ.get("GPU_SCHEDULER_API_TOKEN", ""))
     run = f"run-{os.getpid()}-{int(time.time())}"
     ends = Ends(scheduler, run, tasks)
-    refused = collections.Counter()
+    submissions = Submissions(scheduler, ends, options.patience)
     began = time.monotonic()
-    agents = [threading.Thread(target=be_agent, args=(scheduler, run, number, each, refused))
+    agents = [threading.Thread(target=be_agent, args=(submissions, run, number, each))
               for number in range(options.agents)]
     for agent in agents:
         agent.start()
     for agent in agents:
         agent.join()
+    if submissions.failure:
+        print(f"{submissions.failure}; what was accepted goes on (gpu-cli list)", file=sys.stderr)
+        return 1
     took = time.monotonic() - began
     print(f"{tasks} tasks of {options.agents} agents were accepted in {took:.1f} s ({tasks / took:.0f} per second)")
-    for message, times in refused.items():
+    for message, times in submissions.refused.items():
         print(f"  {times} times: {message}; tried again")
-    all_ended = ends.wait(options.patience)
+    problem = ends.wait(options.patience)
     took = time.monotonic() - began
     how = collections.Counter(ends.states.values())
     print(f"completed {how[COMPLETED]}, failed {how[FAILED]}, cancelled {how[CANCELLED]} "
           f"in {took:.1f} s ({len(ends.states) / took:.0f} per second)")
-    if not all_ended:
-        print(f"nothing happened for {options.patience:.0f} s; is a node there? (gpu-cli node list)", file=sys.stderr)
+    if problem:
+        print(problem, file=sys.stderr)
     return 0 if how[COMPLETED] == tasks else 1
 
 

@@ -283,14 +283,28 @@ def test_the_state_of_tasks_is_read_over_http(make, connect):
     assert caught.value.code == 401
 
 
+def run_agents(world, *arguments):
+    return subprocess.run([sys.executable, ROOT / "examples" / "agents.py", "--tasks", "60", "--agents", "6",
+                           "--address", f"127.0.0.1:{world.scheduler.ports['grpc']}", *arguments],
+                          env={**os.environ, "GPU_SCHEDULER_API_TOKEN": world.scheduler.token()},
+                          capture_output=True, text=True, check=False)
+
+
 def test_the_example_of_agents_runs(make):
     world = make(TASKS_OTHER_COMMAND="wc -c", TASKS_QUEUE_SIZE=20)
     world.add_agent("n1").start()
-    done = subprocess.run([sys.executable, ROOT / "examples" / "agents.py", "--tasks", "60", "--agents", "6",
-                           "--address", f"127.0.0.1:{world.scheduler.ports['grpc']}"],
-                          env={**os.environ, "GPU_SCHEDULER_API_TOKEN": world.scheduler.token()},
-                          capture_output=True, text=True, check=False)
+    done = run_agents(world)
     assert done.returncode == 0, (done.stdout, done.stderr)
     assert "60 tasks of 6 agents were accepted" in done.stdout
     assert "completed 60, failed 0, cancelled 0" in done.stdout
     assert world.api().call("GET", "/api/v1/jobs")[1]["total"] == 60
+
+
+@pytest.mark.parametrize("settings, arguments, why", [
+    ({"TASKS_OTHER_COMMAND": ""}, (), "was refused: no worker is configured for tasks of type other"),
+    ({"TASKS_QUEUE_SIZE": 2}, ("--patience", "0.5"), "was refused for 0.5 s, in which no task ended: queue is full")])
+def test_the_example_of_agents_ends_with_what_it_was_refused_for(make, settings, arguments, why):
+    done = run_agents(make(**settings), *arguments)
+    assert done.returncode == 1, (done.stdout, done.stderr)
+    assert why in done.stderr and "Traceback" not in done.stderr, done.stderr
+    assert "nothing happened" not in done.stderr
