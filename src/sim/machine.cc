@@ -95,10 +95,12 @@ void Machine::force_end(const AttemptKey& key) {
 
 // Orders.
 
-void Machine::start(const SpawnRequest& request) {
-  SpawnRequest& kept = unlaunched_[request.key] = request;
-  for (HeldDevice& device : kept.devices) device.index = gpu_of(device.index);  // Numbers are an agent's own.
-  later(context_.some_delay(), [this, key = request.key] {
+void Machine::start(SpawnRequest request) {
+  const AttemptKey key = request.key;
+  for (HeldDevice& device : request.devices)
+    device.index = gpu_of(device.index);  // Numbers are an agent's own.
+  unlaunched_[key] = std::move(request);
+  later(context_.some_delay(), [this, key] {
     const auto waiting = unlaunched_.find(key);
     if (waiting == unlaunched_.end()) return;
     const SpawnRequest taken = std::move(waiting->second);

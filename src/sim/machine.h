@@ -56,7 +56,7 @@ class Machine final : public Spawner, public DeviceReader, public SliceMaker {
   /// `to_agent` hands something to the running agent; it is dropped when there is none or another one.
   Machine(Context& context, std::vector<DeviceFacts> devices, std::function<void(Input)> to_agent);
 
-  void start(const SpawnRequest& request) override;
+  void start(SpawnRequest request) override;
   void go(const AttemptKey& key) override;
   void stop(const AttemptKey& key, const StopOrder& order) override;
   void adopt(const std::vector<AttemptKey>& keys) override;

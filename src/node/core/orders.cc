@@ -202,7 +202,7 @@ void Orders::start(AttemptRow& attempt) {
   attempt.run_limit = {.max_runtime = request->max_runtime, .grace = request->grace, .since = {}};
   parts_.attempts.set_due(attempt, Deadline::kStart, parts_.ports.clock.monotonic() + patience_);
   tell_trace(*request);
-  parts_.ports.spawner.start(*request);
+  parts_.ports.spawner.start(std::move(*request));
 }
 
 void Orders::on_begun(AttemptRow& attempt) {

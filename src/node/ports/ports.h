@@ -158,7 +158,7 @@ struct StopOrder {
 class Spawner {
  public:
   virtual ~Spawner() = default;
-  virtual void start(const SpawnRequest& request) = 0;
+  virtual void start(SpawnRequest request) = 0;
   /// A gated attempt that is prepared begins. May be repeated; of any other attempt it does nothing.
   virtual void go(const AttemptKey& key) = 0;
   /// May be repeated: a later order may be less patient, and one without a signal of its own sends SIGTERM

@@ -198,25 +198,24 @@ void ShimSpawner::on_server_gone() {
 
 // Orders.
 
-void ShimSpawner::start(const SpawnRequest& request) {
+void ShimSpawner::start(SpawnRequest request) {
   tracks_.try_emplace(request.key).first->second.container = request.container;
-  std::vector<std::string> environment = request.environment;
-  if (!request.hosts.empty()) environment.push_back(hosts_entry(request));
+  if (!request.hosts.empty()) request.environment.push_back(hosts_entry(request));
   queue_request(shim::encode(
       shim::StartRequest{.key = request.key,
                          .grace = request.grace,
                          .max_runtime = request.max_runtime,
                          .lost_contact = request.lost_contact,
-                         .working_directory = request.working_directory,
+                         .working_directory = std::move(request.working_directory),
                          .working_directory_optional = request.working_directory_optional,
                          .spare_folder = options_.spares == nullptr ? "" : options_.spares->take(),
                          .log_bytes_max = options_.log_bytes_max,
-                         .arguments = request.arguments,
-                         .environment = std::move(environment),
-                         .box = request.box,
+                         .arguments = std::move(request.arguments),
+                         .environment = std::move(request.environment),
+                         .box = std::move(request.box),
                          .container = request.container,
                          .gated = request.gated,
-                         .hosts = request.hosts,
+                         .hosts = std::move(request.hosts),
                          .port = request.port}));
 }
 

@@ -63,7 +63,7 @@ class ShimSpawner final : public Spawner {
                                                    ShimListener& listener);
   ~ShimSpawner() override;
 
-  void start(const SpawnRequest& request) override;
+  void start(SpawnRequest request) override;
   void go(const AttemptKey& key) override;
   void stop(const AttemptKey& key, const StopOrder& order) override;
   void adopt(const std::vector<AttemptKey>& keys) override;

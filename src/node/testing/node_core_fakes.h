@@ -26,7 +26,7 @@ class FakeLink final : public NodeLink {
 
 class FakeSpawner final : public Spawner {
  public:
-  void start(const SpawnRequest& request) override { started.push_back(request); }
+  void start(SpawnRequest request) override { started.push_back(std::move(request)); }
   void stop(const AttemptKey& key, const StopOrder& order) override {
     stopped.emplace_back(key, order.grace);
     last_order = order;

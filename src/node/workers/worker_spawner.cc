@@ -124,10 +124,11 @@ WorkerSpawner::Worker* WorkerSpawner::worker_of(const AttemptKey& task) {
 
 // Starts.
 
-void WorkerSpawner::start(const SpawnRequest& request) { dispatch(request); }
+void WorkerSpawner::start(SpawnRequest request) { dispatch(std::move(request)); }
 
-void WorkerSpawner::dispatch(const SpawnRequest& request) {
-  if (request.worker != nullptr && is_endpoint_full(*request.worker)) return held_.push_back(request);
+void WorkerSpawner::dispatch(SpawnRequest request) {
+  if (request.worker != nullptr && is_endpoint_full(*request.worker))
+    return held_.push_back(std::move(request));
   if (request.worker != nullptr) {
     while (Worker* const worker = worker_with_room(*request.worker)) {
       if (join(*worker, request)) return;
@@ -135,11 +136,11 @@ void WorkerSpawner::dispatch(const SpawnRequest& request) {
     }
   }
   if (!clear_way(request)) {
-    held_.push_back(request);
+    held_.push_back(std::move(request));
   } else if (request.worker != nullptr) {
-    start_worker(request);
+    start_worker(std::move(request));
   } else {
-    shims_->start(request);
+    shims_->start(std::move(request));
   }
 }
 
@@ -163,14 +164,17 @@ WorkerSpawner::Worker* WorkerSpawner::worker_with_room(const WorkerPlan& plan) {
   return starting;
 }
 
-/// False: the worker is not there any more.
-bool WorkerSpawner::join(Worker& worker, const SpawnRequest& request) {
-  worker.tasks[request.key].request = request;
-  tasks_[request.key] = worker.key;
-  if (worker.connection < 0 || give_task(worker, request.key)) return true;
-  keep_spare(worker.tasks.at(request.key));
-  worker.tasks.erase(request.key);
-  tasks_.erase(request.key);
+/// Takes the request. False: the worker is not there any more, and the request is left as it was.
+bool WorkerSpawner::join(Worker& worker, SpawnRequest& request) {
+  const AttemptKey key = request.key;
+  Task& task = worker.tasks[key];
+  task.request = std::move(request);
+  tasks_[key] = worker.key;
+  if (worker.connection < 0 || give_task(worker, key)) return true;
+  keep_spare(task);
+  request = std::move(task.request);
+  worker.tasks.erase(key);
+  tasks_.erase(key);
   return false;
 }
 
@@ -191,10 +195,10 @@ bool WorkerSpawner::clear_way(const SpawnRequest& request) {
 }
 
 void WorkerSpawner::dispatch_held() {
-  for (const SpawnRequest& request : std::exchange(held_, {})) dispatch(request);
+  for (SpawnRequest& request : std::exchange(held_, {})) dispatch(std::move(request));
 }
 
-void WorkerSpawner::start_worker(const SpawnRequest& request) {
+void WorkerSpawner::start_worker(SpawnRequest request) {
   const AttemptKey key = next_worker_key();
   const std::string name = shim::key_text(key);
   const std::string tasks_name = shim::key_text(request.key);
@@ -216,9 +220,9 @@ void WorkerSpawner::start_worker(const SpawnRequest& request) {
   Worker worker{.key = key, .match = request.worker->match, .devices = {}, .room = request.worker->tasks_max};
   worker.endpoint = request.worker->endpoint;
   for (const HeldDevice& device : request.devices) worker.devices.insert(device.index);
-  join(workers_.emplace(key, std::move(worker)).first->second, request);
   log_event(LogLevel::kInfo, "agent", "worker_starting", {.id = request.key.job}, {{"worker", name}});
-  shims_->start(own);
+  join(workers_.emplace(key, std::move(worker)).first->second, request);
+  shims_->start(std::move(own));
 }
 
 /// To a worker that is connected. False: it is not there any more.

@@ -41,7 +41,7 @@ class WorkerSpawner final : public Spawner, public ShimListener {
   /// Before anything else; `shims` calls back here.
   void begin(ShimSpawner& shims);
 
-  void start(const SpawnRequest& request) override;
+  void start(SpawnRequest request) override;
   void go(const AttemptKey& key) override { shims_->go(key); }
   void stop(const AttemptKey& key, const StopOrder& order) override;
   void adopt(const std::vector<AttemptKey>& keys) override;
@@ -93,13 +93,13 @@ class WorkerSpawner final : public Spawner, public ShimListener {
     std::map<AttemptKey, Task> tasks = {};
   };
 
-  void dispatch(const SpawnRequest& request);
+  void dispatch(SpawnRequest request);
   void dispatch_held();
   bool is_endpoint_full(const WorkerPlan& plan) const;
   Worker* worker_with_room(const WorkerPlan& plan);
-  bool join(Worker& worker, const SpawnRequest& request);
+  bool join(Worker& worker, SpawnRequest& request);
   bool clear_way(const SpawnRequest& request);
-  void start_worker(const SpawnRequest& request);
+  void start_worker(SpawnRequest request);
   bool give_task(Worker& worker, const AttemptKey& key);
   void give_again();
   void keep_spare(Task& task);
