@@ -66,8 +66,9 @@ struct WorkerPlan {
 
 struct SpawnRequest {
   AttemptKey key;
-  std::vector<std::string> arguments;       ///< At least one.
-  std::vector<std::string> environment;     ///< "NAME=value", complete.
+  std::vector<std::string> arguments;  ///< At least one.
+  /// "NAME=value", complete. Of a worker's task: only what the log tells of its start.
+  std::vector<std::string> environment;
   std::string working_directory = {};       ///< Empty: the attempt's own folder.
   bool working_directory_optional = false;  ///< The attempt's own folder does as well.
   Duration grace;              ///< Between SIGTERM and SIGKILL at the maximum runtime or without contact.

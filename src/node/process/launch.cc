@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <map>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include "base/job_labels.h"
 #include "base/limits.h"
 #include "base/text/file_pattern.h"
+#include "base/text/trace_variable.h"
 #include "gpusched/v1/types.pb.h"
 #include "node/tasks/worker_plan.h"
 #include "shim/container/container_runner.h"
@@ -188,6 +190,29 @@ void ask_for_port(SpawnRequest& request, const v1::StartAttempt& order, const v1
   request.environment.push_back(std::string(shim::kPortWishVariable) + '=' + to_line(wish));
 }
 
+/// "%j" and the like in the paths of the job's files, where it names any.
+void fill_paths(BoxPlan& box, const v1::StartAttempt& order, const v1::JobSpec& spec,
+                const LaunchDefaults& defaults) {
+  const std::array<std::string*, 3> paths = {&box.box.stdin_path, &box.box.stdout_path, &box.box.stderr_path};
+  if (std::all_of(paths.begin(), paths.end(), [](const std::string* path) { return path->empty(); })) return;
+  const FileWords words = file_words(order, spec, defaults, box);
+  for (std::string* path : paths) *path = fill_file_pattern(*path, words);
+}
+
+/// A worker's task has no process of its own: its variables are in its frame, and only what the log tells of
+/// its start stays beside that.
+void plan_task(SpawnRequest& request, const v1::StartAttempt& order, v1::JobSpec& spec,
+               const LaunchDefaults& defaults, const BoxPlan& box) {
+  std::vector<std::string> told;
+  for (const std::string_view name : {kTraceVariable, kRequestVariable}) {
+    const auto found = spec.environment().find(std::string(name));
+    if (found != spec.environment().end()) told.push_back(found->first + '=' + found->second);
+  }
+  request.worker = plan_worker(order, spec, box.user,
+                               build_environment(order, v1::JobSpec::default_instance(), defaults, box));
+  if (request.worker != nullptr) request.environment = std::move(told);
+}
+
 }  // namespace
 
 Result<SpawnRequest> plan_launch(const v1::StartAttempt& order, const std::vector<std::string>& devices,
@@ -203,16 +228,14 @@ Result<SpawnRequest> plan_launch(const v1::StartAttempt& order, const std::vecto
     Result<BoxPlan> planned = boxes->plan(order, spec, slices);
     if (!planned) return planned.error();
     box = std::move(*planned);
-    const FileWords words = file_words(order, spec, defaults, box);
-    for (std::string* path : {&box.box.stdin_path, &box.box.stdout_path, &box.box.stderr_path})
-      *path = fill_file_pattern(*path, words);
+    fill_paths(box, order, spec, defaults);
     box.environment["GPU_SCHEDULER_DEVICE_FENCE"] = box.device_fence;
   } else {
     box.box.limits = {{.resource = RLIMIT_CORE, .soft = 0, .hard = 0}};
   }
   SpawnRequest request{.key = from_wire(order.key()),
                        .arguments = command_words(spec),
-                       .environment = build_environment(order, spec, defaults, box, slices),
+                       .environment = {},
                        .working_directory = spec.working_directory(),
                        .working_directory_optional = spec.working_directory_optional(),
                        .grace = order.grace_ms() > 0 ? bounded_ms(order.grace_ms()) : defaults.grace,
@@ -224,12 +247,8 @@ Result<SpawnRequest> plan_launch(const v1::StartAttempt& order, const std::vecto
     request.hosts = hosts_of(order.gang());
     if (order.key().member() == 0) request.port = order.gang().master_port();
   }
-  if (is_for_worker(order, spec)) {
-    v1::JobSpec without_variables = spec;
-    without_variables.clear_environment();
-    request.worker =
-        plan_worker(order, spec, box.user, build_environment(order, without_variables, defaults, box));
-  }
+  if (is_for_worker(order, spec)) plan_task(request, order, spec, defaults, box);
+  if (request.worker == nullptr) request.environment = build_environment(order, spec, defaults, box, slices);
   request.box = std::move(box.box);
   request.user = std::move(box.user);
   request.identity = std::move(box.identity);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/text/task_worker.h"
+
 namespace gpusched {
 namespace {
 
@@ -146,6 +148,35 @@ TEST(Launch, FilesAreNamedByWhatTheNodeKnows) {
   ASSERT_TRUE(of_array.ok());
   EXPECT_EQ(of_array->box.stdin_path, "/in/7");
   EXPECT_EQ(of_array->box.stderr_path, "/err/job-12_7.0");
+}
+
+TEST(Launch, AWorkersTaskHasOnlyTheVariablesThatItsStartIsFoundBy) {
+  v1::JobSpec spec;
+  spec.set_script("echo a process for each");
+  spec.set_name("task-1");
+  (*spec.mutable_environment())["TASK_ID"] = "task-1";
+  (*spec.mutable_environment())["TRACEPARENT"] = "a-trace";
+  v1::StartAttempt order = order_of(spec);
+  std::string packed = order.spec();
+  add_worker(packed, {.command = "exec answer", .idle_ms = ""});
+  order.set_spec(packed);
+  const auto task = plan_launch(order, {}, kDefaults);
+  ASSERT_TRUE(task.ok());
+  ASSERT_NE(task->worker, nullptr);
+  EXPECT_EQ(task->environment, std::vector<std::string>{"TRACEPARENT=a-trace"});
+  EXPECT_NE(task->worker->frame.find("\"TASK_ID\":\"task-1\""), std::string::npos);
+  EXPECT_TRUE(holds(task->worker->environment, "USER=ada"));
+  for (const char* name : {"TASK_ID", "TRACEPARENT"}) EXPECT_FALSE(names(task->worker->environment, name));
+  // What no worker can take runs as any job does.
+  (*spec.mutable_environment())[std::string(kTaskPayloadVariable)] = "no base64";
+  packed = spec.SerializeAsString();
+  add_worker(packed, {.command = "exec answer", .idle_ms = ""});
+  order.set_spec(packed);
+  const auto process = plan_launch(order, {}, kDefaults);
+  ASSERT_TRUE(process.ok());
+  EXPECT_EQ(process->worker, nullptr);
+  EXPECT_TRUE(holds(process->environment, "TASK_ID=task-1"));
+  EXPECT_TRUE(holds(process->environment, "USER=ada"));
 }
 
 TEST(Launch, ADeviceThatIsNotTheGrantedOneIsRefused) {

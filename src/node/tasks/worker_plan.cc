@@ -92,16 +92,17 @@ std::string canonical_text(const v1::JobSpec& spec) {
   return text;
 }
 
-/// What all tasks of a worker have alike: whose they are, what runs them, and what they were granted.
-std::string match_of(const v1::StartAttempt& order, v1::JobSpec rest, const std::string& user,
+/// What all tasks of a worker have alike: whose they are, what runs them, and what they were granted. The
+/// rest is taken out of `spec`.
+std::string match_of(const v1::StartAttempt& order, v1::JobSpec& spec, const std::string& user,
                      const std::vector<std::string>& environment) {
-  rest.clear_environment();
-  rest.clear_secret_variables();
-  rest.clear_labels();
-  rest.clear_name();
-  rest.clear_comment();
-  rest.clear_script();
-  std::string match = order.tenant() + '\0' + user + '\0' + canonical_text(rest) + '\0' +
+  spec.clear_environment();
+  spec.clear_secret_variables();
+  spec.clear_labels();
+  spec.clear_name();
+  spec.clear_comment();
+  spec.clear_script();
+  std::string match = order.tenant() + '\0' + user + '\0' + canonical_text(spec) + '\0' +
                       std::to_string(order.cpu_milli()) + ' ' + std::to_string(order.memory_mb()) + ' ' +
                       std::to_string(order.grace_ms()) + ' ' +
                       std::to_string(order.kill_after_lost_contact_ms());
@@ -133,7 +134,7 @@ bool is_for_worker(const v1::StartAttempt& order, const v1::JobSpec& spec) {
          spec.stdin_path().empty() && spec.stdout_path().empty() && spec.stderr_path().empty();
 }
 
-std::shared_ptr<const WorkerPlan> plan_worker(const v1::StartAttempt& order, const v1::JobSpec& spec,
+std::shared_ptr<const WorkerPlan> plan_worker(const v1::StartAttempt& order, v1::JobSpec& spec,
                                               const std::string& user, std::vector<std::string> environment) {
   const std::optional<WorkerRequest> worker = worker_of(order.spec());
   const auto packed = spec.environment().find(std::string(kTaskPayloadVariable));

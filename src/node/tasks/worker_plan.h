@@ -16,8 +16,9 @@ bool is_for_worker(const v1::StartAttempt& order, const v1::JobSpec& spec);
 
 /// The worker of such a task, and its frame. `user`: whom it runs as. `environment`: a whole one of the
 /// order's attempt, without the variables of its specification, which are the task's. Null: its payload is
-/// none, or too large, or its endpoint is none.
-std::shared_ptr<const WorkerPlan> plan_worker(const v1::StartAttempt& order, const v1::JobSpec& spec,
+/// none, or too large, or its endpoint is none; and `spec` is as it was. Else what is the task's own is gone
+/// from `spec`.
+std::shared_ptr<const WorkerPlan> plan_worker(const v1::StartAttempt& order, v1::JobSpec& spec,
                                               const std::string& user, std::vector<std::string> environment);
 
 /// The entry with the name of one attempt in the place of another's: its mark, and paths of its folder.

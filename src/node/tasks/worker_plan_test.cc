@@ -66,7 +66,8 @@ std::shared_ptr<const WorkerPlan> plan(v1::StartAttempt order, const v1::JobSpec
                                        const WorkerRequest& worker = {.command = "exec answer",
                                                                       .idle_ms = ""}) {
   ask(order, spec, worker);
-  return plan_worker(order, read_spec(order), user, environment_of(order));
+  v1::JobSpec packed = read_spec(order);
+  return plan_worker(order, packed, user, environment_of(order));
 }
 
 bool is_workers(v1::StartAttempt order, const v1::JobSpec& spec, const std::string& command = "exec answer") {
