@@ -77,9 +77,10 @@ void LeaseDesk::enter(const AskedPtr& asked) {
   bool is_full = false;
   {
     const std::lock_guard lock(mutex_);
-    const auto [lane, first] = lanes_.try_emplace(asked->root);
-    is_full = !first && lane->second.size() >= kLaneMax;
-    if (!first && !is_full) return lane->second.push_back(asked);
+    const auto [at, is_first] = lanes_.try_emplace(asked->root);
+    Lane& lane = at->second;
+    is_full = !is_first && lane.waiting.size() >= kLaneMax;
+    if (!is_first && !is_full) return lane.waiting.push_back(asked);
   }
   if (!is_full) return check_quotas(asked);
   asked->done(
@@ -89,19 +90,38 @@ void LeaseDesk::enter(const AskedPtr& asked) {
 }
 
 void LeaseDesk::leave(TenantId root) {
-  AskedPtr next;
+  for (AskedPtr next = end_turn(root); next != nullptr; next = next_turn(root)) check_quotas(next);
+}
+
+LeaseDesk::AskedPtr LeaseDesk::end_turn(TenantId root) {
   {
     const std::lock_guard lock(mutex_);
     const auto lane = lanes_.find(root);
-    CHECK(lane != lanes_.end());
-    if (lane->second.empty()) {
-      lanes_.erase(lane);
-      return;
-    }
-    next = std::move(lane->second.front());
-    lane->second.pop_front();
+    CHECK(lane != lanes_.end() && lane->second.is_taken);
+    lane->second.is_taken = false;
+    if (lane->second.is_given) return nullptr;
+    lane->second.is_given = true;
   }
-  check_quotas(next);
+  return next_turn(root);
+}
+
+LeaseDesk::AskedPtr LeaseDesk::next_turn(TenantId root) {
+  const std::lock_guard lock(mutex_);
+  const auto at = lanes_.find(root);
+  CHECK(at != lanes_.end() && at->second.is_given);
+  Lane& lane = at->second;
+  if (lane.is_taken) {
+    lane.is_given = false;  // Whoever has the turn gives it on.
+    return nullptr;
+  }
+  if (lane.waiting.empty()) {
+    lanes_.erase(at);
+    return nullptr;
+  }
+  AskedPtr next = std::move(lane.waiting.front());
+  lane.waiting.pop_front();
+  lane.is_taken = true;
+  return next;
 }
 
 void LeaseDesk::check_quotas(const AskedPtr& asked) {
@@ -179,8 +199,8 @@ void LeaseDesk::submit(const AskedPtr& asked) {
 
 void LeaseDesk::finish(const AskedPtr& asked, Answer<Submitted> answer) {
   const Done<Submitted> done = std::move(asked->done);
-  done(std::move(answer));
   leave(asked->root);
+  done(std::move(answer));  // The desk may be gone now.
 }
 
 }  // namespace gpusched::api

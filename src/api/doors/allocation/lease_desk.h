@@ -13,7 +13,8 @@
 namespace gpusched::api {
 
 /// Submits leases, one after the other of each family of organizations, so that each is held with all before
-/// it against the quotas of its organization and of those above. Thread-safe; it must outlive its questions.
+/// it against the quotas of its organization and of those above. Thread-safe. It must live until the last of
+/// its questions is answered, and may be gone from within that answer on.
 class LeaseDesk {
  public:
   explicit LeaseDesk(Backend& backend) : backend_(backend) {}
@@ -31,7 +32,13 @@ class LeaseDesk {
   void find_root(const AskedPtr& asked, TenantId at);
   /// Whoever asks first below a root goes on; the others follow as each is done.
   void enter(const AskedPtr& asked);
+  /// Gives the turn to the next. Of those whose answers come at once, one is dealt with after the other and
+  /// not inside the other, so the stack does not grow with the lane.
   void leave(TenantId root);
+  /// Ends the turn of whoever had it. Who has it now; null: nobody, or another thread gives turns there.
+  AskedPtr end_turn(TenantId root);
+  /// Who has the turn now, for whoever gives turns; null: that one gives no more.
+  AskedPtr next_turn(TenantId root);
   void check_quotas(const AskedPtr& asked);
   /// Takes the leases that wait off the quotas that they count in, page by page.
   void count_waiting(const AskedPtr& asked, JobId before);
@@ -41,8 +48,13 @@ class LeaseDesk {
 
   Backend& backend_;
   std::mutex mutex_;
-  /// Who waits behind the one whose turn it is, by the topmost tenant.
-  std::map<TenantId, std::deque<AskedPtr>> lanes_;
+  struct Lane {
+    std::deque<AskedPtr> waiting{};  ///< Behind the one whose turn it is.
+    bool is_taken = true;            ///< Somebody has the turn.
+    bool is_given = false;           ///< A thread is in `leave` and gives turns, one after the other.
+  };
+  /// By the topmost tenant; of those where somebody has the turn or gives it.
+  std::map<TenantId, Lane> lanes_;
 };
 
 }  // namespace gpusched::api
