@@ -89,5 +89,29 @@ TEST_F(LeaseDesks, RefuseManyAtOnceOneAfterTheOther) {
   EXPECT_LT(*high - *low, 1'024U);
 }
 
+TEST_F(LeaseDesks, CountLeasesOfClosedTenantsForCallersWithoutACredential) {
+  TenantRequest change;
+  change.max_gpus = 3;
+  answer<TenantView>([&](auto done) {
+    backend_.update_tenant(admin(), tenant_name(kDefaultTenant), change, std::move(done));
+  });
+  TenantRequest closed;
+  closed.name = "closed";
+  closed.parent = tenant_name(kDefaultTenant);
+  ana_->bindings = {{.tenant = make_tenant(closed), .role = Role::kUser}};
+  LeaseDesk desk(backend_);
+  const auto allocate = [&](const CallerPtr& caller, int count) {
+    return outcome<Submitted>([&](auto done) {
+      desk.allocate(caller, *parse_allocation("{\"count\":" + std::to_string(count) + "}", ""),
+                    std::move(done));
+    });
+  };
+  EXPECT_TRUE(allocate(ana_, 2).ok());
+  const Answer<Submitted> refused = allocate(anonymous_caller(), 2);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().kind, ErrorKind::kQuotaExceeded);
+  EXPECT_TRUE(allocate(anonymous_caller(), 1).ok());
+}
+
 }  // namespace
 }  // namespace gpusched::api
