@@ -105,6 +105,7 @@ Learned::Line& Learned::line_of(Lines& lines, uint64_t key) {
   Line& line = lines.lines[slot];
   line.key = key;
   line.used = ++uses_;
+  line.changed = line.used;  // Whoever asks for it changes it.
   lines.by_use.insert({line.used, slot});
   return line;
 }
@@ -137,6 +138,7 @@ void Learned::observe_ring(const Ring& ring, const Past& wanted, bool others_onl
 
 void Learned::push_crowd(const Past& past) {
   Crowd& crowd = crowd_[crowd_of(past.limit_ms, past.limit_log)];
+  crowd.changed = ++uses_;
   const auto index = static_cast<uint32_t>(
       crowd.ring.runs.size() < options_.crowd_window ? crowd.ring.runs.size() : crowd.ring.next);
   std::erase(crowd.shortest_first, index);
@@ -204,10 +206,29 @@ std::vector<RunTimes::Sample> Learned::spread(std::vector<Observed>& seen, int64
   return samples;
 }
 
+const Learned::Line* Learned::user_of(const JobFacts& facts) const {
+  return facts.user == 0 ? nullptr : find(users_, facts.user);
+}
+
+const Learned::Line* Learned::named_of(const JobFacts& facts) const {
+  return facts.name == 0 && facts.shape == 0 ? nullptr : find(names_, mixed(facts.name, facts.shape));
+}
+
+Learned::Basis Learned::basis(const JobFacts& facts, int64_t at_ms) const {
+  const Past wanted = like_of(facts, 0);
+  Basis basis{.crowd = crowd_[crowd_of(wanted.limit_ms, wanted.limit_log)].changed};
+  if (const Line* user = user_of(facts); user != nullptr) {
+    basis.user = user->changed;
+    if (!user->running.empty()) basis.at_ms = at_ms;
+  }
+  if (const Line* named = named_of(facts); named != nullptr) basis.name = named->changed;
+  return basis;
+}
+
 RunTimes Learned::predict(const JobFacts& facts, int64_t at_ms) const {
   const Past wanted = like_of(facts, 0);
   std::vector<Observed> seen;
-  if (const Line* user = find(users_, facts.user); user != nullptr && facts.user != 0) {
+  if (const Line* user = user_of(facts); user != nullptr) {
     observe_ring(user->ring, wanted, false, seen);
     for (const Running& running : user->running) {
       const uint64_t weight = times_per_mille(likeness(running.like, wanted), options_.running_per_mille);
@@ -215,10 +236,8 @@ RunTimes Learned::predict(const JobFacts& facts, int64_t at_ms) const {
           {.run_ms = std::max<int64_t>(at_ms - running.started_ms, 0), .weight = weight, .goes_on = true});
     }
   }
-  if (facts.name != 0 || facts.shape != 0) {
-    const Line* named = find(names_, mixed(facts.name, facts.shape));
-    if (named != nullptr) observe_ring(named->ring, wanted, facts.user != 0, seen);
-  }
+  if (const Line* named = named_of(facts); named != nullptr)
+    observe_ring(named->ring, wanted, facts.user != 0, seen);
   observe_crowd(wanted, seen);
   return RunTimes::of(spread(seen, facts.limit_ms));
 }
@@ -244,8 +263,9 @@ void Learned::finished(const JobFacts& facts, int64_t run_ms, int64_t /*at_ms*/)
 void Learned::left(const JobFacts& facts) {
   const auto found = users_.index.find(facts.user);
   if (found == users_.index.end()) return;
-  std::vector<Running>& running = users_.lines[found->second].running;
-  std::erase_if(running, [&](const Running& one) { return one.job == facts.job; });
+  Line& line = users_.lines[found->second];
+  line.changed = ++uses_;
+  std::erase_if(line.running, [&](const Running& one) { return one.job == facts.job; });
 }
 
 }  // namespace gpusched::predict

@@ -49,7 +49,19 @@ class Learned final : public Predictor {
   Learned();
   explicit Learned(const Options& options);
 
+  /// What a prediction rests on: as long as that is the same, so is what `predict` says of the same facts,
+  /// and of those that differ in `job` alone. Opaque.
+  struct Basis {
+    uint64_t user = 0;
+    uint64_t name = 0;
+    uint64_t crowd = 0;
+    int64_t at_ms = 0;
+    friend bool operator==(const Basis&, const Basis&) = default;
+  };
+
   std::string_view name() const override { return "learned"; }
+  /// Costs two look-ups; changes with time only while jobs of the user run.
+  Basis basis(const JobFacts& facts, int64_t at_ms) const;
   RunTimes predict(const JobFacts& facts, int64_t at_ms) const override;
   void started(const JobFacts& facts, int64_t at_ms) override;
   void finished(const JobFacts& facts, int64_t run_ms, int64_t at_ms) override;
@@ -79,12 +91,14 @@ class Learned final : public Predictor {
   struct Line {
     uint64_t key = 0;
     uint64_t used = 0;
+    uint64_t changed = 0;  ///< No other change of any line or crowd has this number.
     Ring ring;
     std::vector<Running> running;
   };
   /// Everybody's newest runs, kept in the order of their shares of the limit (of their length, without a
   /// limit).
   struct Crowd {
+    uint64_t changed = 0;  ///< As a line's.
     Ring ring;
     std::vector<uint32_t> shortest_first;  ///< Indexes into the ring.
   };
@@ -103,6 +117,8 @@ class Learned final : public Predictor {
   static Past like_of(const JobFacts& facts, int64_t run_ms);
   static void push(Ring& ring, const Past& past, uint32_t window);
   static const Line* find(const Lines& lines, uint64_t key);
+  const Line* user_of(const JobFacts& facts) const;
+  const Line* named_of(const JobFacts& facts) const;
   Line& line_of(Lines& lines, uint64_t key);
   uint64_t likeness(const Past& past, const Past& wanted) const;
   void observe_ring(const Ring& ring, const Past& wanted, bool others_only,
@@ -118,7 +134,7 @@ class Learned final : public Predictor {
   Lines users_;
   Lines names_;
   std::vector<Crowd> crowd_;  ///< Indexed by half octaves of the limit; 0: no limit.
-  uint64_t uses_ = 0;
+  uint64_t uses_ = 0;         ///< And changes.
 };
 
 }  // namespace gpusched::predict

@@ -1,14 +1,9 @@
 #include "host/forecast/learned_run_times.h"
 
 #include <algorithm>
-#include <bit>
-#include <string>
 
 #include "base/overloaded.h"
-#include "base/task_labels.h"
-#include "base/text/task_worker.h"
 #include "engine/policy/policies.h"
-#include "gpusched/v1/types.pb.h"
 #include "predict/questions.h"
 
 namespace gpusched {
@@ -17,80 +12,9 @@ namespace {
 /// Finished jobs looked at when a scheduler starts: 0.2 s.
 constexpr std::size_t kBeginMax = 20'000;
 
-void mix_word(Digest& digest, std::string_view word) {
-  const std::size_t slash = word.rfind('/');
-  if (slash != std::string_view::npos) word.remove_prefix(slash + 1);
-  std::string fixed;
-  for (const char c : word) {
-    if (c < '0' || c > '9') fixed += c;
-  }
-  digest.mix(std::string_view(fixed));
-}
-
-/// Program and words of the first line, without numbers and folders.
-uint64_t shape_of(const v1::JobSpec& spec) {
-  Digest digest;
-  digest.mix(std::string_view(spec.image()).substr(0, spec.image().find_first_of("@:")));
-  for (const std::string& word : spec.command()) mix_word(digest, word);
-  std::string_view line = spec.script();
-  line = line.substr(0, line.find('\n'));
-  while (!line.empty()) {
-    const std::size_t blank = std::min(line.find(' '), line.size());
-    mix_word(digest, line.substr(0, blank));
-    line.remove_prefix(std::min(blank + 1, line.size()));
-  }
-  return digest.value();
-}
-
-/// The value of an entry; empty: there is none.
-std::string_view value_of(const google::protobuf::Map<std::string, std::string>& entries,
-                          std::string_view name) {
-  const auto found = entries.find(std::string(name));
-  return found == entries.end() ? std::string_view() : std::string_view(found->second);
-}
-
-/// A task of an agent is like those of its type whose payloads have the same order of size: its name is an
-/// id, and its script decodes the payload, whatever its type is. False: it is none.
-bool know_as_task(const v1::JobSpec& spec, predict::JobFacts& facts) {
-  const std::string_view type = value_of(spec.labels(), kTaskTypeLabel);
-  if (type.empty() || value_of(spec.labels(), kTaskIdLabel).empty()) return false;
-  Digest name;
-  name.mix(kTaskIdLabel);
-  name.mix(type);
-  facts.name = name.value();
-  const std::string_view payload = value_of(spec.environment(), kTaskPayloadVariable);
-  Digest shape;
-  shape.mix(facts.name);
-  shape.mix(static_cast<uint64_t>(std::bit_width(payload.size())));
-  facts.shape = shape.value();
-  return true;
-}
-
 bool uses_limits(const State& state) { return state.config.policy.run_times == "limits"; }
 
 }  // namespace
-
-predict::JobFacts facts_of(const State& state, const Job& job) {
-  const Amount amount = total_of(state.class_of(job).parts);
-  predict::JobFacts facts{.job = job.id.value,
-                          .user = job.tenant.value,
-                          .name = 0,
-                          .shape = 0,
-                          .size = amount.gpus > 0 ? amount.gpus : amount.cpu_milli / 1000,
-                          .limit_ms = job.max_runtime.ms()};
-  v1::JobSpec spec;
-  if (!spec.ParseFromArray(job.spec.view().data(), static_cast<int>(job.spec.view().size()))) return facts;
-  Digest user;
-  user.mix(job.tenant.value);
-  user.mix(std::string_view(spec.user().empty() ? spec.submitter() : spec.user()));
-  facts.user = user.value();
-  if (know_as_task(spec, facts)) return facts;
-  Digest name;
-  mix_word(name, spec.name());
-  facts.name = name.value();
-  facts.shape = shape_of(spec);
-  return facts;
-}
 
 Duration expected_to_pass(const predict::RunTimes& expected, const State& state, const Job& job, Time now) {
   if (expected.empty() || uses_limits(state)) return policy::LimitRunTimes().to_pass(state, job, now);
@@ -113,26 +37,26 @@ Duration expected_to_order(const predict::RunTimes& expected, const State& state
   return policy::LimitRunTimes().to_order(state, job, attained, now);
 }
 
+const predict::RunTimes& LearnedRunTimes::remembered(const State& state, const Job& job, Time now) const {
+  static const predict::RunTimes kNothing;
+  if (uses_limits(state)) return kNothing;
+  return predictions_.of(predictor_, facts_.facts_of(state, job), now.ms());
+}
+
 Duration LearnedRunTimes::to_pass(const State& state, const Job& job, Time now) const {
-  predict::RunTimes known;
-  if (!uses_limits(state)) known = expected(facts_of(state, job), now);
-  return expected_to_pass(known, state, job, now);
+  return expected_to_pass(remembered(state, job, now), state, job, now);
 }
 
 Duration LearnedRunTimes::of_running(const State& state, const Job& job, Duration elapsed, Time now) const {
-  predict::RunTimes known;
-  if (!uses_limits(state)) known = expected(facts_of(state, job), now);
-  return expected_of_running(known, state, job, elapsed, now);
+  return expected_of_running(remembered(state, job, now), state, job, elapsed, now);
 }
 
 Duration LearnedRunTimes::to_order(const State& state, const Job& job, Duration attained, Time now) const {
-  predict::RunTimes known;
-  if (!uses_limits(state)) known = expected(facts_of(state, job), now);
-  return expected_to_order(known, state, job, attained, now);
+  return expected_to_order(remembered(state, job, now), state, job, attained, now);
 }
 
 void LearnedRunTimes::started(const State& state, const Job& job) {
-  Said said{.facts = facts_of(state, job), .tenant = job.tenant};
+  Said said{.facts = facts_.facts_of(state, job), .tenant = job.tenant};
   const predict::RunTimes known = expected(said.facts, job.started_at);
   said.p50_ms = known.quantile_ms(500);
   said.p90_ms = known.quantile_ms(900);
@@ -177,6 +101,7 @@ void LearnedRunTimes::observe(const State& state, const Event& event) {
               started(state, *job);
           },
           [&](const JobFinished& finished) {
+            facts_.forget(finished.job);
             const Job* job = state.jobs.find(finished.job);
             const EndCause cause = finished.outcome.cause;
             const bool by_itself = cause == EndCause::kExited || cause == EndCause::kSignaled ||

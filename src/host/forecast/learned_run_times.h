@@ -6,15 +6,12 @@
 
 #include "engine/messages/events.h"
 #include "engine/policy/policy.h"
+#include "host/forecast/job_facts.h"
+#include "host/forecast/prediction_memory.h"
 #include "predict/learned.h"
 #include "predict/quality.h"
 
 namespace gpusched {
-
-/// What the predictor knows a job by: its user, name, command, size and limit. Names and commands without
-/// what counts up in them, so that `train-1` and `train-2` are alike. A task of an agent, whose name is an
-/// id, is known by its type and by the order of its payload's size instead.
-predict::JobFacts facts_of(const State& state, const Job& job);
 
 /// What the planner is told of a job of which `expected` is known, beside its limit: its whole run if it ran
 /// now in place of one that waits before it; if it has run for `elapsed`; and to be ordered by. Where nothing
@@ -26,7 +23,9 @@ Duration expected_to_order(const predict::RunTimes& expected, const State& state
                            Duration attained, Time now);
 
 /// Run times as finished jobs teach them, for the planner; its owner tells it what happens. Where nothing is
-/// known, and when the configuration says `limits`, a job's own limit counts. Not thread-safe.
+/// known, and when the configuration says `limits`, a job's own limit counts. What a specification says is
+/// read once, and jobs of one kind are predicted once until something changes it: a planner asks about all
+/// that runs in each cycle. Not thread-safe.
 class LearnedRunTimes final : public policy::RunTimes {
  public:
   /// How good the predictions were that were made when jobs started.
@@ -60,6 +59,12 @@ class LearnedRunTimes final : public policy::RunTimes {
     return predictor_.predict(facts, now.ms());
   }
 
+  /// Jobs whose specifications it has read and that are not finished.
+  std::size_t jobs_remembered() const { return facts_.size(); }
+  /// What the planner's questions cost so far.
+  uint64_t specs_read() const { return facts_.specs_read(); }
+  uint64_t predictions_made() const { return predictions_.made(); }
+
  private:
   struct Said {
     predict::JobFacts facts;
@@ -68,10 +73,13 @@ class LearnedRunTimes final : public policy::RunTimes {
     int64_t p90_ms = 0;
   };
 
+  const predict::RunTimes& remembered(const State& state, const Job& job, Time now) const;
   void started(const State& state, const Job& job);
   void ended(uint64_t job, Time started_at, Time at, bool by_itself);
 
   predict::Learned predictor_;
+  mutable FactsMemory facts_;
+  mutable PredictionMemory predictions_;
   boost::unordered_flat_map<uint64_t, Said> running_;  ///< By job.
   Quality quality_;
   std::map<TenantId, Quality> by_tenant_;
