@@ -3,7 +3,9 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNER = ROOT / "tools" / "run-tests"
@@ -80,6 +82,23 @@ def test_a_suite_that_hangs_is_stopped_and_fails(tmp_path):
     status, lines = run(tmp_path, [("slow", "line", "sleep 600 & wait")], "--limit", "1")
     assert (status, lines[-1]) == (1, "0 passed, 1 failed")
     assert any("stopped after 1 s" in line for line in lines)
+
+
+def test_suites_end_with_the_runner(tmp_path):
+    (tmp_path / "tests").mkdir()
+    hanging = program(tmp_path, "hanging", f"echo $$ >{tmp_path}/begun.new; mv {tmp_path}/begun.new {tmp_path}/begun; "
+                                           "exec sleep 3600")
+    (tmp_path / "tests" / "suites.json").write_text(
+        json.dumps([{"name": "hanging", "kind": "line", "fast": True, "command": [hanging]}]))
+    with subprocess.Popen([str(RUNNER), "--build", str(tmp_path), "--only", "hanging"],
+                          stdout=subprocess.DEVNULL) as runner:
+        while not (tmp_path / "begun").exists():
+            time.sleep(0.05)
+        runner.terminate()
+    suite = pathlib.Path("/proc", (tmp_path / "begun").read_text().strip(), "cmdline")
+    while suite.exists() and suite.read_bytes():  # A zombie has none.
+        time.sleep(0.05)
+    assert runner.returncode == 128 + signal.SIGTERM
 
 
 def test_only_failures_show_their_output(tmp_path):
