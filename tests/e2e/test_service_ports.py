@@ -9,6 +9,7 @@ import urllib.request
 
 import pytest
 from harness import wait_until
+from ports import free_range
 
 # Answers at its port once the file `open` is in the folder that it is given; /port says which port it has.
 SERVER = """
@@ -24,14 +25,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
 http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
 """
 PROBE = ("--ready-probe", "http:/health", "--probe-period", "1s", "--probe-failures", "1")
-FIRST, LAST = 14000, 14999
+PORTS = 50
 
 
 @pytest.fixture(name="world")
 def world_fixture(new_world):
+    """Its node has ports for services from `first_port` on."""
     world = new_world(AGENT_HEARTBEAT_INTERVAL_MS=200)
+    world.first_port = free_range(PORTS)
     world.scheduler.start()
-    world.add_agent("n1", arguments=("--service-ports", f"{FIRST}-{LAST}")).start()
+    last = world.first_port + PORTS - 1
+    world.add_agent("n1", arguments=("--service-ports", f"{world.first_port}-{last}")).start()
     return world
 
 
@@ -69,7 +73,7 @@ def test_two_replicas_of_a_node_get_ports_of_their_own_and_are_ready_by_their_pr
     open_gate(world, "open")
     service = wait_ready(world, 2)
     ports = [one["port"] for one in service["jobs"]]
-    assert len(set(ports)) == 2 and all(FIRST <= port <= LAST for port in ports)
+    assert len(set(ports)) == 2 and all(port in range(world.first_port, world.first_port + PORTS) for port in ports)
     assert [told_by(port) for port in ports] == ports
     shown = world.cli("service", "get", "web", expected=0).stdout
     assert all(f"n1:{port}" in shown for port in ports)
@@ -133,22 +137,24 @@ def test_restarts_of_agent_and_scheduler_keep_port_and_readiness(world):
 def test_a_killed_shim_frees_its_port_and_what_listens_there_is_passed_over(new_world):
     world = new_world(AGENT_HEARTBEAT_INTERVAL_MS=200)
     world.scheduler.start()
-    agent = world.add_agent("n1", arguments=("--service-ports", "15100-15101"))
+    first = free_range(2)
+    both = f"{first}-{first + 1}"
+    agent = world.add_agent("n1", arguments=("--service-ports", both))
     agent.start()
     with socket.socket() as stranger:
         stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        stranger.bind(("0.0.0.0", 15100))
+        stranger.bind(("0.0.0.0", first))
         stranger.listen()
         open_gate(world, "open")
         world.cli("service", "create", "web", *PROBE, *server(world, "open"), expected=0)
         service = wait_ready(world, 1)
-        assert service["jobs"][0]["port"] == 15101
+        assert service["jobs"][0]["port"] == first + 1
         # No port is left for another one, which says so.
         world.cli("service", "create", "more", *PROBE, *server(world, "open"), expected=0)
         other = wait_for(world, "has a job", lambda s: s["jobs"], name="more")["jobs"][0]["job_id"]
-        wait_until("it cannot start", lambda: "15100-15101" in json.dumps(world.api().call("GET", f"/v1/jobs/{other}")[1]))
+        wait_until("it cannot start", lambda: both in json.dumps(world.api().call("GET", f"/v1/jobs/{other}")[1]))
         world.cli("service", "delete", "more", expected=0)
         os.kill(agent.shim_of(service["jobs"][0]["job_id"]), signal.SIGKILL)
-        again = wait_for(world, "is ready again", lambda s: s["ready"] == 1 and s["jobs"][0]["port"] == 15101
+        again = wait_for(world, "is ready again", lambda s: s["ready"] == 1 and s["jobs"][0]["port"] == first + 1
                          and agent.shim_of(s["jobs"][0]["job_id"]))
-        assert told_by(15101) == 15101 and len(again["jobs"]) == 1
+        assert told_by(first + 1) == first + 1 and len(again["jobs"]) == 1
