@@ -307,6 +307,14 @@ class Daemon:
     def log_since_start(self):
         return self.log_text().rpartition(f"--- {self.name} starts\n")[2]
 
+    def events(self, name):
+        """Its log's lines about that since the start. A line that is being written is none yet."""
+        return [json.loads(line) for line in self.log_since_start().split("\n")[:-1] if f'"{name}"' in line]
+
+    def wait_event(self, name):
+        """The first such line, once it is there: lines are written behind what they tell of."""
+        return wait_until(f"{self.name} logs {name}", lambda: self.events(name))[0]
+
     def wait_log(self, words, count=1):
         """The log since the start, once it has the words so often: lines are written behind what they tell of."""
         wait_until(f"{self.name} logs {words}", lambda: self.log_since_start().count(words) >= count)

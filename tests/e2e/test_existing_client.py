@@ -44,7 +44,7 @@ class ConfiguredScheduler(harness.Scheduler):
 
 
 def events(daemon, name):
-    return [json.loads(line) for line in daemon.log_since_start().splitlines() if f'"{name}"' in line]
+    return daemon.events(name)
 
 
 def configured(world, text=CONFIGURATION):

@@ -52,7 +52,7 @@ def test_agents_join_by_file_and_by_fingerprint_and_run_jobs(new_world):
     site.certificate.write_text(site.certificate.read_text() + site.authority.file.read_text())
     site.scheduler.start()
     assert json.loads((site.scheduler.data_dir / "ports.json").read_text())["grpc_tls"] is True
-    assert events(site.scheduler, "certificate_loaded")[0]["details"]["fingerprint"].upper() == \
+    assert site.scheduler.wait_event("certificate_loaded")["details"]["fingerprint"].upper() == \
         fingerprint(site.certificate).replace(":", "").replace("sha256", "sha256:").upper()
     assert not events(site.scheduler, "grpc_without_tls")
     agents = [add_agent(site, "n1", "--ca-file", site.authority.file),

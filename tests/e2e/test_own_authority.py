@@ -34,7 +34,7 @@ def site_fixture(new_world):
 def test_one_line_is_enough_for_people_and_agents(site):
     assert {path.name: path.stat().st_mode & 0o777 for path in site.folder.iterdir()} == \
         {"ca.key": 0o600, "ca.pem": 0o644, "fingerprint": 0o644, "orders.key": 0o600, "server.pem": 0o600}
-    loaded = events(site.scheduler, "certificate_loaded")[0]["details"]
+    loaded = site.scheduler.wait_event("certificate_loaded")["details"]
     assert loaded["file"] == str(site.folder / "server.pem")
     agent = add_agent(site, "n1", "--ca", site.fingerprint())
     agent.start()

@@ -1,6 +1,5 @@
 """SIGHUP: a configuration is read again, its differences are told, and a wrong one changes nothing."""
 
-import json
 import os
 import signal
 
@@ -9,11 +8,7 @@ from harness import wait_until
 
 
 def events(daemon, name):
-    found = []
-    for line in daemon.log_since_start().splitlines():
-        if f'"{name}"' in line:
-            found.append(json.loads(line))
-    return found
+    return daemon.events(name)
 
 
 def hang_up(daemon, name, count):
