@@ -190,9 +190,9 @@ def test_a_certificate_is_renewed_over_the_living_stream(new_world):
     site = IdentitySite(new_world, AGENT_CERTIFICATE_SECONDS="24")
     site.scheduler.start()
     agent = site.joined("n1")
-    agent.start()
     file = site.world.folder / "n1" / "node.pem"
-    first = file.read_text()
+    first = file.read_text()  # Before a slow start of the agent takes half of its time.
+    agent.start()
     job = site.world.api().submit("sleep 1000")
     site.world.api().wait_for(job, "running")
     wait_until("the certificate is renewed", lambda: events(agent, "certificate_renewed"))
