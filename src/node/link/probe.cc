@@ -16,7 +16,7 @@ int64_t nanoseconds_of(std::chrono::nanoseconds span) { return span.count(); }
 
 int64_t wall_ns() { return nanoseconds_of(std::chrono::system_clock::now().time_since_epoch()); }
 
-constexpr Duration kTlsPatience = seconds(3);
+constexpr Duration kTlsPatience = seconds(10);  // Nobody waits so long but where somebody is silent.
 
 Error failure_of(const grpc::Status& status, const std::string& address, const SchedulerChannel& way) {
   if (is_unix_address(address)) {
