@@ -26,6 +26,7 @@
 #include "shim/attempt/log_bound.h"
 #include "shim/attempt/start_failure.h"
 #include "shim/attempt/usage.h"
+#include "shim/attempt_files.h"
 #include "shim/cgroup.h"
 #include "shim/clocks.h"
 #include "shim/container/container_runner.h"
@@ -151,8 +152,7 @@ class AttemptShim {
       if (symlinkat(elsewhere.c_str(), folder_, name) != 0) return -1;
       return context_.null_input;  // Until the child has opened it, as its user.
     }
-    const int file =
-        openat(folder_, name, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0640);
+    const int file = open_emptied(folder_, name, O_APPEND);
     // Its own, so that /dev/stdout can be opened by name.
     if (file >= 0 && request_.box.user && fchown(file, request_.box.user->uid, request_.box.user->gid) != 0) {
       close(file);
@@ -734,8 +734,7 @@ class AttemptShim {
 
   /// With room for what will be written, so that an outcome fits though the job filled the disk meanwhile.
   void open_outcome() {
-    outcome_file_ =
-        openat(folder_, kOutcomeFile, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0640);
+    outcome_file_ = open_emptied(folder_, kOutcomeFile);
     if (outcome_file_ < 0) return;
     // Where it is not possible, a full disk is waited out.
     static_cast<void>(fallocate(outcome_file_, FALLOC_FL_KEEP_SIZE, 0, kOutcomeBytes) == 0);

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "shim/attempt_files.h"
 #include "shim/clocks.h"
 
 namespace gpusched::shim {
@@ -51,7 +52,7 @@ const char* value_of(const std::vector<char*>& environment, const char* name) {
 
 /// Whole, or false.
 bool write_outcome(int folder, const AttemptKey& key, const Outcome& outcome) {
-  const int file = openat(folder, kOutcomeFile, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0640);
+  const int file = open_emptied(folder, kOutcomeFile);
   if (file < 0) return false;
   const std::string text = format_outcome(key, outcome);
   const bool whole = write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
@@ -316,8 +317,7 @@ bool TaskDesk::make_folder(Task& task, const std::string& spare) {
   if (made == 0) {
     task.folder = openat(attempts_folder_, name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (task.folder >= 0 && (spare.empty() || set_mode(task.folder))) {
-      task.output =
-          openat(task.folder, kStdoutFile, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0640);
+      task.output = open_emptied(task.folder, kStdoutFile);
       if (task.output >= 0) return true;
     }
   }
