@@ -2,13 +2,15 @@
 //
 // Tasks of 0 ms on persistent workers, end to end: each is submitted by a call of its own to the door for
 // tasks of agents, and counts when the stream of events has told its client that it completed. Acceptances
-// and ends are durable before they are told.
+// and ends are durable before they are told. More clients can listen to the same events meanwhile.
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "algogpu/algogpu.grpc.pb.h"
@@ -18,6 +20,10 @@ namespace gpusched::bench {
 namespace {
 
 constexpr double kPatienceSeconds = 120;
+
+bool is_over(const algogpu::TaskEvent& event) {
+  return event.status() != algogpu::TASK_STATUS_PENDING && event.status() != algogpu::TASK_STATUS_RUNNING;
+}
 
 /// What one round is: `tasks` of them, at most `in_flight` submissions unanswered.
 struct Plan {
@@ -130,9 +136,7 @@ class Client {
   }
 
   void take_event(Round& round) {
-    const bool over =
-        event_.status() != algogpu::TASK_STATUS_PENDING && event_.status() != algogpu::TASK_STATUS_RUNNING;
-    if (!over || !event_.task_id().starts_with(prefix())) return;
+    if (!is_over(event_) || !event_.task_id().starts_with(prefix())) return;
     expect(event_.status() == algogpu::TASK_STATUS_COMPLETED,
            event_.task_id() + " did not complete: " + event_.message());
     int64_t& begun_at =
@@ -156,6 +160,65 @@ class Client {
   std::vector<int64_t> begun_at_;  ///< Of each task that has not ended; 0: it has.
 };
 
+/// Clients that only listen: a stream of events each, all read by one thread.
+class Listeners {
+ public:
+  Listeners(int count, const std::string& address, const std::string& token)
+      : streams_(static_cast<std::size_t>(count)) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // A connection each.
+    for (Stream& stream : streams_) {
+      stream.stub = algogpu::GPUScheduler::NewStub(
+          grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+      if (!token.empty()) stream.context.AddMetadata("authorization", "Bearer " + token);
+      stream.reader =
+          stream.stub->AsyncTaskEvents(&stream.context, algogpu::TaskEventsRequest(), &queue_, &stream);
+    }
+    thread_ = std::thread([this] { run(); });
+  }
+  ~Listeners() {
+    ending_ = true;
+    for (Stream& stream : streams_) stream.context.TryCancel();
+    queue_.Shutdown();
+    thread_.join();
+  }
+  std::size_t count() const { return streams_.size(); }
+  /// Told so far to all of them together: events, and those of them that say that a task is over.
+  int64_t events() const { return events_.load(); }
+  int64_t ends() const { return ends_.load(); }
+
+ private:
+  struct Stream {
+    std::unique_ptr<algogpu::GPUScheduler::Stub> stub;
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientAsyncReader<algogpu::TaskEvent>> reader;
+    algogpu::TaskEvent event;
+    bool reads = false;
+  };
+
+  void run() {
+    void* tag = nullptr;
+    bool good = false;
+    while (queue_.Next(&tag, &good)) {
+      if (!good && ending_) continue;
+      expect(good, "a listener's stream of events ended");
+      Stream& stream = *static_cast<Stream*>(tag);
+      if (std::exchange(stream.reads, true)) {
+        events_.fetch_add(1);
+        if (is_over(stream.event)) ends_.fetch_add(1);
+      }
+      if (!ending_) stream.reader->Read(&stream.event, &stream);
+    }
+  }
+
+  std::vector<Stream> streams_;
+  grpc::CompletionQueue queue_;
+  std::atomic<bool> ending_ = false;
+  std::atomic<int64_t> events_ = 0, ends_ = 0;
+  std::thread thread_;
+};
+
 Round measure(Client& client, Scheduler& scheduler, const Process& agent, const Plan& plan) {
   const double scheduler_before = scheduler.process().cpu_seconds();
   const double agent_before = agent.cpu_seconds();
@@ -168,7 +231,7 @@ Round measure(Client& client, Scheduler& scheduler, const Process& agent, const 
   return round;
 }
 
-int run(int rounds, const Plan& plan, int cpus, std::string command) {
+int run(int rounds, const Plan& plan, int cpus, int listener_count, std::string command) {
   const WorkFolder folder;
   if (command.empty()) {
     program("gpu-shim");  // Says what to do where nothing is built.
@@ -177,9 +240,9 @@ int run(int rounds, const Plan& plan, int cpus, std::string command) {
   print_head(folder.path());
   print_line("sizes",
              text_of("%d rounds of %lld tasks, %d submissions in flight, one node that offers %d cores and "
-                     "one GPU, so as "
-                     "many tasks at a time; worker: %s",
-                     rounds, static_cast<long long>(plan.tasks), plan.in_flight, cpus, command.c_str()));
+                     "one GPU, so as many tasks at a time; %d more streams of events; worker: %s",
+                     rounds, static_cast<long long>(plan.tasks), plan.in_flight, cpus, listener_count,
+                     command.c_str()));
   Scheduler scheduler(folder.path(), {{"GPU_SCHEDULER_TASKS_OTHER_COMMAND", command},
                                       {"GPU_SCHEDULER_TASKS_OTHER_WORKER", "persistent"},
                                       {"GPU_SCHEDULER_TASKS_QUEUE_SIZE", std::to_string(plan.tasks + 1)},
@@ -188,8 +251,12 @@ int run(int rounds, const Plan& plan, int cpus, std::string command) {
                                     {"--cpus", std::to_string(cpus), "--sim-gpus", "1xA100-SXM4-80GB"});
   Client client(scheduler.grpc_address(), scheduler.token());
   client.run({.tasks = std::max<int64_t>(plan.tasks / 10, 1), .in_flight = plan.in_flight});  // Warms up.
+  const Listeners listeners(listener_count, scheduler.grpc_address(), scheduler.token());
   std::vector<double> rates;
   for (int number = 0; number < rounds; ++number) {
+    const int64_t events_before = listeners.events();
+    const int64_t ends_before = listeners.ends();
+    const int64_t begin = now_ns();
     const Round round = measure(client, scheduler, agent, plan);
     rates.push_back(static_cast<double>(plan.tasks) / round.seconds);
     print_line(
@@ -201,6 +268,15 @@ int run(int rounds, const Plan& plan, int cpus, std::string command) {
             round.lives.percentile_ms(0.5), round.lives.percentile_ms(0.99), round.scheduler_ms,
             round.agent_ms) +
             round.cores);
+    if (listeners.count() == 0) continue;
+    const int64_t ends = ends_before + static_cast<int64_t>(listeners.count()) * plan.tasks;
+    wait_until("every listener to be told of every end", kPatienceSeconds,
+               [&] { return listeners.ends() >= ends; });
+    print_line(
+        "events",
+        text_of("%6.0f/s told to %zu streams, beside %.0f submissions/s (target >= 40000)",
+                static_cast<double>(listeners.events() - events_before) / seconds_between(begin, now_ns()),
+                listeners.count(), static_cast<double>(plan.tasks) / round.accepted_seconds));
   }
   const int64_t all = std::max<int64_t>(plan.tasks / 10, 1) + rounds * plan.tasks;
   expect(scheduler.job_count("completed") == all && scheduler.job_count("") == all,
@@ -216,10 +292,11 @@ int run(int rounds, const Plan& plan, int cpus, std::string command) {
 }  // namespace
 }  // namespace gpusched::bench
 
-/// tasks_bench [ROUNDS [TASKS [CORES [IN_FLIGHT [WORKER'S COMMAND]]]]]
+/// tasks_bench [ROUNDS [TASKS [CORES [IN_FLIGHT [STREAMS [WORKER'S COMMAND]]]]]]
 int main(int argc, char** argv) {
   const auto number = [&](int at, int64_t otherwise) { return argc > at ? std::atoll(argv[at]) : otherwise; };
   return gpusched::bench::run(static_cast<int>(number(1, 3)),
                               {.tasks = number(2, 10'000), .in_flight = static_cast<int>(number(4, 256))},
-                              static_cast<int>(number(3, 16)), argc > 5 ? argv[5] : "");
+                              static_cast<int>(number(3, 16)), static_cast<int>(number(5, 0)),
+                              argc > 6 ? argv[6] : "");
 }
