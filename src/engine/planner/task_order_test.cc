@@ -180,6 +180,48 @@ TEST(TaskOrder, WhereAllHavePassedAReservationNobodyIsLookedAtAgain) {
   EXPECT_TRUE(engine.cycle().empty());
 }
 
+/// Counts what it reads.
+class CountingReader final : public policy::TaskReader {
+ public:
+  std::optional<policy::TaskFacts> read(std::string_view spec) const override {
+    ++reads;
+    return reader_.read(spec);
+  }
+  mutable uint32_t reads = 0;
+
+ private:
+  testing::TestTaskReader reader_;
+};
+
+TEST(TaskOrder, AResetReadsABoundedNumberOfSpecificationsInSearchOfTasks) {
+  const auto reader = std::make_shared<CountingReader>();
+  policy::PolicySet policies = policies_with_tasks();
+  policies.tasks = std::make_shared<policy::TaskOrder>(policy::TaskOrder{.reader = reader});
+  TestEngine engine(policies);
+  engine.add_node("n1", {.gpus = 1});
+  for (int i = 0; i < 3; ++i) submit(engine, {.user = "heavy", .memory_mb = 500});
+  EXPECT_EQ(run_all(engine).size(), 3u);
+  // More shares of GPUs than that, none of them a task, and behind them tasks of another class.
+  SubmitJobs many{.tenant = kDefaultTenant, .jobs = {}};
+  many.jobs.assign(1'000, testing::request_of({.gpus = 1, .gpu_milli = 600, .gpu_share_mb = 1'000}));
+  for (uint32_t sent = 0; sent <= TaskLines::kResetReadsMax; sent += 1'000) engine.apply(many);
+  const JobId heavy = submit(engine, {.user = "heavy", .memory_mb = 2'000});
+  const JobId light = submit(engine, {.user = "light", .memory_mb = 2'000});
+  const JobClass& kind = engine.state().class_of(engine.job(heavy));
+  TaskLines lines;
+  reader->reads = 0;
+  lines.reset(engine.state(), policies.tasks, engine.now());
+  EXPECT_EQ(reader->reads, TaskLines::kResetReadsMax + 3);  // And of those that were placed of late.
+  EXPECT_FALSE(lines.has(engine.job(heavy).job_class));
+  // The next task that comes lets all of its class stand in order.
+  const JobId next = submit(engine, {.user = "light", .memory_mb = 2'000});
+  lines.observe(engine.state(), next);
+  ASSERT_TRUE(lines.has(engine.job(heavy).job_class));
+  EXPECT_EQ(kind.waiting.size(), 3u);
+  EXPECT_EQ(lines.first(engine.state(), engine.job(heavy).job_class)->job, light);
+  EXPECT_TRUE(lines.key_of(heavy).has_value());
+}
+
 /// By the contract's words, in floating point.
 JobId next_by_contract(const std::map<JobId, Task>& waiting, const State& state,
                        const std::map<std::string, int64_t>& used) {

@@ -28,7 +28,21 @@ void TaskLines::reset(const State& state, std::shared_ptr<const policy::TaskOrde
       note_placed(state, job.id);
     return true;
   });
-  for (uint32_t job_class = 0; job_class < state.classes.size(); ++job_class) begin_line(state, job_class);
+  uint32_t reads_left = kResetReadsMax;
+  for (uint32_t job_class = 0; job_class < state.classes.size() && reads_left > 0; ++job_class) {
+    if (finds_task(state, job_class, reads_left)) begin_line(state, job_class);
+  }
+}
+
+// Of a class whose tasks it does not find, the line is begun by the next task that comes in it.
+bool TaskLines::finds_task(const State& state, uint32_t job_class, uint32_t& reads_left) const {
+  const JobClass& kind = state.classes[job_class];
+  if (!may_be_tasks(kind.parts)) return false;
+  for (OrderedJobs::Cursor at = kind.waiting.begin(); !at.at_end() && reads_left > 0; at.next()) {
+    --reads_left;
+    if (facts_of(state, state.job_at((*at).job))) return true;
+  }
+  return false;
 }
 
 std::optional<policy::TaskFacts> TaskLines::facts_of(const State& state, const Job& job) const {
@@ -120,15 +134,9 @@ void TaskLines::forget_use(Time now) {
 
 // A class whose first task came: all that wait in it stand here from now on.
 void TaskLines::begin_line(const State& state, uint32_t job_class) {
-  const JobClass& kind = state.classes[job_class];
-  if (!may_be_tasks(kind.parts)) return;
-  const OrderedJobs& waiting = kind.waiting;
-  bool any = false;
-  for (OrderedJobs::Cursor at = waiting.begin(); !at.at_end() && !any; at.next())
-    any = facts_of(state, state.job_at((*at).job)).has_value();
-  if (!any) return;
   if (job_class >= lines_.size()) lines_.resize(job_class + 1);
   lines_[job_class].active = true;
+  const OrderedJobs& waiting = state.classes[job_class].waiting;
   for (OrderedJobs::Cursor at = waiting.begin(); !at.at_end(); at.next())
     put_in(state, state.job_at((*at).job));
 }

@@ -29,6 +29,11 @@ namespace gpusched {
 /// (`aging_per_hour` 0) tasks stand there, too. Copies share the order. Pure; not thread-safe.
 class TaskLines {
  public:
+  /// Specifications that a reset reads at most to find the classes that have tasks: some milliseconds. Where
+  /// so many other shares of GPUs wait, a class that it did not come to has its line here from the next of
+  /// its tasks on.
+  static constexpr uint32_t kResetReadsMax = 16'384;
+
   /// Null: no job is a task.
   void reset(const State& state, std::shared_ptr<const policy::TaskOrder> order, Time now);
   /// The class has its line here, not in the state.
@@ -90,6 +95,7 @@ class TaskLines {
   void add_use(uint32_t user, int64_t cost);
   void leave_if_unknown(uint32_t user);
   int64_t shift_of(const GroupKey& group) const;
+  bool finds_task(const State& state, uint32_t job_class, uint32_t& reads_left) const;
   void begin_line(const State& state, uint32_t job_class);
   void put_in(const State& state, const Job& job);
   void take_out(JobId id);
