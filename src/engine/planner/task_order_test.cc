@@ -137,6 +137,41 @@ TEST(TaskOrder, OtherJobsAndOtherTenantsAreNotOrderedByIt) {
   EXPECT_EQ(run_all(engine), (std::vector<JobId>{plain, namesake, task}));
 }
 
+/// Two members, each with a share of a GPU.
+JobId submit_gang(TestEngine& engine, const std::string& user) {
+  JobRequest request =
+      testing::request_of({.gpus = 1, .gpu_milli = 600, .gpu_share_mb = 1'000, .members = 2});
+  request.spec = testing::task_spec(user);
+  const Applied applied = engine.apply(SubmitJobs{.tenant = kDefaultTenant, .jobs = {request}});
+  EXPECT_FALSE(applied.rejection.has_value()) << describe(*applied.rejection);
+  return JobId{applied.first_id};
+}
+
+TEST(TaskOrder, AGangOfSharesIsNoTask) {
+  TestEngine engine(policies_with_tasks());
+  engine.apply(Configure{.config = {.feature_level = kFeatureLevel}});
+  engine.add_node("n1", {.gpus = 2});
+  for (int i = 0; i < 3; ++i) submit(engine, {.user = "heavy"});
+  EXPECT_EQ(run_all(engine).size(), 3u);
+  const JobId heavy = submit_gang(engine, "heavy");
+  const JobId light = submit_gang(engine, "light");
+  EXPECT_EQ(run_all(engine), (std::vector<JobId>{heavy, light}));
+}
+
+TEST(TaskOrder, WhatGangsUseCountsForNoUser) {
+  TestEngine engine(policies_with_tasks());
+  engine.apply(Configure{.config = {.feature_level = kFeatureLevel}});
+  engine.add_node("n1", {.gpus = 2});
+  for (int i = 0; i < 3; ++i) submit_gang(engine, "a");
+  EXPECT_EQ(run_all(engine).size(), 3u);
+  engine.run({.gpus = 1});
+  const JobId running = engine.run({.gpus = 1});
+  const JobId first = submit(engine, {.user = "a"});
+  const JobId second = submit(engine, {.user = "b"});
+  engine.finish(running);
+  EXPECT_EQ(run_all(engine), (std::vector<JobId>{first, second}));
+}
+
 TEST(TaskOrder, WithAnotherOrderOfJobsThatOneDecides) {
   policy::PolicySet policies = policies_with_tasks();
   policies.job_order = policy::make_job_order("deadline", {});

@@ -12,8 +12,8 @@ __extension__ using Wide = __int128;
 /// What was used is forgotten in so many steps.
 constexpr int64_t kSlices = 60;
 
-/// Tasks have a share of a GPU: no other job's specification is looked at.
-bool may_be_tasks(const std::vector<Part>& parts) { return parts.size() == 1 && parts.front().is_share(); }
+/// A task has one member, with a share of a GPU: no other job's specification is looked at.
+bool may_be_tasks(const std::vector<Part>& parts) { return !is_gang(parts) && parts.front().is_share(); }
 
 }  // namespace
 
