@@ -408,12 +408,14 @@ struct Scheduler {
   std::vector<Placed> placed_;
 };
 
-/// Plans until nothing is left; between planning and committing, `meanwhile` happens.
+/// Plans until nothing is left, the last time at the state's own time: a window of GPU hours may have begun
+/// meanwhile. Between planning and committing, `meanwhile` happens.
 template <typename Meanwhile>
 std::size_t cycle(Scheduler& scheduler, Meanwhile&& meanwhile) {
   std::size_t placed = 0;
   for (int slice = 0; slice < 1000; ++slice) {
-    const Planner::Slice planned = scheduler.planner.plan(scheduler.state, scheduler.state.last.at);
+    const Time planned_at = scheduler.state.last.at;
+    const Planner::Slice planned = scheduler.planner.plan(scheduler.state, planned_at);
     if (!planned.plan.groups.empty()) {
       meanwhile();
       const std::size_t before = scheduler.state.attempts.size();
@@ -421,11 +423,16 @@ std::size_t cycle(Scheduler& scheduler, Meanwhile&& meanwhile) {
       placed += scheduler.state.attempts.size() - before;
     }
     scheduler.planner.plan_applied(scheduler.state);
-    if (!planned.more && !scheduler.planner.wants_cycle()) return placed;
+    const bool up_to_date = planned_at == scheduler.state.last.at;
+    if (!planned.more && up_to_date && !scheduler.planner.wants_cycle()) return placed;
   }
   ADD_FAILURE() << "a cycle without end";
   return placed;
 }
+
+/// So many jobs are placed in each world, or it shows nothing. In some, nearly all that waits does so for a
+/// strict pool, or for GPU hours that are used up.
+constexpr std::size_t kPlacedLeast = 10;
 
 /// Seeds, each with an order of jobs.
 class RandomCycles : public ::testing::TestWithParam<uint64_t> {
@@ -466,7 +473,7 @@ TEST_P(RandomCycles, AfterACycleNoJobWaitsThatCouldRun) {
                                    << describe(scheduler.planner.reason(
                                           scheduler.state.jobs.find(forgotten.front())->job_class));
   }
-  EXPECT_GT(placed, 20u);
+  EXPECT_GT(placed, kPlacedLeast);
 }
 
 TEST_P(RandomCycles, PlacementByFragmentationForgetsNoJobEither) {
@@ -492,7 +499,7 @@ TEST_P(RandomCycles, PlacementByFragmentationForgetsNoJobEither) {
                                    << describe(scheduler.planner.reason(
                                           scheduler.state.jobs.find(forgotten.front())->job_class));
   }
-  EXPECT_GT(placed, 20u);
+  EXPECT_GT(placed, kPlacedLeast);
 }
 
 TEST_P(RandomCycles, APlannerThatSawEverythingPlansLikeAFreshOne) {
