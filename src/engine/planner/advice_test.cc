@@ -7,9 +7,11 @@
 
 #include "base/prng.h"
 #include "engine/testing/test_engine.h"
+#include "engine/testing/test_tasks.h"
 
 // Whoever carries out what a reason names as lifting it starts the job, or is told another reason: the next
-// thing in its way. Some such things, one after the other, always start it.
+// thing in its way. Some such things, one after the other, always start it. In some worlds the job and others
+// are tasks of users.
 namespace gpusched {
 namespace {
 
@@ -20,7 +22,12 @@ constexpr int kStepsMax = 12;
 
 class Advised {
  public:
-  explicit Advised(uint64_t seed) : prng_(seed) {
+  Advised(uint64_t seed, bool has_tasks)
+      : prng_(seed),
+        tasks_(seed),
+        has_tasks_(has_tasks),
+        engine_(has_tasks ? testing::policies_with_tasks(testing::RandomTasks::kWeightMax)
+                          : policy::default_policies()) {
     EngineConfig config{.feature_level = kFeatureLevel};
     if (prng_.chance(300)) config.pools = {.online_milli = 500, .batch_milli = 500};
     engine_.apply(Configure{.config = config});
@@ -78,7 +85,14 @@ class Advised {
     if (gpus_max > 2 && prng_.chance(200)) want.place = {{.labels = {{.name = "zone", .value = "eu"}}}};
     if (gpus_max > 2 && want.gpus > 0 && prng_.chance(200)) want.model = "NVIDIA H100";
     if (prng_.chance(500)) want.max_runtime = hours(1);
-    return engine_.submit(want);
+    if (!has_tasks_ || !tasks_.prng().chance(500)) return engine_.submit(want);
+    Prng& prng = tasks_.prng();
+    want.gpus = 1;
+    want.gpu_milli = static_cast<int32_t>(prng.between(1, 9)) * 100;
+    if (prng.chance(700)) want.gpu_share_mb = prng.between(1, 8) * 8'000;
+    JobRequest request = testing::request_of(want);
+    request.spec = tasks_.some_spec();
+    return JobId{engine_.apply(SubmitJobs{.tenant = tenant, .jobs = {request}}).first_id};
   }
   void add_node(int64_t gpus, int64_t cores, const char* model = "NVIDIA A100-SXM4-80GB") {
     const std::string name = "n" + std::to_string(nodes_.size());
@@ -131,6 +145,8 @@ class Advised {
   }
 
   Prng prng_;
+  testing::RandomTasks tasks_;
+  const bool has_tasks_;
   TestEngine engine_;
   TenantId lab_;
   std::vector<NodeId> nodes_;
@@ -141,12 +157,16 @@ class Advised {
   std::string said_;
 };
 
-TEST(Advice, CarriedOutItStartsTheJobOrNamesTheNextThingInItsWay) {
+class Advice : public ::testing::TestWithParam<bool> {};
+
+TEST_P(Advice, CarriedOutItStartsTheJobOrNamesTheNextThingInItsWay) {
   for (uint64_t seed = 1; seed <= kWorlds && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Advised(seed).check();
+    Advised(seed, GetParam()).check();
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Tasks, Advice, ::testing::Bool());
 
 }  // namespace
 }  // namespace gpusched

@@ -4,12 +4,16 @@
 #include <cstdlib>
 #include <map>
 #include <optional>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/prng.h"
 #include "engine/testing/test_engine.h"
+#include "engine/testing/test_tasks.h"
 
-// Who is ended for whom, in small worlds: compared with every set of jobs that might be.
+// Who is ended for whom, in small worlds, some of them with tasks of users on shares of GPUs, who are never
+// ended: compared with every set of jobs that might be.
 namespace gpusched {
 namespace {
 
@@ -70,7 +74,12 @@ enum class Asking : uint8_t {
 
 class SmallWorld {
  public:
-  SmallWorld(uint64_t seed, Asking asking) : asking_(asking), prng_(seed) {
+  SmallWorld(uint64_t seed, Asking asking, bool has_tasks)
+      : asking_(asking),
+        prng_(seed),
+        tasks_(seed),
+        engine_(has_tasks ? testing::policies_with_tasks(testing::RandomTasks::kWeightMax)
+                          : policy::default_policies()) {
     EngineConfig config{.feature_level = kFeatureLevel};
     // Of several who wait none is promised a node, from which it would keep the others.
     if (is_crowded()) config.policy.reservations_plus_one = 1;
@@ -86,14 +95,17 @@ class SmallWorld {
                                                      .cpu_milli = prng_.between(4, 8) * 1'000,
                                                      .memory_mb = prng_.between(4, 8) * 1'000}));
     }
-    for (int64_t count = prng_.between(1, 6); count > 0; --count) run_one();
+    for (int64_t count = prng_.between(1, 6); count > 0; --count) {
+      run_one();
+      if (has_tasks && tasks_.prng().chance(600)) run_task();
+    }
     engine_.advance(minutes(prng_.between(0, 8)));
     if (has_owner()) {
       guarantee(owner_, prng_.between(1, 6));
       if (prng_.chance(500)) guarantee(meek_, prng_.between(1, 3));
       if (prng_.chance(300)) guarantee(firm_, prng_.between(1, 3));
     }
-    for (const Running& one : running_) used_[one.tenant] += one.held.gpus;
+    for (const Running& one : running_) used_milli_[one.tenant] += one.held.gpus * kMilliPerGpu;
   }
 
   void check() {
@@ -107,7 +119,7 @@ class SmallWorld {
       check_group(*at, group);
       if (::testing::Test::HasFailure()) return;
       promised_[group.members.front().node].push_back(at->wanted);
-      used_[at->tenant] += at->wanted.gpus;
+      used_milli_[at->tenant] += at->wanted.gpus * kMilliPerGpu;
     }
     // What others are ended for later may have been what kept a guarantee from covering who waits.
     if (asking_ == Asking::kMixed) return;
@@ -120,6 +132,7 @@ class SmallWorld {
   }
 
   static inline uint64_t preemptions = 0;
+  static inline uint64_t beside_tasks = 0;
 
  private:
   bool is_crowded() const { return asking_ == Asking::kSeveral || asking_ == Asking::kMixed; }
@@ -173,6 +186,28 @@ class SmallWorld {
     running_.push_back(one);
     engine_.advance(seconds(prng_.between(0, 100)));
   }
+  void run_task() {
+    Prng& prng = tasks_.prng();
+    JobRequest request = testing::request_of({.gpus = 1,
+                                              .cpu_milli = static_cast<int32_t>(prng.between(0, 1)) * 1'000,
+                                              .memory_mb = prng.between(0, 1) * 1'000,
+                                              .priority = static_cast<int32_t>(prng.between(8, 11)),
+                                              .gpu_milli = static_cast<int32_t>(prng.between(1, 6) * 100),
+                                              .gpu_share_mb = prng.between(1, 4) * 8'000});
+    request.spec = tasks_.some_spec();
+    const TenantId tenant = prng.chance(200) ? firm_ : meek_;
+    const JobId job{engine_.apply(SubmitJobs{.tenant = tenant, .jobs = {request}}).first_id};
+    engine_.cycle();
+    if (engine_.state_of(job) != JobState::kScheduled) {
+      engine_.apply(CancelJob{.job = job});
+      return;
+    }
+    engine_.started(job);
+    const Part& part = request.parts.front();
+    tasks_on_[engine_.job(job).node].push_back({.cpu_milli = part.cpu_milli, .memory_mb = part.memory_mb});
+    used_milli_[tenant] += part.gpu_milli;
+    engine_.advance(seconds(prng.between(0, 100)));
+  }
 
   void check_group(const Asker& asker, const PlanGroup& group) {
     if (group.preemptions.empty()) return;  // It fits.
@@ -187,6 +222,7 @@ class SmallWorld {
       chosen.push_back(&*at);
     }
     ++preemptions;
+    beside_tasks += tasks_on_.contains(node) ? 1 : 0;
     EXPECT_TRUE(suffices(asker, node, chosen));
     EXPECT_TRUE(leaves_guarantees(asker, chosen));
     for (std::size_t left_out = 0; left_out < chosen.size(); ++left_out) {
@@ -197,18 +233,20 @@ class SmallWorld {
     EXPECT_EQ(loss_of(asker, chosen), least_loss(asker));
     for (const Running* one : chosen) {
       running_[static_cast<std::size_t>(one - running_.data())].ended = true;
-      used_[one->tenant] -= one->held.gpus;
+      used_milli_[one->tenant] -= one->held.gpus * kMilliPerGpu;
     }
   }
 
   /// Its tenant holds no more with it than it is guaranteed.
   bool is_covered(const Asker& asker) const {
     const auto own = guaranteed_.find(asker.tenant);
-    return own != guaranteed_.end() && used_of(asker.tenant) + asker.wanted.gpus <= own->second;
+    return own != guaranteed_.end() &&
+           used_of(asker.tenant) + asker.wanted.gpus * kMilliPerGpu <= own->second * kMilliPerGpu;
   }
+  /// In thousandths of GPUs.
   int64_t used_of(TenantId tenant) const {
-    const auto found = used_.find(tenant);
-    return found == used_.end() ? 0 : found->second;
+    const auto found = used_milli_.find(tenant);
+    return found == used_milli_.end() ? 0 : found->second;
   }
   bool is_protected(const Running& one) const { return engine_.now() < one.since + kProtection; }
   bool may_end(const Asker& asker, const Running& one) const {
@@ -219,19 +257,25 @@ class SmallWorld {
   /// Nobody loses of what it is guaranteed; what is idle of it already may stay so.
   bool leaves_guarantees(const Asker& asker, const std::vector<const Running*>& gone) const {
     std::map<TenantId, int64_t> lost;
-    for (const Running* one : gone) lost[one->tenant] += one->held.gpus;
+    for (const Running* one : gone) lost[one->tenant] += one->held.gpus * kMilliPerGpu;
     return std::ranges::all_of(lost, [&](const auto& entry) {
-      const auto& [tenant, gpus] = entry;
+      const auto& [tenant, milli] = entry;
       const auto own = guaranteed_.find(tenant);
       if (own == guaranteed_.end() || tenant == asker.tenant) return true;
-      const int64_t idle = std::max<int64_t>(own->second - used_of(tenant), 0);
-      return own->second - (used_of(tenant) - gpus) <= idle;
+      const int64_t own_milli = own->second * kMilliPerGpu;
+      const int64_t idle = std::max<int64_t>(own_milli - used_of(tenant), 0);
+      return own_milli - (used_of(tenant) - milli) <= idle;
     });
   }
   /// What is there for one more once those are gone, and all who were ended before.
   Room room_on(NodeId id, const std::vector<const Running*>& gone) const {
     const Node& node = engine_.node(id);
     Room room{.gpus = std::ssize(node.devices), .cpu_milli = node.cpu_milli, .memory_mb = node.memory_mb};
+    // A share of a GPU takes all of it from whoever wants whole ones.
+    room.gpus -= std::ranges::count(node.devices, DeviceState::kShared, &Device::state);
+    if (const auto there = tasks_on_.find(id); there != tasks_on_.end()) {
+      for (const Room& one : there->second) room.take(one);
+    }
     for (const Running& one : running_) {
       if (one.node != id || one.ended || std::ranges::find(gone, &one) != gone.end()) continue;
       room.take(one.held);
@@ -287,6 +331,7 @@ class SmallWorld {
 
   const Asking asking_;
   Prng prng_;
+  testing::RandomTasks tasks_;
   TestEngine engine_;
   TenantId meek_, firm_, lord_, owner_;
   std::vector<NodeId> nodes_;
@@ -294,7 +339,8 @@ class SmallWorld {
   std::vector<Asker> askers_;
   std::map<NodeId, std::vector<Room>> promised_;  ///< And what was placed there.
   std::map<TenantId, int64_t> guaranteed_;
-  std::map<TenantId, int64_t> used_;  ///< GPUs that each holds and keeps.
+  std::map<NodeId, std::vector<Room>> tasks_on_;  ///< What tasks hold beside their shares.
+  std::map<TenantId, int64_t> used_milli_;        ///< Of GPUs that each holds and keeps.
 };
 
 /// More of them on request: GPUSCHED_WILD_SEEDS=10000.
@@ -303,19 +349,25 @@ uint64_t worlds() {
   return wanted == nullptr ? kWorlds : std::strtoull(wanted, nullptr, 10);
 }
 
-class FewestVictims : public ::testing::TestWithParam<Asking> {};
+class FewestVictims : public ::testing::TestWithParam<std::tuple<Asking, bool>> {};
 
 TEST_P(FewestVictims, NobodyIsEndedForNothingAndNoOtherSetLosesLess) {
-  SmallWorld::preemptions = 0;
+  const auto [asking, has_tasks] = GetParam();
+  SmallWorld::preemptions = SmallWorld::beside_tasks = 0;
   for (uint64_t seed = 1; seed <= worlds() && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    SmallWorld(seed, GetParam()).check();
+    SmallWorld(seed, asking, has_tasks).check();
   }
   EXPECT_GT(SmallWorld::preemptions, worlds() / 20);
+  if (has_tasks) {
+    EXPECT_GT(SmallWorld::beside_tasks, worlds() / 40);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Askers, FewestVictims,
-                         ::testing::Values(Asking::kOne, Asking::kSeveral, Asking::kOwner, Asking::kMixed));
+                         ::testing::Combine(::testing::Values(Asking::kOne, Asking::kSeveral, Asking::kOwner,
+                                                              Asking::kMixed),
+                                            ::testing::Bool()));
 
 }  // namespace
 }  // namespace gpusched

@@ -7,9 +7,11 @@
 
 #include "base/prng.h"
 #include "engine/testing/test_engine.h"
+#include "engine/testing/test_tasks.h"
 
-// In random worlds: an elastic gang takes beyond its least nothing of what others who wait are owed, by a
-// guarantee or by a pool that lends.
+// In random worlds, some of them with tasks of users on shares of GPUs: an elastic gang takes beyond its
+// least nothing of what others who wait are owed, by a guarantee or by a pool that lends. In thousandths of
+// GPUs.
 namespace gpusched {
 namespace {
 
@@ -18,7 +20,12 @@ using testing::Want;
 
 class OwingWorld {
  public:
-  explicit OwingWorld(uint64_t seed) : prng_(seed) {
+  OwingWorld(uint64_t seed, bool has_tasks)
+      : prng_(seed),
+        tasks_(seed),
+        has_tasks_(has_tasks),
+        engine_(has_tasks ? testing::policies_with_tasks(testing::RandomTasks::kWeightMax)
+                          : policy::default_policies()) {
     EngineConfig config{.feature_level = kFeatureLevel};
     if (prng_.chance(500)) {
       const int64_t online = prng_.between(1, 9) * 100;
@@ -27,7 +34,7 @@ class OwingWorld {
     engine_.apply(Configure{.config = config});
     for (int64_t count = prng_.between(2, 4); count > 0; --count) {
       const int64_t gpus = prng_.between(2, 8);
-      capacity_ += gpus;
+      capacity_ += gpus * kMilliPerGpu;
       engine_.add_node("n" + std::to_string(capacity_), {.gpus = static_cast<int>(gpus)});
     }
     const TenantId lab = tenant("lab", {});
@@ -37,12 +44,14 @@ class OwingWorld {
     }
     if (prng_.chance(500)) guarantee(lab, prng_.between(8, 10));
     for (int64_t count = prng_.between(0, 6); count > 0; --count) {
-      const JobId job = engine_.submit(some_job(3));
-      engine_.cycle();
-      if (engine_.state_of(job) == JobState::kScheduled) engine_.started(job);
+      run(engine_.submit(some_job(3)));
+      if (has_tasks_ && tasks_.prng().chance(600)) run(submit_task());
     }
     // None of these fits: they wait, or others are ended for them.
-    for (int64_t count = prng_.between(0, 3); count > 0; --count) engine_.submit(some_job(8));
+    for (int64_t count = prng_.between(0, 3); count > 0; --count) {
+      engine_.submit(some_job(8));
+      if (has_tasks_ && tasks_.prng().chance(600)) submit_task();
+    }
     engine_.cycle();
   }
 
@@ -63,7 +72,8 @@ class OwingWorld {
     const auto members = static_cast<int64_t>(groups.front().members.size());
     if (members == want.members) return;
     ++grown;
-    const int64_t taken = members * want.gpus;
+    grown_beside_tasks += runs_tasks() ? 1 : 0;
+    const int64_t taken = members * want.gpus * kMilliPerGpu;
     int64_t left = free;
     for (const auto& [tenant, idle] : owed) left -= idle;
     if (!owed.empty()) {
@@ -76,6 +86,7 @@ class OwingWorld {
   }
 
   static inline int grown = 0;
+  static inline int grown_beside_tasks = 0;
   static inline int beside_owed = 0;
   static inline int beside_pool = 0;
 
@@ -88,6 +99,26 @@ class OwingWorld {
     return {.gpus = static_cast<int32_t>(prng_.between(0, gpus_max)),
             .tenant = tenants_[prng_.below(tenants_.size())],
             .work = prng_.chance(500) ? WorkClass::kOnline : WorkClass::kBatch};
+  }
+  void run(JobId job) {
+    engine_.cycle();
+    if (engine_.state_of(job) == JobState::kScheduled) engine_.started(job);
+  }
+  JobId submit_task() {
+    Prng& prng = tasks_.prng();
+    JobRequest request =
+        testing::request_of({.gpus = 1,
+                             .work = prng.chance(500) ? WorkClass::kOnline : WorkClass::kBatch,
+                             .gpu_milli = static_cast<int32_t>(prng.between(1, 6) * 100),
+                             .gpu_share_mb = prng.between(1, 4) * 8'000});
+    request.spec = tasks_.some_spec();
+    const TenantId tenant = tenants_[prng.below(tenants_.size())];
+    return JobId{engine_.apply(SubmitJobs{.tenant = tenant, .jobs = {request}}).first_id};
+  }
+  bool runs_tasks() const {
+    const auto& attempts = engine_.state().attempts;
+    return std::any_of(attempts.begin(), attempts.end(),
+                       [](const auto& entry) { return entry.second.members.front().gpu_milli > 0; });
   }
   template <typename Visit>
   void for_each_waiting(Visit&& visit) const {
@@ -109,7 +140,8 @@ class OwingWorld {
     return false;
   }
   int64_t idle(const Tenant& tenant) const {
-    return std::max<int64_t>(tenant.guarantee.gpus - (tenant.usage.gpus - tenant.going.gpus), 0);
+    const int64_t held = tenant.usage.gpu_thousandths() - tenant.going.gpu_thousandths();
+    return std::max<int64_t>(tenant.guarantee.gpus * kMilliPerGpu - held, 0);
   }
   /// What waits beside the tenant is guaranteed, by the topmost that is guaranteed something.
   std::map<TenantId, int64_t> owed_beside(TenantId tenant) const {
@@ -132,37 +164,48 @@ class OwingWorld {
     return most;
   }
   int64_t held(WorkClass work) const {
-    int64_t gpus = 0;
+    int64_t milli = 0;
     const State& state = engine_.state();
     for (const auto& [key, attempt] : state.attempts) {
       if (attempt.abandoned || attempt.stop == StopReason::kPreempt) continue;
       const Job& job = state.job_at(attempt.job);
-      if (work_of(state.class_of(job).parts) == work)
-        gpus += static_cast<int64_t>(attempt.members.size()) * state.class_of(job).parts.front().gpu_count;
+      if (work_of(state.class_of(job).parts) == work) milli += state.held_by(job).gpu_thousandths();
     }
-    for (const auto& [id, promise] : state.promises) gpus += promise.work == work ? promise.amount.gpus : 0;
-    return gpus;
+    for (const auto& [id, promise] : state.promises)
+      milli += promise.work == work ? promise.amount.gpu_thousandths() : 0;
+    return milli;
   }
   int64_t room(WorkClass work) const {
-    const int64_t share = engine_.state().config.pools.gpus_of(work == WorkClass::kOnline, capacity_);
-    return std::max<int64_t>(share - held(work), 0);
+    const bool online = work == WorkClass::kOnline;
+    const int64_t share = engine_.state().config.pools.gpus_of(online, capacity_ / kMilliPerGpu);
+    return std::max<int64_t>(share * kMilliPerGpu - held(work), 0);
   }
 
   Prng prng_;
+  testing::RandomTasks tasks_;
+  const bool has_tasks_;
   TestEngine engine_;
   std::vector<TenantId> tenants_;
   int64_t capacity_ = 0;
 };
 
-TEST(GangGrowth, TakesNothingThatOthersWhoWaitAreOwed) {
+class GangGrowth : public ::testing::TestWithParam<bool> {};
+
+TEST_P(GangGrowth, TakesNothingThatOthersWhoWaitAreOwed) {
+  OwingWorld::grown = OwingWorld::grown_beside_tasks = OwingWorld::beside_owed = OwingWorld::beside_pool = 0;
   for (uint64_t seed = 1; seed <= 1'200 && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    OwingWorld(seed).check();
+    OwingWorld(seed, GetParam()).check();
   }
   EXPECT_GT(OwingWorld::grown, 100);
   EXPECT_GT(OwingWorld::beside_owed, 20);
   EXPECT_GT(OwingWorld::beside_pool, 20);
+  if (GetParam()) {
+    EXPECT_GT(OwingWorld::grown_beside_tasks, 50);
+  }
 }
+
+INSTANTIATE_TEST_SUITE_P(Tasks, GangGrowth, ::testing::Bool());
 
 }  // namespace
 }  // namespace gpusched
