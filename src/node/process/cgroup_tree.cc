@@ -339,6 +339,7 @@ void CgroupTree::fill(const std::string& key_text, const CgroupLimits& limits, s
     box.devices = *limits.devices;
     const auto [list, unified] = place(Controller::kDevices);
     if (list != nullptr) {
+      list->reserve(list->size() + 1 + limits.devices->size());  // They are many, and of every attempt.
       list->push_back({.file = "devices.deny", .value = "a"});
       for (const shim::DeviceRule& rule : *limits.devices) {
         list->push_back({.file = "devices.allow", .value = rule_text(rule)});
