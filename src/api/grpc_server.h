@@ -44,6 +44,7 @@ struct GrpcServerOptions {
   AgentTasksOptions tasks = {};
   TaskBook* task_book = nullptr;  ///< It must outlive the server.
   Duration shutdown_wait = seconds(5);
+  Duration step_max = {};   ///< See GrpcManners.
   RunLater run_later = {};  ///< Where watches have their timers; it must run things while the server serves.
 };
 

@@ -358,7 +358,8 @@ struct Server::Impl {
       if (const std::shared_ptr<Waiting> waiting_now = to.lock()) waiting_now->flush();
     });
     // The first request comes when every port is bound: a start that fails has nobody to answer.
-    const HttpServerOptions bounds{.address_connections_max = options.limits.connections_max};
+    const HttpServerOptions bounds{.address_connections_max = options.limits.connections_max,
+                                   .step_max = options.step_max};
     auto http_started = HttpServer::start(bounds, make_listeners(), [this](HttpServer& server) {
       serving = &server;
       doors.attach(server);
@@ -403,6 +404,7 @@ struct Server::Impl {
             .desk = &desk,
             .tasks = options.tasks,
             .task_book = &backend.tasks(),
+            .step_max = options.step_max,
             .run_later = [this](Duration delay, std::function<void()> call) {
               timers->run_after(delay, std::move(call));
             }};

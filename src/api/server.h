@@ -83,6 +83,7 @@ struct ServerOptions {
   std::shared_ptr<JwtDesk> tokens = nullptr;  ///< Of a provider of identities; none: none are taken.
   /// People who sign in there with a browser; none: nobody does. Of the same tokens.
   std::shared_ptr<SignInDesk> sign_in = nullptr;
+  Duration step_max = {};  ///< Of the threads of HTTP and gRPC, as of a LoopWatch; zero: any.
   std::string version;
   audit::AuditLog* audit = nullptr;  ///< Null: none is kept. It must outlive the server.
   /// Told the ports once all are bound, and before the first HTTP request is answered.

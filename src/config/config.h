@@ -77,6 +77,7 @@ struct Config {
     int64_t drain_limit_seconds = limits::kDrainLimitDefault.ns / 1'000'000'000;
     int64_t snapshot_mb = 256;
     int64_t clock_jump_max_hours = limits::kClockJumpMax.ns / 3'600'000'000'000;
+    int64_t debug_blocked_ms = 0;
   } scheduler;
 
   struct Admission {

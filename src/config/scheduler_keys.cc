@@ -203,6 +203,15 @@ constexpr ConfigKey kKeys[] = {
      .min = 1,
      .max = 24 * 366},
     {.section = "scheduler",
+     .name = "debug_blocked_ms",
+     .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.debug_blocked_ms; },
+     .meaning =
+         "For tests: the scheduler ends itself, with a message that says what ran, when one step of an "
+         "event loop (HTTP, gRPC, host) takes longer than so many milliseconds, whether it computes or "
+         "waits; time in which other threads had the processors does not count. 0: never.",
+     .min = 0,
+     .max = 3'600'000},
+    {.section = "scheduler",
      .name = "scheduling_interval_ms",
      .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.scheduling_interval_ms; },
      .meaning = "Planning starts immediately at each event, so there is no interval to set.",

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sys/random.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
@@ -24,6 +25,7 @@
 #include "host/readers/event_log.h"
 #include "host/readers/snapshotter.h"
 #include "log/log.h"
+#include "log/loop_step.h"
 
 namespace gpusched {
 namespace {
@@ -89,6 +91,24 @@ struct Input {
   std::variant<Propose, ProposeEdits, Durable, Opened, Received, Closed, ReadLog, Reboot, WithNodes, AddHook,
                Touch, KeepFinished>
       what;
+
+  /// For people.
+  const char* name() const {
+    static constexpr std::array kNames{"a command",
+                                       "edits",
+                                       "a durable group",
+                                       "a node that came",
+                                       "a node's message",
+                                       "a node that went",
+                                       "a log's reading",
+                                       "a reboot",
+                                       "a look at nodes",
+                                       "a hook",
+                                       "a sign of being alive",
+                                       "the shedding of history"};
+    static_assert(kNames.size() == std::variant_size_v<decltype(what)>);
+    return kNames[what.index()];
+  }
 };
 
 std::string clock_concern(Duration gap) {
@@ -119,7 +139,8 @@ class HostImpl final : public Host {
                       .newest_position = report_.snapshot_position},
                      snapshot_hooks()),
         core_(std::move(recovered.state), recovered.position, options.tuning, clock_, journal_thread_,
-              observer_, [](const Error& error) { write_failed(error); }) {
+              observer_, [](const Error& error) { write_failed(error); }),
+        watch_("host", options.tuning.step_max) {
     telemetry_ = core_.nodes().telemetry();
     forecasts_.on_moves([this](MoveJobs moves) { propose(std::move(moves), [](const Result<Decided>&) {}); });
     observer_.add_listener([this](const Observer::View& view, const Changes& changes) {
@@ -257,6 +278,7 @@ class HostImpl final : public Host {
   }
 
   void run();
+  void turn();
   void take(Input& input);
   void publish_stats();
   Snapshotter::Hooks snapshot_hooks();
@@ -278,6 +300,7 @@ class HostImpl final : public Host {
   JournalThread journal_thread_;
   Snapshotter snapshotter_;
   HostCore core_;
+  const LoopWatch watch_;
   std::shared_ptr<TelemetryTable> telemetry_;
   std::map<SessionId, SessionId> sessions_;  ///< The doors' numbers to the hub's.
   std::atomic<SessionId> next_session_{1};
@@ -343,8 +366,7 @@ void HostImpl::take(Input& input) {
 void HostImpl::run() {
   ::pthread_setname_np(::pthread_self(), "host-loop");
   std::vector<Input> taken;
-  core_.turn();  // What a start has to write waits for nobody.
-  publish_stats();
+  turn();  // What a start has to write waits for nobody.
   while (true) {
     {
       std::unique_lock lock(mutex_);
@@ -372,11 +394,19 @@ void HostImpl::run() {
       core_count_ += std::exchange(asked_count_, 0);
       core_bytes_ += std::exchange(asked_bytes_, 0);
     }
-    for (Input& input : taken) take(input);
+    for (Input& input : taken) {
+      const LoopStep step(watch_, input.name());
+      take(input);
+    }
     taken.clear();
-    core_.turn();
-    publish_stats();
+    turn();
   }
+}
+
+void HostImpl::turn() {
+  const LoopStep step(watch_, "a turn");
+  core_.turn();
+  publish_stats();
 }
 
 void HostImpl::publish_stats() {

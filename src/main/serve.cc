@@ -156,6 +156,7 @@ HostOptions host_options(const Config& config, const std::string& data_dir) {
   options.tuning.moves = move_tuning_of(config.scheduler);
   options.tuning.tasks = task_order_of(config.tasks);
   options.tuning.clock_jump_max = hours(config.scheduler.clock_jump_max_hours);
+  options.tuning.step_max = milliseconds(config.scheduler.debug_blocked_ms);
   options.tuning.heartbeat = milliseconds(config.agent.heartbeat_interval_ms);
   options.segment_bytes = config.journal.segment_mb << 20;
   options.snapshot_bytes = config.scheduler.snapshot_mb << 20;
@@ -392,6 +393,7 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   options.preempt_webhook_hosts = config.scheduler.preempt_webhook_hosts;
   options.anonymous_tier_max = tier_of(config.api.anonymous_priority_tier);
   options.default_priority = static_cast<int32_t>(config.scheduler.default_priority);
+  options.step_max = milliseconds(config.scheduler.debug_blocked_ms);
   options.token = std::move(*token);
   options.token_file = std::filesystem::absolute(data_dir_).lexically_normal().string() + "/token";
   options.key_uses_file = data_dir_ + "/key-uses";

@@ -56,12 +56,16 @@ void GrpcThread::loop() {
   void* tag = nullptr;
   bool ok = false;
   while (queue_->Next(&tag, &ok)) {
-    static_cast<GrpcEvent*>(tag)->done(ok);
+    {
+      const LoopStep step(watch_, "an event of a call");
+      static_cast<GrpcEvent*>(tag)->done(ok);
+    }
     {
       const std::lock_guard lock(mutex_);
       if (!stopped_) now_.swap(tasks_);
     }
     for (Task& task : now_) {
+      const LoopStep step(watch_, task.run != nullptr ? "a call" : "an answer");
       if (task.run != nullptr) {
         task.run();
       } else {

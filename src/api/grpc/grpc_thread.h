@@ -18,6 +18,7 @@
 #include "api/http/request_meter.h"
 #include "api/limits/admission.h"
 #include "base/time.h"
+#include "log/loop_step.h"
 
 /// The thread that all gRPC calls run on, and what it needs to know of a call. Included by the services'
 /// sources only.
@@ -95,13 +96,17 @@ struct GrpcManners {
   RequestMeter* reads = nullptr;
   RequestMeter* writes = nullptr;
   audit::AuditLog* audit = nullptr;  ///< Null: there is none. It must outlive the thread.
+  Duration step_max = {};            ///< Of the thread, as of a LoopWatch; zero: any.
 };
 
 /// The one thread of all gRPC calls. Thread-safe.
 class GrpcThread {
  public:
   explicit GrpcThread(GrpcManners manners = {})
-      : manners_(manners), wake_(*this, &GrpcThread::woken), tick_(*this, &GrpcThread::ticked) {}
+      : manners_(manners),
+        watch_("gRPC", manners.step_max),
+        wake_(*this, &GrpcThread::woken),
+        tick_(*this, &GrpcThread::ticked) {}
   ~GrpcThread() { stop(); }
 
   /// Before the server is built.
@@ -169,6 +174,7 @@ class GrpcThread {
   void set_tick();
 
   const GrpcManners manners_;
+  const LoopWatch watch_;
 
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::vector<std::unique_ptr<GrpcMethod>> methods_;

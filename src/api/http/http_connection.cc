@@ -89,6 +89,7 @@ void Connection::read() {
   if (tls_ != nullptr) return read_tls();
   socket_.async_read_some(asio::buffer(in_.data() + in_end_, in_.size() - in_end_),
                           [self = shared_from_this()](const error_code& error, std::size_t count) {
+                            const LoopStep step(self->core_->watch, "what a client sent");
                             self->on_read(error, count);
                           });
 }
@@ -416,6 +417,7 @@ void Connection::write_out() {
     if (error == asio::error::would_block || error == asio::error::try_again) {
       write_waiting_ = true;
       socket_.async_wait(StreamSocket::wait_write, [self = shared_from_this()](const error_code& failed) {
+        const LoopStep step(self->core_->watch, "the rest of an answer");
         self->write_waiting_ = false;
         if (self->phase_ == Phase::kClosed) return;
         if (failed) {

@@ -103,6 +103,7 @@ void Core::run() {
 
 void Core::accept(Listening& listening) {
   const auto take = [this, &listening](const error_code& error, auto socket) {
+    const LoopStep step(watch, "a new connection");
     accepted_one(listening, error, StreamSocket(std::move(socket)));
   };
   if (listening.local.is_open()) return listening.local.async_accept(take);
@@ -116,6 +117,7 @@ void Core::accepted_one(Listening& listening, const error_code& error, StreamSoc
     make_room();
     listening.retry.expires_after(std::chrono::milliseconds(50));
     listening.retry.async_wait([this, &listening](const error_code& failed) {
+      const LoopStep step(watch, "a new connection");
       if (!failed && !stopping_) accept(listening);
     });
     return;
@@ -270,7 +272,12 @@ void Core::flush() {
   asio::post(io_, [this] { drain(); });
 }
 
-void Core::later(std::function<void()> call) { asio::post(io_, std::move(call)); }
+void Core::later(std::function<void()> call) {
+  asio::post(io_, [this, call = std::move(call)] {
+    const LoopStep step(watch, "a call");
+    call();
+  });
+}
 
 void Core::drain() {
   {
@@ -278,7 +285,10 @@ void Core::drain() {
     woken_ = false;
     draining_.swap(tasks_);
   }
-  for (Task& task : draining_) apply(task);
+  for (Task& task : draining_) {
+    const LoopStep step(watch, task.kind == Task::Kind::kCall ? "a call" : "an answer");
+    apply(task);
+  }
   draining_.clear();
 }
 
@@ -324,6 +334,7 @@ void Core::sweep() {
   }
   sweep_timer_.expires_after(std::chrono::nanoseconds(kSweepEvery.ns));
   sweep_timer_.async_wait([this](const error_code& error) {
+    const LoopStep step(watch, "deadlines of connections");
     if (!error) sweep();
   });
 }
@@ -360,6 +371,7 @@ void Core::run_due() {
   while (!timers_.empty() && timers_.begin()->first.first <= now) {
     const auto due = std::move(timers_.begin()->second);
     timers_.erase(timers_.begin());
+    const LoopStep step(watch, "a timer");
     due();
   }
   arm_timer();
@@ -384,6 +396,7 @@ void Core::stop() {
 }
 
 void Core::begin_stop() {
+  const LoopStep step(watch, "the beginning of the end");
   stopping_ = true;
   error_code ignored;
   for (const auto& listening : listening_) {
@@ -398,6 +411,7 @@ void Core::begin_stop() {
   stop_timer_.expires_after(std::chrono::nanoseconds(options.shutdown_wait.ns));
   stop_timer_.async_wait([this](const error_code& error) {
     if (error) return;
+    const LoopStep closing(watch, "the end of connections");
     const std::vector<std::shared_ptr<Connection>> late = connections_;
     for (const auto& connection : late) connection->close();
     io_.stop();

@@ -14,6 +14,7 @@
 
 #include "api/http/http_connection.h"
 #include "host/core/shared_room.h"
+#include "log/loop_step.h"
 
 /// The HTTP server's thread and what its connections share. Included by the server's own files only.
 namespace gpusched::api::http_internal {
@@ -42,7 +43,9 @@ class Core final : public std::enable_shared_from_this<Core> {
   };
 
   explicit Core(HttpServerOptions server_options)
-      : options(server_options), bodies_(server_options.bodies_bytes_max) {}
+      : options(server_options),
+        watch("HTTP", server_options.step_max),
+        bodies_(server_options.bodies_bytes_max) {}
 
   Result<Unit> listen(HttpListener listener, std::vector<uint16_t>& ports);
   void run();
@@ -73,6 +76,7 @@ class Core final : public std::enable_shared_from_this<Core> {
   void cancel(HttpTimer timer);
 
   const HttpServerOptions options;
+  const LoopWatch watch;  ///< Each handler of the thread is a LoopStep of it.
   std::atomic<uint64_t> requests{0}, accepted{0}, open{0};
   std::atomic<uint64_t> turned_away{0};  ///< Connections of addresses that had as many as they may.
 

@@ -196,6 +196,7 @@ struct HttpServerOptions {
   Duration idle_timeout = seconds(75);   ///< Between two requests of one connection.
   Duration write_timeout = seconds(30);  ///< Without any progress.
   Duration shutdown_wait = seconds(5);
+  Duration step_max = {};  ///< Of the server's thread, as of a LoopWatch; zero: any.
 };
 
 /// Names a timer. Zero names none.

@@ -15,6 +15,7 @@ using sign::TlsStep;
 void Connection::wait_tls(TlsStep step, void (Connection::*then)()) {
   const auto what = step == TlsStep::kWantWrite ? StreamSocket::wait_write : StreamSocket::wait_read;
   socket_.async_wait(what, [self = shared_from_this(), then](const error_code& failed) {
+    const LoopStep handling(self->core_->watch, "TLS");
     if (self->phase_ == Phase::kClosed) return;
     if (failed) return self->close();
     ((*self).*then)();
@@ -58,8 +59,10 @@ void Connection::read_tls() {
   error_code error;
   if (step == TlsStep::kEnd) error = asio::error::eof;
   if (step == TlsStep::kBroken || step == TlsStep::kPlainHttp) error = asio::error::connection_reset;
-  asio::post(socket_.get_executor(),
-             [self = shared_from_this(), error, count] { self->on_read(error, count); });
+  asio::post(socket_.get_executor(), [self = shared_from_this(), error, count] {
+    const LoopStep handling(self->core_->watch, "what a client sent");
+    self->on_read(error, count);
+  });
 }
 
 /// Gives bytes to the kernel without waiting: would_block when it has no room.

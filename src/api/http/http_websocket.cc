@@ -37,6 +37,7 @@ void Connection::upgrade(uint64_t request, const std::string& key, std::size_t m
   if (in_begin_ == in_end_) return;
   // Not at once: whoever upgrades has no socket to answer by before this returns.
   boost::asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    const LoopStep step(self->core_->watch, "a WebSocket");
     if (self->phase_ == Phase::kSocket) self->read_frames();
   });
 }

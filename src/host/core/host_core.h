@@ -49,6 +49,7 @@ struct HostTuning {
   std::shared_ptr<const policy::TaskOrder> tasks;
   MoveTuning moves;                                 ///< What is done about free GPUs that are scattered.
   Duration clock_jump_max = limits::kClockJumpMax;  ///< See StampClock.
+  Duration step_max = {};                           ///< Of the host's thread, as of a LoopWatch; zero: any.
 };
 
 /// `tuning.victims`, with the time that stopped jobs are given. Where each agent has its own, the agents'
