@@ -180,7 +180,7 @@ struct HttpListener {
 
 struct HttpServerOptions {
   std::size_t connection_max =
-      10'000;  ///< Beyond, the longest idle one is closed. Lowered to the file limit.
+      16'384;  ///< Beyond, the longest idle one is closed. Lowered to the file limit.
   /// Of one address (IPv6: one /64), and never more than half of all: beyond, its own longest idle one is
   /// closed, or else the new one is. 0: no bound. Of no meaning for Unix sockets.
   std::size_t address_connections_max = 0;

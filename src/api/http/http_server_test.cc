@@ -3,9 +3,11 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -316,6 +318,19 @@ TEST(HttpServer, AnAddressMakesRoomAmongItsOwnConnectionsHoweverTheyCameAndWent)
   for (const auto& other : others) EXPECT_TRUE(ask(*other));
   EXPECT_EQ(server->counts().connections_open, 8U);
   EXPECT_EQ(server->counts().connections_turned_away, 0U);
+}
+
+TEST(HttpServer, HasAsManyConnectionsAsTheProcessMayHaveFilesFor) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit low{.rlim_cur = std::min<rlim_t>(before.rlim_max, 1'024), .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  const std::size_t most = serve(echo)->connection_max();
+  rlimit raised{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &raised), 0);
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(raised.rlim_cur, std::min<rlim_t>(before.rlim_max, 2 * 16'384 + 256));
+  EXPECT_EQ(most, (raised.rlim_cur - 256) / 2);
 }
 
 TEST(HttpServer, LoopbackHasAllConnections) {
