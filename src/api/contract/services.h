@@ -42,7 +42,7 @@ struct ServiceSettings {
   Duration ready_after = seconds(5);     ///< Without a probe, a replica that has run for so long is ready.
   bool has_port = false;                 ///< Each replica gets a port of its node.
   std::optional<ReadyProbe> probe = {};  ///< How a replica's port is asked whether it is ready.
-  /// A rollout that waits longer for one replica is stalled; zero: none is.
+  /// A rollout that makes no progress for longer is stalled; zero: none is.
   Duration rollout_deadline = minutes(10);
   std::optional<ServiceScaling> scaling = {};  ///< `replicas` is within its bounds, and follows its queue.
 

@@ -36,6 +36,18 @@ bool is_rolling_out(const ServiceRow& service) {
   });
 }
 
+/// When a rollout came further: an index got its first replica of the newest generation, which follows upon
+/// that all before it were ready, or one of an older generation was gone. What is started again is no
+/// progress.
+Time last_progress(const ServiceRow& service, const std::map<int64_t, const ReplicaRow*>& newest) {
+  Time last;
+  for (const auto& [index, row] : newest) last = std::max(last, waits_since(*row));
+  for (const auto& [job, row] : service.replicas) {
+    if (is_older(row, service) && !row.is_live()) last = std::max(last, row.ended_at);
+  }
+  return last;
+}
+
 /// The one that follows a replica that ended.
 ReplicaStart after_end(const ReplicaRow& ended) {
   ReplicaStart next{.mark = ended.mark, .after = {}, .before = ended.job};
@@ -164,11 +176,12 @@ std::optional<Stall> find_stall(const ServiceRow& service, Time now) {
     const Duration waited = now - service.record_at;
     return waited >= patience ? std::optional(Stall{.waited = waited}) : std::nullopt;
   }
+  const Duration waited = now - last_progress(service, newest);
+  if (waited < patience) return std::nullopt;
   for (const auto& [index, row] : newest) {
-    const Duration waited = now - waits_since(*row);
     const bool is_through = is_ready(*row, service.settings, now) ||
                             (row->state == JobState::kCompleted && is_done(*row, service.settings.restart));
-    if (!is_through && waited >= patience) return Stall{.replica = row, .waited = waited};
+    if (!is_through) return Stall{.replica = row, .waited = waited};
   }
   return std::nullopt;
 }

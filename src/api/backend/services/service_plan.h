@@ -62,9 +62,11 @@ ServiceSteps plan_service(const ServiceRow& service, Time now);
 /// Why a rollout does not go on.
 struct Stall {
   const ReplicaRow* replica = nullptr;  ///< It does not get ready; null: none could be made.
-  Duration waited;
+  Duration waited;                      ///< Since the rollout came further.
 };
-/// Nothing: no rollout is under way, or it has waited for no replica longer than it may.
+/// Nothing: no rollout is under way, all of it is ready so far, or it came further within its deadline. So a
+/// replica that was ready and is not for a while stalls a long rollout only when nothing else happens,
+/// either.
 std::optional<Stall> find_stall(const ServiceRow& service, Time now);
 
 /// Whether its probe says so, or it has run for as long as the service wants.

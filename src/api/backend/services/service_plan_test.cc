@@ -208,9 +208,29 @@ TEST_F(ServicePlan, ARolloutIsStalledByTheReplicaThatItWaitsForTooLong) {
   fresh.mark.since = kNow - minutes(12);  // It is not the first of its index.
   ASSERT_TRUE(find_stall(service_, kNow));
   EXPECT_EQ(find_stall(service_, kNow)->replica, &fresh);
-  EXPECT_EQ(find_stall(service_, kNow)->waited, minutes(12));
+  EXPECT_EQ(find_stall(service_, kNow)->waited, minutes(11));  // The other one came after it.
   EXPECT_EQ(plan().stops.size(), 1U);  // The old one of the index that is ready, and no other.
   service_.settings.rollout_deadline = {};
+  EXPECT_FALSE(find_stall(service_, kNow));
+}
+
+TEST_F(ServicePlan, ALongRolloutIsNotStalledByAReplicaThatIsUnreadyForAWhile) {
+  service_.settings.rollout_deadline = minutes(10);
+  service_.settings.generation = 2;
+  put(2, JobState::kRunning, 1);
+  ReplicaRow& first = put(0, JobState::kFailed, 2);  // Was ready, and is to be started again.
+  first.submitted_at = kNow - minutes(25);
+  ReplicaRow& second = put(1, JobState::kRunning, 2);
+  second.submitted_at = kNow - minutes(3);
+  EXPECT_FALSE(find_stall(service_, kNow));
+  first.mark.restarts = 4;
+  first.mark.since = kNow - minutes(25);
+  EXPECT_FALSE(find_stall(service_, kNow));
+  second.submitted_at = kNow - minutes(12);  // Nothing came after it.
+  ASSERT_TRUE(find_stall(service_, kNow));
+  EXPECT_EQ(find_stall(service_, kNow)->replica, &first);
+  EXPECT_EQ(find_stall(service_, kNow)->waited, minutes(12));
+  put(1, JobState::kCancelled, 1).ended_at = kNow - minutes(2);  // But an old one went.
   EXPECT_FALSE(find_stall(service_, kNow));
 }
 

@@ -292,7 +292,7 @@ void declare_port(Grammar& grammar, ServiceOptions& service) {
               "Failures in a row after which a ready replica is not ready any more (default: 3)")
       .range(1, kServiceProbeFailuresMax);
   grammar.option("--rollout-deadline", "SPAN", &service.rollout_deadline,
-                 "A rollout that waits longer for one replica is stalled; none: never (default: 10m)");
+                 "A rollout that makes no progress for longer is stalled; none: never (default: 10m)");
 }
 
 void declare_scaling(Grammar& grammar, ScaleOptions& scale) {
@@ -368,8 +368,8 @@ Action define_service_rollout(Grammar& grammar) {
       "port, probe, --rollout-deadline and queue stay as they are unless they are given; all other options "
       "are those of this command alone.");
   grammar.details(
-      "A rollout that waits for one replica longer than --rollout-deadline is shown as stalled, with the "
-      "reason. It goes on as soon as that replica is ready.");
+      "A rollout that makes no progress for longer than --rollout-deadline is shown as stalled, with the "
+      "reason. It goes on as soon as the replica that it waits for is ready.");
   return [service, &grammar](Session& session) { return roll_out(session, *service, grammar); };
 }
 
