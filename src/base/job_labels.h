@@ -52,6 +52,26 @@ inline constexpr int64_t kServiceProbePeriodMinMs = 100, kServiceProbePeriodMaxM
 inline constexpr int64_t kServiceProbeTimeoutMinMs = 10, kServiceProbeTimeoutMaxMs = 60'000;
 inline constexpr int64_t kServiceProbeFailuresMax = 100, kServiceDeadlineMaxMs = 86'400'000;
 inline constexpr int64_t kServiceReplicasMax = 1'000, kServiceReadyAfterMaxMs = 3'600'000;
+/// A setting of a service: the label of its record, the field of the services API, the option of gpu-cli.
+struct ServiceSettingName {
+  std::string_view label, field, option;
+};
+inline constexpr ServiceSettingName kServiceSettingNames[] = {
+    {kServiceReplicasLabel, "replicas", "--replicas"},
+    {kServiceRestartLabel, "restart", "--restart"},
+    {kServiceReadyLabel, "ready_after_ms", "--ready-after"},
+    {kServicePortLabel, "port", "--port"},
+    {kServiceProbeLabel, "ready_probe", "--ready-probe"},
+    {kServiceProbePeriodLabel, "probe_period_ms", "--probe-period"},
+    {kServiceProbeTimeoutLabel, "probe_timeout_ms", "--probe-timeout"},
+    {kServiceProbeFailuresLabel, "probe_failures", "--probe-failures"},
+    {kServiceDeadlineLabel, "rollout_deadline_ms", "--rollout-deadline"},
+    {kServiceQueueLabel, "scale_queue", "--scale-queue"},
+    {kServiceScaleMinLabel, "scale_min", "--min"},
+    {kServiceScaleMaxLabel, "scale_max", "--max"},
+    {kServiceScaleJobsLabel, "scale_per_replica", "--scale-per-replica"},
+    {kServiceScaleDownLabel, "scale_down_after_ms", "--scale-down-after"},
+};
 // Of a replica, which the scheduler submits: its index, its starts after an end, and those in quick
 // succession.
 inline constexpr std::string_view kReplicaLabel = "gpusched.replica";

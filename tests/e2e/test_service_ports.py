@@ -95,7 +95,7 @@ def test_a_port_without_a_probe_and_none_at_all(world):
     assert not service["port"] and not service["jobs"][0]["port"]
     wait_until("it has none", lambda: "at none" in world.cli("logs", service["jobs"][0]["job_id"]).stdout)
     refused = world.cli("service", "create", "bad", "--ready-probe", "udp", "--", "true")
-    assert refused.returncode != 0 and "gpusched.service-probe" in refused.stderr
+    assert refused.returncode != 0 and "--ready-probe must be http:/PATH" in refused.stderr, refused.stderr
 
 
 def test_a_rollout_waits_until_the_new_replica_is_ready(world):

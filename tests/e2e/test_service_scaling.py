@@ -107,6 +107,20 @@ def test_by_hand_only_when_it_follows_no_queue(world):
     wait_replicas(world, 4)
 
 
+def test_wrong_bounds_are_refused_in_the_callers_words(world):
+    queue = ("--scale-queue", "kind=llm")
+    for words, sentence in (((*queue, "--min", "3", "--max", "1"), "--max must be at least --min, which is 3"),
+                            (queue, "--max must be given with --scale-queue"),
+                            (("--max", "3"), "--scale-queue must be given with --max")):
+        refused = world.cli("service", "create", "wrong", *words, *FOREVER)
+        assert refused.returncode != 0 and sentence in refused.stderr and "gpusched." not in refused.stderr, refused
+    create(world, "5s")
+    refused = world.cli("service", "scale", "llm", "--min", "9")
+    assert "--max must be at least --min, which is 9" in refused.stderr, refused.stderr
+    refused = world.cli("service", "rollout", "llm", "--min", "9", *FOREVER)
+    assert "--max must be at least --min, which is 9" in refused.stderr, refused.stderr
+
+
 def test_over_the_native_interface(world):
     api = world.api()
     body = {"name": "llm", "scale_queue": "kind=llm", "scale_max": 3, "scale_down_after_ms": 0, "ready_after_ms": 500,

@@ -227,9 +227,10 @@ std::optional<ApiError> check_record(const SubmitRequest& request) {
 /// What the record is to say, when it may come: the first one of a name, or one that follows the newest.
 Answer<ServiceSettings> next_settings(const State& state, const access::Caller& caller,
                                       const std::optional<Entry>& now, const std::string& service,
-                                      std::string_view spec) {
+                                      std::string_view spec, SettingNames names) {
   const bool there = now && !now->row.deleted;
-  Answer<ServiceSettings> settings = read_settings(spec, there ? now->row.settings : ServiceSettings{});
+  Answer<ServiceSettings> settings =
+      read_settings(spec, there ? now->row.settings : ServiceSettings{}, names);
   if (!settings) return settings;
   if (settings->generation == 1) {
     if (parse_job_id(service))
@@ -296,14 +297,15 @@ void HostBackend::submit_record(const CallerPtr& caller, SubmitRequest request, 
           if (!services_->begin(key)) return done(being_changed(key.second));
           const Done<Submitted> settled = settling(key, done);
           const std::optional<Entry> now = services_->find(key);
+          const SettingNames names = kept->names_fields ? SettingNames::kFields : SettingNames::kLabels;
           if (is_repeated(view.state, *caller, tenant, kept->request_key)) {
             const Answer<ServiceSettings> same =
-                read_settings(job.spec, now ? now->row.settings : ServiceSettings{});
+                read_settings(job.spec, now ? now->row.settings : ServiceSettings{}, names);
             if (!same) return settled(same.error());
             job.spec = record_spec(job.spec, *same);
           } else {
             const Answer<ServiceSettings> settings =
-                next_settings(view.state, *caller, now, key.second, job.spec);
+                next_settings(view.state, *caller, now, key.second, job.spec, names);
             if (!settings) return settled(settings.error());
             job.spec = record_spec(job.spec, *settings);
           }
@@ -398,7 +400,8 @@ void HostBackend::scale_service_by_queue(const CallerPtr& caller, const std::str
       caller, Action::kUpdateJob, service, tenant,
       [labels = std::move(labels), by = shown_by(*caller, by), service](
           const Job& record, const ServiceSettings& before) -> Answer<Command> {
-        const Answer<ServiceSettings> settings = read_settings(with_labels("", labels), before);
+        const Answer<ServiceSettings> settings =
+            read_settings(with_labels("", labels), before, SettingNames::kFields);
         if (!settings) return settings.error();
         if (settings->scaling && labels.contains(std::string(kServiceReplicasLabel)))
           return scales_itself(service, *settings->scaling);

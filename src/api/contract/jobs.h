@@ -82,6 +82,8 @@ struct SubmitRequest {
   std::vector<JobRequest> jobs;
   std::string request_key;
   std::string by = {};  ///< Who asks, for people.
+  /// It is a service's record whose settings came as fields of the services API: refusals name those.
+  bool names_fields = false;
 };
 
 struct Submitted {

@@ -25,18 +25,38 @@ std::optional<int64_t> parse_whole(std::string_view text) {
   return failure == std::errc{} && stop == end && value >= 0 ? std::optional(value) : std::nullopt;
 }
 
-/// A number that a label has, within bounds; `otherwise` without the label.
-Answer<int64_t> number_of(std::string_view spec, std::string_view label, int64_t least, int64_t most,
-                          int64_t otherwise) {
-  const std::optional<std::string_view> text = spec_label(spec, label);
-  if (!text) return otherwise;
-  const std::optional<int64_t> value = parse_whole(*text);
-  if (value && *value >= least && *value <= most) return *value;
-  return ApiError{ErrorKind::kUnprocessable,
-                  "the label " + std::string(label) + " must be a whole number from " +
-                      std::to_string(least) + " to " + std::to_string(most),
-                  "labels"};
-}
+/// The labels of a record, and by what names they are refused.
+struct RecordLabels {
+  std::string_view spec;
+  SettingNames names;
+
+  std::optional<std::string_view> text(std::string_view label) const { return spec_label(spec, label); }
+  bool has(std::string_view label) const { return text(label).has_value(); }
+
+  std::string name_of(std::string_view label) const {
+    const auto* const row = std::ranges::find(kServiceSettingNames, label, &ServiceSettingName::label);
+    const bool has_field = row != std::end(kServiceSettingNames);
+    return std::string(names == SettingNames::kFields && has_field ? row->field : label);
+  }
+  ApiError refuse(std::string_view label, const std::string& what) const {
+    const std::string name = name_of(label);
+    if (names == SettingNames::kFields) return {ErrorKind::kUnprocessable, name + " must be " + what, name};
+    return {ErrorKind::kUnprocessable, "the label " + name + " must be " + what, "labels"};
+  }
+  ApiError wants(std::string_view missing, std::string_view given) const {
+    return refuse(missing, "given with " + name_of(given));
+  }
+
+  /// A number that a label has, within bounds; `otherwise` without the label.
+  Answer<int64_t> number(std::string_view label, int64_t least, int64_t most, int64_t otherwise) const {
+    const std::optional<std::string_view> given = text(label);
+    if (!given) return otherwise;
+    const std::optional<int64_t> value = parse_whole(*given);
+    if (value && *value >= least && *value <= most) return *value;
+    const std::string kind = label.ends_with("-ms") ? "a whole number of milliseconds" : "a whole number";
+    return refuse(label, kind + " from " + std::to_string(least) + " to " + std::to_string(most));
+  }
+};
 
 int64_t whole_label(std::string_view spec, std::string_view label) {
   const std::optional<std::string_view> text = spec_label(spec, label);
@@ -72,32 +92,27 @@ bool mentions_service(std::string_view spec) {
 
 namespace {
 
-ApiError bad_label(std::string_view label, const std::string& what) {
-  return {ErrorKind::kUnprocessable, "the label " + std::string(label) + " must be " + what, "labels"};
-}
-
-std::optional<ApiError> read_probe(std::string_view spec, std::optional<ReadyProbe>& out) {
-  if (const auto text = spec_label(spec, kServiceProbeLabel)) {
+std::optional<ApiError> read_probe(const RecordLabels& labels, std::optional<ReadyProbe>& out) {
+  if (const auto text = labels.text(kServiceProbeLabel)) {
     std::optional<ReadyProbe> probe = parse_ready_probe(*text);
     if (!probe && *text != kServiceNoProbe)
-      return bad_label(kServiceProbeLabel, "http:/PATH with at most 200 visible characters, tcp or none");
+      return labels.refuse(kServiceProbeLabel, "http:/PATH with at most 200 visible characters, tcp or none");
     if (probe && out) probe = ReadyProbe{probe->path, out->period, out->timeout, out->failures};
     out = std::move(probe);
   }
   for (const std::string_view label :
        {kServiceProbePeriodLabel, kServiceProbeTimeoutLabel, kServiceProbeFailuresLabel}) {
-    if (!out && spec_label(spec, label))
-      return bad_label(kServiceProbeLabel, "there where " + std::string(label) + " is");
+    if (!out && labels.has(label)) return labels.wants(kServiceProbeLabel, label);
   }
   if (!out) return std::nullopt;
-  const Answer<int64_t> period = number_of(spec, kServiceProbePeriodLabel, kServiceProbePeriodMinMs,
-                                           kServiceProbePeriodMaxMs, out->period.ms());
+  const Answer<int64_t> period = labels.number(kServiceProbePeriodLabel, kServiceProbePeriodMinMs,
+                                               kServiceProbePeriodMaxMs, out->period.ms());
   if (!period) return period.error();
-  const Answer<int64_t> timeout = number_of(spec, kServiceProbeTimeoutLabel, kServiceProbeTimeoutMinMs,
-                                            kServiceProbeTimeoutMaxMs, out->timeout.ms());
+  const Answer<int64_t> timeout = labels.number(kServiceProbeTimeoutLabel, kServiceProbeTimeoutMinMs,
+                                                kServiceProbeTimeoutMaxMs, out->timeout.ms());
   if (!timeout) return timeout.error();
   const Answer<int64_t> failures =
-      number_of(spec, kServiceProbeFailuresLabel, 1, kServiceProbeFailuresMax, out->failures);
+      labels.number(kServiceProbeFailuresLabel, 1, kServiceProbeFailuresMax, out->failures);
   if (!failures) return failures.error();
   out->period = milliseconds(*period);
   out->timeout = milliseconds(*timeout);
@@ -106,27 +121,28 @@ std::optional<ApiError> read_probe(std::string_view spec, std::optional<ReadyPro
 }
 
 /// What the labels say of ports and what hangs on them.
-std::optional<ApiError> read_port(std::string_view spec, ServiceSettings& out) {
-  if (std::optional<ApiError> problem = read_probe(spec, out.probe)) return problem;
-  const std::optional<std::string_view> port = spec_label(spec, kServicePortLabel);
+std::optional<ApiError> read_port(const RecordLabels& labels, ServiceSettings& out) {
+  if (std::optional<ApiError> problem = read_probe(labels, out.probe)) return problem;
+  const std::optional<std::string_view> port = labels.text(kServicePortLabel);
   if (port && *port != kServiceHasPort && *port != kServiceHasNoPort)
-    return bad_label(kServicePortLabel, "1 or 0");
+    return labels.refuse(kServicePortLabel, "1 or 0");
   if (port) out.has_port = *port == kServiceHasPort;
   if (out.probe && port && !out.has_port)
-    return bad_label(kServicePortLabel, "1 where there is a probe; send the probe none as well");
+    return labels.refuse(kServicePortLabel, "set where there is a probe; or give none for " +
+                                                labels.name_of(kServiceProbeLabel) + " as well");
   if (out.probe) out.has_port = true;
   const Answer<int64_t> deadline =
-      number_of(spec, kServiceDeadlineLabel, 0, kServiceDeadlineMaxMs, out.rollout_deadline.ms());
+      labels.number(kServiceDeadlineLabel, 0, kServiceDeadlineMaxMs, out.rollout_deadline.ms());
   if (!deadline) return deadline.error();
   out.rollout_deadline = milliseconds(*deadline);
   return std::nullopt;
 }
 
 /// What the labels say of the queue that the replicas follow.
-std::optional<ApiError> read_scaling(std::string_view spec, std::optional<ServiceScaling>& out) {
-  if (const auto queue = spec_label(spec, kServiceQueueLabel)) {
+std::optional<ApiError> read_scaling(const RecordLabels& labels, std::optional<ServiceScaling>& out) {
+  if (const auto queue = labels.text(kServiceQueueLabel)) {
     if (queue->empty() || queue->front() == '=')
-      return bad_label(kServiceQueueLabel, "KEY=VALUE or KEY, a label of jobs, or none");
+      return labels.refuse(kServiceQueueLabel, "KEY=VALUE or KEY, a label of jobs, or none");
     if (*queue == kServiceNoQueue) {
       out.reset();
     } else {
@@ -136,24 +152,23 @@ std::optional<ApiError> read_scaling(std::string_view spec, std::optional<Servic
   }
   for (const std::string_view label :
        {kServiceScaleMinLabel, kServiceScaleMaxLabel, kServiceScaleJobsLabel, kServiceScaleDownLabel}) {
-    if (!out && spec_label(spec, label))
-      return bad_label(kServiceQueueLabel, "there where " + std::string(label) + " is");
+    if (!out && labels.has(label)) return labels.wants(kServiceQueueLabel, label);
   }
   if (!out) return std::nullopt;
-  const Answer<int64_t> min = number_of(spec, kServiceScaleMinLabel, 0, kServiceReplicasMax, out->min);
+  const Answer<int64_t> min = labels.number(kServiceScaleMinLabel, 0, kServiceReplicasMax, out->min);
   if (!min) return min.error();
-  const Answer<int64_t> max = number_of(spec, kServiceScaleMaxLabel, 1, kServiceReplicasMax, out->max);
+  const Answer<int64_t> max = labels.number(kServiceScaleMaxLabel, 1, kServiceReplicasMax, out->max);
   if (!max) return max.error();
-  if (*max < std::max(*min, int64_t{1})) {
-    return bad_label(kServiceScaleMaxLabel, "there where there is a queue, and not below " +
-                                                std::string(kServiceScaleMinLabel) + ", which is " +
-                                                std::to_string(*min));
+  if (*max < 1) return labels.wants(kServiceScaleMaxLabel, kServiceQueueLabel);
+  if (*max < *min) {
+    return labels.refuse(kServiceScaleMaxLabel, "at least " + labels.name_of(kServiceScaleMinLabel) +
+                                                    ", which is " + std::to_string(*min));
   }
   const Answer<int64_t> jobs =
-      number_of(spec, kServiceScaleJobsLabel, 1, kServiceScaleJobsMax, out->per_replica);
+      labels.number(kServiceScaleJobsLabel, 1, kServiceScaleJobsMax, out->per_replica);
   if (!jobs) return jobs.error();
   const Answer<int64_t> down =
-      number_of(spec, kServiceScaleDownLabel, 0, kServiceScaleDownAfterMaxMs, out->down_after.ms());
+      labels.number(kServiceScaleDownLabel, 0, kServiceScaleDownAfterMaxMs, out->down_after.ms());
   if (!down) return down.error();
   out->min = *min;
   out->max = *max;
@@ -164,33 +179,30 @@ std::optional<ApiError> read_scaling(std::string_view spec, std::optional<Servic
 
 }  // namespace
 
-Answer<ServiceSettings> read_settings(std::string_view spec, const ServiceSettings& before) {
+Answer<ServiceSettings> read_settings(std::string_view spec, const ServiceSettings& before,
+                                      SettingNames names) {
+  const RecordLabels labels{.spec = spec, .names = names};
   ServiceSettings out = before;
-  const bool is_next = spec_label(spec, kServiceGenerationLabel) == kNextGeneration;
+  const bool is_next = labels.text(kServiceGenerationLabel) == kNextGeneration;
   const Answer<int64_t> generation =
-      is_next ? before.generation + 1 : number_of(spec, kServiceGenerationLabel, 1, INT64_MAX, 1);
+      is_next ? before.generation + 1 : labels.number(kServiceGenerationLabel, 1, INT64_MAX, 1);
   if (!generation) return generation.error();
   const Answer<int64_t> replicas =
-      number_of(spec, kServiceReplicasLabel, 0, kServiceReplicasMax, before.replicas);
+      labels.number(kServiceReplicasLabel, 0, kServiceReplicasMax, before.replicas);
   if (!replicas) return replicas.error();
   const Answer<int64_t> ready =
-      number_of(spec, kServiceReadyLabel, 0, kServiceReadyAfterMaxMs, before.ready_after.ms());
+      labels.number(kServiceReadyLabel, 0, kServiceReadyAfterMaxMs, before.ready_after.ms());
   if (!ready) return ready.error();
-  if (const auto word = spec_label(spec, kServiceRestartLabel)) {
+  if (const auto word = labels.text(kServiceRestartLabel)) {
     const std::optional<RestartPolicy> policy = restart_policy_named(*word);
-    if (!policy) {
-      return ApiError{
-          ErrorKind::kUnprocessable,
-          "the label " + std::string(kServiceRestartLabel) + " must be always, on_failure or never",
-          "labels"};
-    }
+    if (!policy) return labels.refuse(kServiceRestartLabel, "always, on_failure or never");
     out.restart = *policy;
   }
   out.generation = *generation;
   out.replicas = *replicas;
   out.ready_after = milliseconds(*ready);
-  if (std::optional<ApiError> problem = read_port(spec, out)) return std::move(*problem);
-  if (std::optional<ApiError> problem = read_scaling(spec, out.scaling)) return std::move(*problem);
+  if (std::optional<ApiError> problem = read_port(labels, out)) return std::move(*problem);
+  if (std::optional<ApiError> problem = read_scaling(labels, out.scaling)) return std::move(*problem);
   if (out.scaling) out.replicas = std::clamp(out.replicas, out.scaling->min, out.scaling->max);
   return out;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -13,9 +14,15 @@ namespace gpusched::api {
 /// Whether the packed JobSpec may have a label that is about services: what has none is told quickly.
 bool mentions_service(std::string_view spec);
 
+/// By what names a refusal calls settings: those that its reader gave them by.
+enum class SettingNames : uint8_t {
+  kLabels,  ///< Of the record, a job.
+  kFields   ///< Of the services API.
+};
 /// What the labels of a record say; `before`: what holds where they are silent. kUnprocessable with the
-/// label.
-Answer<ServiceSettings> read_settings(std::string_view spec, const ServiceSettings& before);
+/// setting.
+Answer<ServiceSettings> read_settings(std::string_view spec, const ServiceSettings& before,
+                                      SettingNames names = SettingNames::kLabels);
 
 /// Indexes whose work is done for good: kCompleted or kFailed.
 using DoneIndexes = std::map<int64_t, JobState>;

@@ -4,6 +4,7 @@
 
 #include "api/backend/services/service_labels.h"
 #include "base/job_labels.h"
+#include "gpusched/v1/services.pb.h"
 
 namespace gpusched::api {
 namespace {
@@ -92,6 +93,27 @@ TEST(ServiceScaling, RefusesWhatIsNoQueueOrNoBounds) {
   EXPECT_TRUE(is_refused({{queue, "kind"}, {max, "1001"}}));
   EXPECT_TRUE(is_refused({{queue, "kind"}, {max, "1"}, {jobs, "0"}}));
   EXPECT_TRUE(is_refused({{queue, "kind"}, {max, "1"}, {down, "86400001"}}));
+}
+
+TEST(ServiceScaling, IsRefusedByTheNamesThatItsSettingsWereGivenBy) {
+  const std::string spec = with_labels("", {{std::string(kServiceQueueLabel), "kind"},
+                                            {std::string(kServiceScaleMinLabel), "3"},
+                                            {std::string(kServiceScaleMaxLabel), "1"}});
+  const ApiError of_labels = read_settings(spec, {}).error();
+  EXPECT_EQ(of_labels.field, "labels");
+  EXPECT_EQ(of_labels.message,
+            "the label gpusched.service-scale-max must be at least gpusched.service-scale-min, which is 3");
+  const ApiError of_fields = read_settings(spec, {}, SettingNames::kFields).error();
+  EXPECT_EQ(of_fields.field, "scale_max");
+  EXPECT_EQ(of_fields.message, "scale_max must be at least scale_min, which is 3");
+  for (const ServiceSettingName& name : kServiceSettingNames) {
+    const std::string field(name.field);
+    EXPECT_NE(v1::CreateServiceRequest::descriptor()->FindFieldByName(field), nullptr) << field;
+    const Answer<ServiceSettings> wrong =
+        read_settings(with_labels("", {{std::string(name.label), "=?"}}), {}, SettingNames::kFields);
+    ASSERT_FALSE(wrong.ok()) << field;
+    EXPECT_EQ(wrong.error().message.find("gpusched."), std::string::npos) << wrong.error().message;
+  }
 }
 
 }  // namespace

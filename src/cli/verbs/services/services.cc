@@ -42,6 +42,30 @@ std::string service_path(const Session& session, const std::string& name, const 
          (tenant.empty() ? std::string() : "?tenant_id=" + url_encoded(tenant));
 }
 
+bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-'; }
+
+void replace_word(std::string& text, std::string_view word, std::string_view by) {
+  for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
+    const std::size_t end = at + word.size();
+    if ((at > 0 && is_word(text[at - 1])) || (end < text.size() && is_word(text[end]))) continue;
+    text.replace(at, word.size(), by);
+    at += by.size() - 1;
+  }
+}
+
+/// The refusal of a service's settings in the words of this command: its options.
+Trouble in_options(Trouble trouble) {
+  for (const ServiceSettingName& name : kServiceSettingNames) {
+    const std::string label(name.label);
+    replace_word(trouble.sentence, "the label " + label, name.option);
+    replace_word(trouble.sentence, label, name.option);
+    // Fields of a single word are words of other sentences, too.
+    if (name.field.find('_') != std::string_view::npos)
+      replace_word(trouble.sentence, name.field, name.option);
+  }
+  return trouble;
+}
+
 void add_label(ServiceOptions& service, std::string_view label, const std::string& value) {
   service.submit.labels.push_back(std::string(label) + "=" + value);
 }
@@ -133,7 +157,7 @@ int submit_record(Session& session, ServiceOptions& service, const Grammar& gram
   const Result<std::string> body = submission_body(session, service.submit, grammar);
   if (!body) return session.fail(kExitUsage, body.error().message, "usage");
   const Reply submitted = submit_once(session, *body, retry);
-  if (!submitted) return session.fail(*submitted.trouble);
+  if (!submitted) return session.fail(in_options(*submitted.trouble));
   if (!session.options().json) {
     session.io().out(done);
     return kExitOk;
@@ -419,7 +443,7 @@ int scale_service(Session& session, const Scale& scale) {
                         "usage");
   }
   const Reply reply = session.send("POST", service_path(session, scale.name, "/scale"), *body);
-  if (!reply) return session.fail(*reply.trouble);
+  if (!reply) return session.fail(in_options(*reply.trouble));
   const std::string& queue = reply.json["scale_queue"].text();
   const std::string how_many = queue.empty() ? std::to_string(reply.json["replicas"].integer())
                                              : std::to_string(reply.json["scale_min"].integer()) + " to " +

@@ -165,7 +165,7 @@ Answer<SubmitRequest> record_of(v1::JobRequest& job, const std::string& service,
     if (!error.field.empty()) error.field.insert(0, "job.");
     return error;
   }
-  SubmitRequest request{.tenant = tenant};
+  SubmitRequest request{.tenant = tenant, .names_fields = true};
   request.jobs.push_back(std::move(*read));
   return request;
 }

@@ -165,6 +165,13 @@ TEST_F(ServicesOverGrpc, WhatIsWrongIsNamed) {
   request = creation("web");
   request.mutable_job()->mutable_resources()->set_gpu_count(-1);
   expect_refused(create(ana_, request), kInvalid, "invalid_argument", "job.resources.gpu_count");
+  request = creation("web");
+  request.set_scale_queue("kind");
+  request.set_scale_min(3);
+  request.set_scale_max(1);
+  const Told wrong = create(ana_, request);
+  expect_refused(wrong, kInvalid, "unprocessable", "scale_max");
+  EXPECT_EQ(wrong.status.error_message(), "scale_max must be at least scale_min, which is 3");
   EXPECT_EQ(names_in_list(ana_), "");
   ASSERT_TRUE(create(ana_, creation("web")).status.ok());
   expect_refused(get(ana_, ""), kInvalid, "invalid_argument", "service");
