@@ -29,6 +29,9 @@ Blob packed_usage(const AttemptUsage& usage) {
   writer.varint(static_cast<uint64_t>(usage.total.gpu_busy_ms));
   writer.varint(static_cast<uint64_t>(usage.total.gpu_watched_ms));
   writer.varint(usage.members_unknown);
+  // Older records end here, and keep their bytes.
+  if (usage.total.peak_gpu_memory_mb > 0)
+    writer.varint(static_cast<uint64_t>(usage.total.peak_gpu_memory_mb));
   return Blob(packed);
 }
 
@@ -46,6 +49,10 @@ AttemptUsage unpack_usage(std::string_view packed) {
   usage.total.gpu_busy_ms = amount();
   usage.total.gpu_watched_ms = amount();
   usage.members_unknown = static_cast<uint32_t>(std::min(amount(), int64_t{limits::kMembersMax}));
+  if (!reader.at_end()) {
+    usage.total.peak_gpu_memory_mb = amount();
+    if (usage.total.peak_gpu_memory_mb == 0) reader.fail();  // No form of ours.
+  }
   return reader.ok() && reader.at_end() ? usage : AttemptUsage{};
 }
 

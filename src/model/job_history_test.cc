@@ -30,7 +30,8 @@ TEST(JobHistory, EveryKindOfEntryComesBackAsItWasNoted) {
                            .peak_of_process = true,
                            .cpu_time = hours(1'000),
                            .gpu_busy_ms = 5,
-                           .gpu_watched_ms = limits::kUsageMax},
+                           .gpu_watched_ms = limits::kUsageMax,
+                           .peak_gpu_memory_mb = 9'000},
                  .members_unknown = 3}},
       {.step = JobStep::kRequeued, .at = after(2'000), .attempt = 1, .until = after(3'000)},
       {.step = JobStep::kPreempted, .at = after(2'001), .attempt = 1, .until = after(3'001)},
@@ -54,24 +55,43 @@ TEST(AttemptUsage, TakesNoRoomWhereNothingIsKnown) {
   EXPECT_EQ(unpack_usage({}), AttemptUsage{});
 }
 
+TEST(AttemptUsage, WithoutGpuMemoryIsPackedAsItWasBeforeThatWasMeasured) {
+  const std::string bytes("\x05\x01\x00\x02\x03\x04", 6);
+  const AttemptUsage usage{
+      .total = {.peak_memory_bytes = 5, .peak_of_process = true, .gpu_busy_ms = 2, .gpu_watched_ms = 3},
+      .members_unknown = 4};
+  EXPECT_EQ(packed_usage(usage).view(), bytes);
+  EXPECT_EQ(unpack_usage(bytes), usage);
+  AttemptUsage with = usage;
+  with.total.peak_gpu_memory_mb = 7;
+  EXPECT_EQ(packed_usage(with).view(), bytes + "\x07");
+  EXPECT_EQ(unpack_usage(bytes + "\x07"), with);
+}
+
 TEST(AttemptUsage, BytesThatNobodyPackedAreUnknown) {
   const std::string whole(packed_usage({.total = {.peak_memory_bytes = 300, .cpu_time = seconds(1)}}).view());
   for (std::size_t size = 0; size < whole.size(); ++size)
     EXPECT_EQ(unpack_usage(std::string_view(whole).substr(0, size)), AttemptUsage{}) << size;
-  EXPECT_EQ(unpack_usage(whole + "x"), AttemptUsage{});
+  EXPECT_EQ(unpack_usage(whole + "xy"), AttemptUsage{});
+  EXPECT_EQ(unpack_usage(whole + std::string(1, '\0')), AttemptUsage{});
   EXPECT_EQ(unpack_usage("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), AttemptUsage{});
 }
 
 TEST(AttemptUsage, MembersAddUpToTheHighestPeakAndAllTheirTime) {
   Usage total;
-  total.add({.peak_memory_bytes = 10, .cpu_time = seconds(2), .gpu_busy_ms = 1, .gpu_watched_ms = 2});
+  total.add({.peak_memory_bytes = 10,
+             .cpu_time = seconds(2),
+             .gpu_busy_ms = 1,
+             .gpu_watched_ms = 2,
+             .peak_gpu_memory_mb = 8});
   total.add({.peak_memory_bytes = 30, .peak_of_process = true, .cpu_time = seconds(3)});
-  total.add({.peak_memory_bytes = 20, .gpu_busy_ms = 3, .gpu_watched_ms = 4});
+  total.add({.peak_memory_bytes = 20, .gpu_busy_ms = 3, .gpu_watched_ms = 4, .peak_gpu_memory_mb = 7});
   EXPECT_EQ(total, (Usage{.peak_memory_bytes = 30,
                           .peak_of_process = true,
                           .cpu_time = seconds(5),
                           .gpu_busy_ms = 4,
-                          .gpu_watched_ms = 6}));
+                          .gpu_watched_ms = 6,
+                          .peak_gpu_memory_mb = 8}));
   for (int i = 0; i < 4; ++i) total.add({.cpu_time = Duration{limits::kUsageMax}});
   EXPECT_EQ(total.cpu_time.ns, limits::kUsageMax);
 }

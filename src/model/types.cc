@@ -144,6 +144,7 @@ void Usage::add(const Usage& member) {
   cpu_time = Duration{sum(cpu_time.ns, member.cpu_time.ns)};
   gpu_busy_ms = sum(gpu_busy_ms, member.gpu_busy_ms);
   gpu_watched_ms = sum(gpu_watched_ms, member.gpu_watched_ms);
+  peak_gpu_memory_mb = std::max(peak_gpu_memory_mb, member.peak_gpu_memory_mb);
 }
 
 std::string_view to_string(EndCause cause) {

@@ -95,8 +95,13 @@ struct Usage {
   Duration cpu_time;              ///< User and system time of all processes.
   int64_t gpu_busy_ms = 0;        ///< Part of the next in which its GPUs were busy.
   int64_t gpu_watched_ms = 0;     ///< Time for which whole GPUs were watched, added up over them.
+  /// Highest memory use of one member's GPUs together, at a look of its agent. Of an attempt that one process
+  /// serves beside others, of a persistent worker, it is an equal part of that process's.
+  int64_t peak_gpu_memory_mb = 0;
 
-  bool is_known() const { return peak_memory_bytes > 0 || cpu_time.ns > 0 || gpu_watched_ms > 0; }
+  bool is_known() const {
+    return peak_memory_bytes > 0 || cpu_time.ns > 0 || gpu_watched_ms > 0 || peak_gpu_memory_mb > 0;
+  }
   /// Adds what another member used: the highest peak, and the sums of the times. Sums end at kUsageMax.
   void add(const Usage& member);
 
@@ -123,6 +128,7 @@ struct Outcome {
     visit(8, "cpu_time", self.usage.cpu_time);
     visit(9, "gpu_busy_ms", self.usage.gpu_busy_ms);
     visit(10, "gpu_watched_ms", self.usage.gpu_watched_ms);
+    visit(11, "peak_gpu_memory_mb", self.usage.peak_gpu_memory_mb);
   }
 };
 

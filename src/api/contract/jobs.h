@@ -130,8 +130,9 @@ struct UsageView {
   std::optional<int64_t> cpu_ms;
   std::optional<int32_t> gpu_use_permille;
   int32_t members_unknown = 0;
+  std::optional<int64_t> peak_gpu_memory_mb = {};
 
-  bool is_known() const { return peak_memory_bytes || cpu_ms || gpu_use_permille; }
+  bool is_known() const { return peak_memory_bytes || cpu_ms || gpu_use_permille || peak_gpu_memory_mb; }
 };
 
 struct JobView {

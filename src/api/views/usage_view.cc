@@ -27,6 +27,7 @@ UsageView usage_view(const AttemptUsage& usage) {
   }
   if (total.cpu_time.ns > 0) view.cpu_ms = total.cpu_time.ms();
   if (total.gpu_watched_ms > 0) view.gpu_use_permille = permille(total.gpu_busy_ms, total.gpu_watched_ms);
+  if (total.peak_gpu_memory_mb > 0) view.peak_gpu_memory_mb = total.peak_gpu_memory_mb;
   view.members_unknown = static_cast<int32_t>(usage.members_unknown);
   return view;
 }
@@ -37,6 +38,7 @@ std::string usage_sentence(const UsageView& usage) {
   if (usage.peak_memory_bytes) add("memory up to " + std::to_string(*usage.peak_memory_bytes >> 20) + " MB");
   if (usage.cpu_ms) add(tenths(*usage.cpu_ms / 100) + " s of CPU time");
   if (usage.gpu_use_permille) add("GPUs " + tenths(*usage.gpu_use_permille) + " % busy");
+  if (usage.peak_gpu_memory_mb) add("GPU memory up to " + std::to_string(*usage.peak_gpu_memory_mb) + " MB");
   return text;
 }
 

@@ -128,9 +128,9 @@ TEST_F(JobTimeline, AGangsMembersAddUpAndThoseThatToldNothingAreCounted) {
 }
 
 TEST_F(JobTimeline, UsageThatNoNodeCouldMeanIsRefused) {
-  for (const Usage& usage :
-       {Usage{.peak_memory_bytes = -1}, Usage{.cpu_time = Duration{-1}},
-        Usage{.gpu_busy_ms = limits::kUsageMax + 1}, Usage{.gpu_watched_ms = INT64_MAX}}) {
+  for (const Usage& usage : {Usage{.peak_memory_bytes = -1}, Usage{.cpu_time = Duration{-1}},
+                             Usage{.gpu_busy_ms = limits::kUsageMax + 1}, Usage{.gpu_watched_ms = INT64_MAX},
+                             Usage{.peak_gpu_memory_mb = -1}}) {
     AttemptEnded ended{.job = JobId{1}, .attempt = 1, .outcome = {.cause = EndCause::kExited}};
     EXPECT_TRUE(well_formed(ended));
     ended.outcome.usage = usage;

@@ -55,7 +55,8 @@ bool is_sane(const Usage& usage) {
   return between(0, usage.peak_memory_bytes, limits::kUsageMax) &&
          between(Duration{}, usage.cpu_time, Duration{limits::kUsageMax}) &&
          between(0, usage.gpu_busy_ms, limits::kUsageMax) &&
-         between(0, usage.gpu_watched_ms, limits::kUsageMax);
+         between(0, usage.gpu_watched_ms, limits::kUsageMax) &&
+         between(0, usage.peak_gpu_memory_mb, limits::kUsageMax);
 }
 bool is_sane(const AttemptEnded& command) {
   return known(command.outcome.cause) && is_sane(command.outcome.usage);

@@ -301,7 +301,8 @@ class RandomCommands {
                        .peak_of_process = attempt.number % 2 == 0,
                        .cpu_time = seconds(attempt.number),
                        .gpu_busy_ms = 250,
-                       .gpu_watched_ms = 1'000};
+                       .gpu_watched_ms = 1'000,
+                       .peak_gpu_memory_mb = attempt.number % 2};
     }
     return AttemptEnded{.job = attempt.job,
                         .attempt = prng_.chance(20) ? 1 : attempt.number,

@@ -125,6 +125,7 @@ struct AttemptRow {
                                                     ///< an end without an outcome of its own.
   ActivityMeter activity_meter;
   GpuUseMeter gpu_use;                              ///< While this agent saw it run.
+  int64_t peak_gpu_memory_mb = 0;                   ///< Likewise, of all its GPUs; 0: not known.
   std::optional<ActivityMeter::Activity> activity;  ///< As looked at last, of a running one with devices.
   std::string over_share;                           ///< Why it is ended for using too much memory.
 

@@ -48,6 +48,8 @@ void Endings::end(AttemptRow& attempt, v1::Outcome outcome) {
   }
   if (outcome.started_unix_ns() == 0) outcome.set_started_unix_ns(attempt.started_unix_ns);
   add_gpu_use(attempt, outcome);
+  if (attempt.peak_gpu_memory_mb > 0)
+    outcome.mutable_usage()->set_peak_gpu_memory_mb(attempt.peak_gpu_memory_mb);
   attempt.outcome = std::move(outcome);
   if (ports_.boxes != nullptr) ports_.boxes->release(key);
   if (ports_.sessions != nullptr) ports_.sessions->attempt_ended(key);

@@ -12,6 +12,40 @@ constexpr int32_t kBusyPercent = 99;
 
 }  // namespace
 
+Activity::OwnProcesses Activity::own_processes(const AttemptRow& attempt,
+                                               const DeviceReading& reading) const {
+  OwnProcesses own;
+  for (std::size_t i = 0; i < reading.processes.size(); ++i) {
+    if (!ports_.spawner.owns(attempt.key, reading.processes[i])) continue;
+    own.any = true;
+    const int64_t memory_mb = i < reading.process_memory_mb.size() ? reading.process_memory_mb[i] : -1;
+    own.all_told = own.all_told && memory_mb >= 0;
+    own.memory_mb += std::max<int64_t>(memory_mb, 0);
+  }
+  return own;
+}
+
+/// The memory that it has of its GPUs together. Whole GPUs are its own, with what the driver keeps there. Of
+/// a share its processes count; those of a persistent worker serve several attempts at once, whose memory
+/// nobody can tell apart: each counts for an equal part of it, rounded up, and so the only one for all of it.
+std::optional<int64_t> Activity::gpu_memory_mb(const AttemptRow& attempt, Time now) const {
+  int64_t sum_mb = 0;
+  for (const HeldDevice& device : attempt.devices) {
+    const bool readable = device.index < watch_.facts().size() && watch_.is_current(device.index, now);
+    if (!readable || device.is_slice()) return std::nullopt;
+    const DeviceReading& last = watch_.last_reading(device.index);
+    if (!device.is_share()) {
+      sum_mb += last.memory_used_mb;
+      continue;
+    }
+    const OwnProcesses own = own_processes(attempt, last);
+    if (!own.all_told) return std::nullopt;
+    const auto beside = std::max<int64_t>(static_cast<int64_t>(ports_.spawner.tasks_beside(attempt.key)), 1);
+    sum_mb += (own.memory_mb + beside - 1) / beside;
+  }
+  return sum_mb;
+}
+
 /// What the readings and its files show of it now.
 ActivityMeter::Look Activity::look_of(const AttemptRow& attempt, Time now) const {
   ActivityMeter::Look look{
@@ -31,20 +65,14 @@ ActivityMeter::Look Activity::look_of(const AttemptRow& attempt, Time now) const
       look.idle = look.idle && watch_.is_empty(device);
       continue;
     }
-    int64_t own_mb = 0;
-    bool own = false;
-    for (std::size_t i = 0; device.is_share() && i < last.processes.size(); ++i) {
-      if (!ports_.spawner.owns(attempt.key, last.processes[i])) continue;
-      own = true;
-      if (i < last.process_memory_mb.size()) own_mb += std::max<int64_t>(last.process_memory_mb[i], 0);
-    }
-    const bool unused = device.is_share() ? !own
+    const OwnProcesses own = device.is_share() ? own_processes(attempt, last) : OwnProcesses{};
+    const bool unused = device.is_share() ? !own.any
                                           : last.utilization_percent.value_or(kBusyPercent) <= kIdlePercent &&
                                                 watch_.memory_is_idle(device.index);
     look.idle = look.idle && unused;
     // Tasks that one worker has at once have shares of the same size.
     const auto beside = static_cast<int64_t>(ports_.spawner.tasks_beside(attempt.key));
-    if (device.is_share()) look.over_mb += std::max<int64_t>(own_mb - device.memory_mb * beside, 0);
+    if (device.is_share()) look.over_mb += std::max<int64_t>(own.memory_mb - device.memory_mb * beside, 0);
   }
   return look;
 }
@@ -66,7 +94,11 @@ void Activity::look(Time now) {
       if (attempt->pid == 0 || attempt->over()) continue;
       if (attempt->devices.front().index != index) continue;  // Once, by its first device.
       attempt->activity = attempt->activity_meter.look(look_of(*attempt, now), now);
-      if (attempt->state() == AttemptState::kRunning) attempt->gpu_use.look(gpu_percents(*attempt, now), now);
+      if (attempt->state() == AttemptState::kRunning) {
+        attempt->gpu_use.look(gpu_percents(*attempt, now), now);
+        attempt->peak_gpu_memory_mb =
+            std::max(attempt->peak_gpu_memory_mb, gpu_memory_mb(*attempt, now).value_or(0));
+      }
       end_over_share(*attempt);
     }
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/time.h"
@@ -33,6 +34,15 @@ class Activity {
   void add_to(v1::Heartbeat& out) const;
 
  private:
+  /// Its processes among those that a reading shows.
+  struct OwnProcesses {
+    bool any = false;
+    bool all_told = true;   ///< The driver says of each how much memory it has.
+    int64_t memory_mb = 0;  ///< Of those of which it does.
+  };
+
+  OwnProcesses own_processes(const AttemptRow& attempt, const DeviceReading& reading) const;
+  std::optional<int64_t> gpu_memory_mb(const AttemptRow& attempt, Time now) const;
   ActivityMeter::Look look_of(const AttemptRow& attempt, Time now) const;
   std::vector<int32_t> gpu_percents(const AttemptRow& attempt, Time now) const;
   void end_over_share(AttemptRow& attempt);

@@ -58,5 +58,39 @@ TEST(NodeUsage, HowBusyAShareIsIsUnknown) {
   EXPECT_EQ(usage.gpu_watched_ms(), 0);
 }
 
+/// An agent that sees a process of the attempt with so much memory for a minute, beside another's.
+v1::MeasuredUsage used_beside(Node& node, int64_t own_mb) {
+  node.spawner.owned.insert({kKey, 17});
+  node.devices.readings[0] = {
+      .memory_used_mb = 70'000, .processes = {17, 99}, .process_memory_mb = {own_mb, 60'000}};
+  return used_in_a_minute(node, {{.index = 0, .generation = 1, .milli = 500, .memory_mb = 20'000}},
+                          seconds(60));
+}
+
+TEST(NodeUsage, TheMemoryThatItsProcessesHaveOnASharedGpuIsToldWithItsEnd) {
+  Node node;
+  EXPECT_EQ(used_beside(node, 9'000).peak_gpu_memory_mb(), 9'000);
+}
+
+TEST(NodeUsage, TasksThatOneWorkerHasAtOnceCountForEqualParts) {
+  Node node;
+  node.spawner.beside = 4;
+  EXPECT_EQ(used_beside(node, 9'001).peak_gpu_memory_mb(), 2'251);
+}
+
+TEST(NodeUsage, MemoryThatTheDriverDoesNotTellIsUnknown) {
+  Node node;
+  EXPECT_EQ(used_beside(node, -1).peak_gpu_memory_mb(), 0);
+}
+
+TEST(NodeUsage, OfWholeGpusAllMemoryIsItsOwn) {
+  Node node;
+  node.devices.readings[0] = {.memory_used_mb = 300};
+  node.devices.readings[1] = {.memory_used_mb = 50};
+  const v1::MeasuredUsage usage =
+      used_in_a_minute(node, {{.index = 0, .generation = 1}, {.index = 1, .generation = 1}}, seconds(60));
+  EXPECT_EQ(usage.peak_gpu_memory_mb(), 350);
+}
+
 }  // namespace
 }  // namespace gpusched

@@ -47,6 +47,8 @@ class FakeSpawner final : public Spawner {
   std::vector<SavedWork> said_saved;
   bool owns(const AttemptKey& key, int64_t pid) override { return owned.contains({key, pid}); }
   std::set<std::pair<AttemptKey, int64_t>> owned;
+  std::size_t tasks_beside(const AttemptKey&) override { return beside; }
+  std::size_t beside = 1;
   void force_end(const AttemptKey& key) override { forced.push_back(key); }
   void replace_server() override { replaced += 1; }
   std::vector<AttemptKey> forced;

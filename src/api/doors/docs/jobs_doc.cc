@@ -299,6 +299,7 @@ std::vector<SchemaDoc> job_schemas() {
             {"peak_memory_of", "text", "what that is the peak of"},
             {"cpu_ms", "integer"},
             {"gpu_use_permille", "integer"},
+            {"peak_gpu_memory_mb", "integer"},
             {"members_unknown", "integer", "members that nobody measured"}}},
           {"jobs.Warning", {{"kind", "text"}, {"message", "text"}, {"since", "time?"}}},
           {"jobs.Submitted",

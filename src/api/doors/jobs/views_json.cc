@@ -160,6 +160,7 @@ void usage_fields(JsonWriter& json, const UsageView& usage) {
   if (usage.peak_memory_bytes) json.field("peak_memory_of", usage.peak_memory_of);
   if (usage.cpu_ms) json.field("cpu_ms", *usage.cpu_ms);
   if (usage.gpu_use_permille) json.field("gpu_use_permille", *usage.gpu_use_permille);
+  if (usage.peak_gpu_memory_mb) json.field("peak_gpu_memory_mb", *usage.peak_gpu_memory_mb);
   if (usage.members_unknown > 0) json.field("members_unknown", usage.members_unknown);
   json.end_object();
 }

@@ -160,6 +160,9 @@ void write_usage(const UsageView& usage, auto& out) {
     if (usage.gpu_use_permille)
       shown.at(v1::Usage::kGpuUsePermilleFieldNumber, "gpu_use_permille").number(*usage.gpu_use_permille);
     shown.at(v1::Usage::kMembersUnknownFieldNumber, "members_unknown").number(usage.members_unknown);
+    if (usage.peak_gpu_memory_mb)
+      shown.at(v1::Usage::kPeakGpuMemoryMbFieldNumber, "peak_gpu_memory_mb")
+          .number(*usage.peak_gpu_memory_mb);
   });
 }
 

@@ -134,6 +134,7 @@ void write_usage(const UsageView& usage, v1::Usage& out) {
   if (usage.cpu_ms) out.set_cpu_ms(*usage.cpu_ms);
   if (usage.gpu_use_permille) out.set_gpu_use_permille(*usage.gpu_use_permille);
   out.set_members_unknown(usage.members_unknown);
+  if (usage.peak_gpu_memory_mb) out.set_peak_gpu_memory_mb(*usage.peak_gpu_memory_mb);
 }
 
 }  // namespace

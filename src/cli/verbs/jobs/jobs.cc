@@ -187,6 +187,11 @@ Cell cpu_time_cell(const Json& job, std::string_view, Time now) {
          " for " + format_duration(ran_ms / 1'000) + ")";
 }
 
+Cell gpu_memory_used_cell(const Json& job, std::string_view, Time) {
+  const int64_t peak_mb = job["usage"]["peak_gpu_memory_mb"].integer();
+  return peak_mb > 0 ? "up to " + std::to_string(peak_mb) + " MB" : "";
+}
+
 Cell unknown_members_cell(const Json& job, std::string_view, Time) {
   const int64_t unknown = job["usage"]["members_unknown"].integer();
   if (unknown == 0) return "";
@@ -265,6 +270,7 @@ constexpr JobRecordRow kEndRecord[] = {
     {"Peak memory", "memory_mb", peak_memory_cell},
     {"CPU time", "", cpu_time_cell},
     {"GPU use", "", [](const Json& job, std::string_view, Time) -> Cell { return gpu_use_text(job); }},
+    {"GPU memory used", "", gpu_memory_used_cell},
     {"Not measured", "", unknown_members_cell},
 };
 

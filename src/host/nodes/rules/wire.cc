@@ -28,7 +28,8 @@ Usage from_wire(const v1::MeasuredUsage& wire) {
           .peak_of_process = wire.peak_of_process(),
           .cpu_time = Duration{amount(wire.cpu_ns())},
           .gpu_busy_ms = std::min(amount(wire.gpu_busy_ms()), watched_ms),
-          .gpu_watched_ms = watched_ms};
+          .gpu_watched_ms = watched_ms,
+          .peak_gpu_memory_mb = amount(wire.peak_gpu_memory_mb())};
 }
 
 }  // namespace
