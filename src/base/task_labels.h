@@ -11,5 +11,9 @@ inline constexpr std::string_view kTaskIdLabel = "agent_task_id";
 inline constexpr std::string_view kTaskTypeLabel = "task_type";
 /// The user that the client named; a task without one has no such label.
 inline constexpr std::string_view kTaskUserLabel = "agent_user_id";
+/// Says where the GPU memory comes from that the task was given, where it asked for none: kTaskMemoryLearned,
+/// or absent for the default of the scheduler's configuration.
+inline constexpr std::string_view kTaskMemoryLabel = "agent_task_memory";
+inline constexpr std::string_view kTaskMemoryLearned = "learned";
 
 }  // namespace gpusched
