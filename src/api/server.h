@@ -39,6 +39,7 @@ struct ServerOptions {
   uint16_t grpc_port = 9090;
   uint16_t tasks_grpc_port = 0;  ///< gRPC is served there, too; 0: nowhere else.
   AgentTasksOptions tasks = {};
+  bool learn_task_use = true;  ///< See HostBackendOptions.
   bool metrics_enabled = true;
   uint16_t metrics_port = 9091;
   std::optional<uint16_t> allocation_port = std::nullopt;  ///< Of allocations alone; none: no such port.

@@ -105,6 +105,7 @@ struct Config {
     int64_t embedding_worker_tasks = 1, llm_worker_tasks = 1, diffusion_worker_tasks = 1,
             other_worker_tasks = 1;
     int64_t gpu_memory_mb = 1'024;
+    bool learn_use = true;
     int64_t gpu_tflops = 100;
     int64_t queue_size = 1'000;
     double tokens_per_second = 100;

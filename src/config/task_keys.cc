@@ -154,9 +154,15 @@ constexpr ConfigKey kKeys[] = {
     {.section = "tasks",
      .name = "gpu_memory_mb",
      .slot = [](Config& c) -> ConfigSlot { return &c.tasks.gpu_memory_mb; },
-     .meaning = "GPU memory of a task that asks for none.",
+     .meaning = "GPU memory in MB of a task that asks for none, where it is not learned.",
      .min = 1,
      .max = kMillion},
+    {.section = "tasks",
+     .name = "learn_use",
+     .slot = [](Config& c) -> ConfigSlot { return &c.tasks.learn_use; },
+     .meaning = "Whether a task that asks for no GPU memory gets what was [learned](agent-tasks.md#what-is-"
+                "learned) of earlier tasks of its tenant and type with payloads of about its size; else "
+                "each gets `tasks.gpu_memory_mb`."},
     {.section = "tasks",
      .name = "gpu_tflops",
      .slot = [](Config& c) -> ConfigSlot { return &c.tasks.gpu_tflops; },

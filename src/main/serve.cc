@@ -382,6 +382,7 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   api::ServerOptions options{.address = config.api.address};
   set_ports(config, options);
   options.tasks = agent_tasks_of(config.tasks);
+  options.learn_task_use = config.tasks.learn_use;
   options.metrics_path = config.metrics.path;
   options.metrics_namespace = config.metrics.name_space;
   options.cors_enabled = config.api.cors_enabled;

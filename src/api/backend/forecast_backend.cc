@@ -179,15 +179,19 @@ void HostBackend::plan_for(const CallerPtr& caller, const Viewer& viewer, Submit
 }
 
 void HostBackend::get_quality(const CallerPtr& caller, const std::string& tenant, Done<QualityView> done) {
-  if (tenant.empty() && may_always(*caller, access::Action::kSeeQuality))
-    return done(view_of(host_.forecasts().quality()));
+  const auto told = [this] {
+    QualityView view = view_of(host_.forecasts().quality());
+    if (task_uses_ != nullptr) view.task_memory = task_uses_->scores();
+    return view;
+  };
+  if (tenant.empty() && may_always(*caller, access::Action::kSeeQuality)) return done(told());
   with_tenant(
       caller, access::Action::kSeeQuality, tenant,
-      [this, done](TenantId id) {
-        QualityView out = view_of(host_.forecasts().quality());
-        const std::string name = tenant_name(id);
-        for (auto* scores : {&out.run_times, &out.starts})
-          std::erase_if(*scores, [&](const QualityView::Score& score) { return score.tenant != name; });
+      [told, done](TenantId id) {
+        QualityView out = told();
+        const auto is_others = [name = tenant_name(id)](const auto& score) { return score.tenant != name; };
+        for (auto* scores : {&out.run_times, &out.starts}) std::erase_if(*scores, is_others);
+        std::erase_if(out.task_memory, is_others);
         out.error_buckets.assign(out.error_buckets.size(), 0);
         done(std::move(out));
       },

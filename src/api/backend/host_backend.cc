@@ -49,6 +49,7 @@ HostBackend::HostBackend(Host& host, HostBackendOptions options)
       options_(options),
       counts_(std::make_shared<JobCounts>()),
       feed_(std::make_shared<ChangeFeed>()),
+      task_uses_(options_.learn_task_use ? std::make_shared<TaskUses>() : nullptr),
       services_(std::make_shared<ServiceBook>(endpoints_of(host))),
       keeper_(std::make_shared<ServiceKeeper>(host, services_)) {
   host_.observer().add_listener([counts = counts_, containers = containers_](const Observer::View& view,
@@ -75,9 +76,11 @@ HostBackend::HostBackend(Host& host, HostBackendOptions options)
   host_.observer().add_listener([keys = keys_](const Observer::View& view, const Changes& changes) {
     keys->observe(view.state, changes);
   });
-  host_.observer().add_listener([tasks = tasks_](const Observer::View& view, const Changes& changes) {
-    tasks->observe(view, changes);
-  });
+  host_.observer().add_listener(
+      [tasks = tasks_, uses = task_uses_](const Observer::View& view, const Changes& changes) {
+        tasks->observe(view, changes);
+        if (uses != nullptr) uses->observe(view, changes);
+      });
   host_.observer().add_listener(
       [services = services_, keeper = keeper_](const Observer::View& view, const Changes& changes) {
         keeper->step(view, services->observe(view.state, changes));
@@ -86,12 +89,13 @@ HostBackend::HostBackend(Host& host, HostBackendOptions options)
   auto filled = std::make_shared<std::promise<void>>();
   const std::future<void> known = filled->get_future();
   host_.observer().read(
-      0, [positions = positions_, nameless = nameless_, keys = keys_, tasks = tasks_, services = services_,
-          keeper = keeper_, filled = std::move(filled)](const Observer::View& view) {
+      0, [positions = positions_, nameless = nameless_, keys = keys_, tasks = tasks_, uses = task_uses_,
+          services = services_, keeper = keeper_, filled = std::move(filled)](const Observer::View& view) {
         positions->fill(view.state);
         nameless->fill(view.state);
         keys->fill(view.state);
         tasks->fill(view.state);
+        if (uses != nullptr) uses->fill(view.state);
         services->fill(view.state);
         keeper->step_all(view);
         filled->set_value();

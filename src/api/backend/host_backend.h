@@ -12,6 +12,7 @@
 #include "api/backend/nameless_jobs.h"
 #include "api/backend/services/service_keeper.h"
 #include "api/backend/tasks/task_book.h"
+#include "api/backend/tasks/task_uses.h"
 #include "api/backend/watch/change_feed.h"
 #include "api/contract/backend.h"
 #include "api/limits/waiting_shares.h"
@@ -33,7 +34,8 @@ struct HostBackendOptions {
   Duration preempt_grace_max = minutes(5);         ///< That a job may ask for.
   std::vector<std::string> preempt_webhook_hosts;  ///< That jobs may name URLs of.
   AnonymousLimits anonymous;
-  KeyUses key_uses = {};  ///< What is known of them from before.
+  KeyUses key_uses = {};       ///< What is known of them from before.
+  bool learn_task_use = true;  ///< What tasks of agents get that ask for no memory is learned.
 };
 
 /// The doors' backend over a host: commands go to its thread, reads to its observer's. Here every call is
@@ -200,6 +202,8 @@ class HostBackend final : public Backend {
   /// Proposes what `make` makes of its record, when the caller may do that to it.
   void change_service(const CallerPtr& caller, access::Action action, const std::string& service,
                       const std::string& tenant, ServiceChange make, Done<ServiceView> done);
+  /// What was learned takes the place of defaults.
+  void give_learned(const access::Caller& caller, SubmitRequest& request) const;
   SubmitJobs command_of(const access::Caller& caller, SubmitRequest& request) const;
   /// What a job of several nodes is told where there are none; else its GPUs stay on one.
   std::optional<ApiError> check_gangs(SubmitRequest& request) const;
@@ -255,6 +259,7 @@ class HostBackend final : public Backend {
   std::shared_ptr<KeyRing> keys_ = std::make_shared<KeyRing>();
   std::shared_ptr<WaitingShares> shares_ = std::make_shared<WaitingShares>();
   std::shared_ptr<TaskBook> tasks_ = std::make_shared<TaskBook>();
+  std::shared_ptr<TaskUses> task_uses_;  ///< Null: nothing is learned.
   std::shared_ptr<ServiceBook> services_;
   std::shared_ptr<ServiceKeeper> keeper_;
   std::shared_ptr<ProposedMoves> moves_ = std::make_shared<ProposedMoves>();

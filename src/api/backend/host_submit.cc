@@ -81,6 +81,14 @@ gpusched::JobRequest to_engine(JobRequest&& job, int32_t default_priority) {
 
 }  // namespace
 
+void HostBackend::give_learned(const access::Caller& caller, SubmitRequest& request) const {
+  if (task_uses_ == nullptr) return;
+  const auto tenant =
+      request.tenant.empty() ? std::optional(home_tenant(caller)) : parse_tenant_id(request.tenant);
+  if (!tenant) return;
+  for (JobRequest& job : request.jobs) task_uses_->give(*tenant, job);
+}
+
 // All but its tenant.
 SubmitJobs HostBackend::command_of(const access::Caller& caller, SubmitRequest& request) const {
   SubmitJobs command{.request_key = std::move(request.request_key),
@@ -173,6 +181,7 @@ void HostBackend::submit_jobs(const CallerPtr& caller, SubmitRequest request, Do
   if (auto refused = check_handshake(request)) return done(std::move(*refused));
   if (auto refused = check_gangs(request)) return done(std::move(*refused));
   if (auto refused = check_users(*caller, request)) return done(std::move(*refused));
+  give_learned(*caller, request);
   SubmitJobs command = command_of(*caller, request);
   const std::size_t batch_size = command.jobs.size();
   std::vector<uint32_t> numbers;

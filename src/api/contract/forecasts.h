@@ -90,7 +90,15 @@ struct QualityView {
     double p50_pinball_sum = 0, p90_pinball_sum = 0;  ///< Seconds.
     double error_sum = 0, early_sum = 0;              ///< Seconds; of starts only.
   };
+  /// Of the GPU memory that tasks of agents were given by what had been learned.
+  struct MemoryScore {
+    std::string tenant;  ///< As above.
+    int64_t count = 0;
+    int64_t within = 0;  ///< They used no more.
+    int64_t given_mb_sum = 0, peak_mb_sum = 0;
+  };
   std::vector<Score> run_times, starts;  ///< The first is of all.
+  std::vector<MemoryScore> task_memory;  ///< The same; empty: it is not learned.
   std::vector<int64_t> error_bounds;     ///< Seconds; distances of starts from what was said.
   std::vector<int64_t> error_buckets;    ///< One more than bounds; not cumulative.
   int64_t forecasts = 0;

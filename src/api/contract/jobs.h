@@ -40,6 +40,7 @@ struct JobRequest {
   int32_t gpu_milli = 0;      ///< A share of one GPU, in thousandths; 0: whole ones.
   std::string mig_profile;    ///< The share is a slice of this profile; its milli and memory are those of it.
   int64_t gpu_memory_mb = 0;  ///< Of all GPUs together; of a share: its own.
+  bool memory_is_default = false;  ///< Nobody asked for that: what was learned of such tasks may replace it.
   std::string gpu_model;
   int64_t cpu_milli = 1000;
   int64_t memory_mb = 0;

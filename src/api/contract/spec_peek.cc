@@ -89,15 +89,18 @@ void mark_never_root(std::string& packed) {
   packed.insert(without_trace(packed).size(), field);
 }
 
-void set_user(std::string& packed, std::string_view user) {
+namespace {
+
+/// Behind the fields with lower numbers.
+std::size_t place_before(std::string_view packed, uint64_t number) {
   const std::size_t end = without_trace(packed).size();
-  std::size_t place = end;  // Behind the fields with lower numbers.
-  ByteReader reader(std::string_view(packed).substr(0, end));
+  std::size_t place = end;
+  ByteReader reader(packed.substr(0, end));
   while (!reader.at_end() && place == end) {
     const std::size_t here = end - reader.remaining();
     const uint64_t tag = reader.varint();
     const uint64_t width = tag & 7;
-    if (!reader.ok() || tag >> 3 >= kUser || (width != 0 && width != 2)) {
+    if (!reader.ok() || tag >> 3 >= number || (width != 0 && width != 2)) {
       place = here;  // What has another width is unknown, and stands behind all that is known.
     } else if (width == 0) {
       reader.varint();
@@ -105,11 +108,31 @@ void set_user(std::string& packed, std::string_view user) {
       reader.bytes();
     }
   }
+  return place;
+}
+
+void insert_bytes(std::string& packed, std::size_t place, uint64_t number, std::string_view bytes) {
   std::string field;
   ByteWriter out(field);
-  out.varint(kUser << 3 | 2);
-  out.bytes(user);
+  out.varint(number << 3 | 2);
+  out.bytes(bytes);
   packed.insert(place, field);
+}
+
+}  // namespace
+
+void set_user(std::string& packed, std::string_view user) {
+  insert_bytes(packed, place_before(packed, kUser), kUser, user);
+}
+
+void add_label(std::string& packed, std::string_view label, std::string_view value) {
+  std::string entry;
+  ByteWriter out(entry);
+  out.varint(1 << 3 | 2);
+  out.bytes(label);
+  out.varint(2 << 3 | 2);
+  out.bytes(value);
+  insert_bytes(packed, place_before(packed, kLabels + 1), kLabels, entry);
 }
 
 Blob without_secrets(const Blob& packed) {

@@ -23,6 +23,8 @@ bool is_never_root(std::string_view packed);
 void mark_never_root(std::string& packed);
 /// Gives a packed JobSpec that names no user this one; its other bytes stay as they are.
 void set_user(std::string& packed, std::string_view user);
+/// Gives a packed JobSpec a label that it does not have yet; its other bytes stay as they are.
+void add_label(std::string& packed, std::string_view label, std::string_view value);
 /// The packed JobSpec without the values of its secret variables: what may be shown. The same bytes where it
 /// has none; nothing where they are damaged.
 Blob without_secrets(const Blob& packed);

@@ -125,6 +125,13 @@ TEST(SpecPeek, AUserIsPutWhereItsFieldBelongs) {
     EXPECT_EQ(packed, with_user.SerializeAsString());
     EXPECT_EQ(peek_spec(packed).user, "ada");
   }
+  std::string labelled = spec.SerializeAsString();
+  add_label(labelled, "zone", "eu");
+  v1::JobSpec with_label = spec;
+  (*with_label.mutable_labels())["zone"] = "eu";
+  EXPECT_EQ(spec_label(labelled, "zone"), "eu");
+  EXPECT_EQ(spec_label(labelled, "team"), "vision");
+  EXPECT_EQ(labelled.size(), with_label.SerializeAsString().size());
   std::string strange = field(3, kFixed32);
   set_user(strange, "ada");
   EXPECT_EQ(peek_spec(strange).user, "ada");

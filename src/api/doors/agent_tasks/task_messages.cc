@@ -167,6 +167,7 @@ Answer<SubmitRequest> read_task(const algogpu::TaskRequest& message, const TaskW
   if (!job) return job.error();
   if (const std::optional<WorkerRequest> worker = worker_request(workers, run_as))
     add_worker(job->spec, *worker);
+  job->memory_is_default = message.gpu_memory_required() == 0;
   SubmitRequest request;
   request.jobs.push_back(std::move(*job));
   return request;

@@ -31,7 +31,7 @@ struct TaskWorkers {
   std::array<int64_t, kTaskKinds> tasks_at_once = {};
   int64_t idle_ms = 30'000;       ///< A persistent worker without a task ends after so long.
   int64_t health_ms = 10'000;     ///< So often one that wants it is asked how it is.
-  int64_t gpu_memory_mb = 1'024;  ///< Of a task that asks for none.
+  int64_t gpu_memory_mb = 1'024;  ///< Of a task that asks for none, until it is learned.
   int64_t gpu_tflops = 100;       ///< What a whole GPU counts as where a task asks for compute.
 };
 

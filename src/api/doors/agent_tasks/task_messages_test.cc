@@ -135,10 +135,12 @@ TEST(TaskMessages, ATaskHasAShareOfOneGpu) {
   algogpu::TaskRequest message = task();
   EXPECT_EQ(job_of(message).gpu_memory_mb, 512);
   EXPECT_EQ(job_of(message).gpu_milli, 10);
+  EXPECT_TRUE(job_of(message).memory_is_default);
   message.set_gpu_memory_required(2'048);
   message.set_gpu_compute_required(50);
   EXPECT_EQ(job_of(message).gpu_memory_mb, 2'048);
   EXPECT_EQ(job_of(message).gpu_milli, 250);
+  EXPECT_FALSE(job_of(message).memory_is_default);
   message.set_gpu_compute_required(10'000);  // More than a GPU has: all of one, and still a share.
   EXPECT_EQ(job_of(message).gpu_milli, 999);
 }

@@ -78,6 +78,16 @@ void write_quality(const QualityView& quality, v1::Quality& out) {
   };
   for (const QualityView::Score& score : quality.run_times) write(score, *out.add_run_times());
   for (const QualityView::Score& score : quality.starts) write(score, *out.add_starts());
+  for (const QualityView::MemoryScore& score : quality.task_memory) {
+    v1::Quality::MemoryScore& to = *out.add_task_memory();
+    to.set_tenant_id(score.tenant);
+    to.set_count(score.count);
+    if (score.count == 0) continue;
+    const auto count = static_cast<double>(score.count);
+    to.set_within(static_cast<double>(score.within) / count);
+    to.set_mean_given_mb(static_cast<double>(score.given_mb_sum) / count);
+    to.set_mean_peak_mb(static_cast<double>(score.peak_mb_sum) / count);
+  }
   out.set_forecasts(quality.forecasts);
   out.set_forecast_seconds(quality.forecast_seconds);
   out.set_copy_seconds(quality.copy_seconds);

@@ -33,6 +33,28 @@ void add_rows(Session& session, Table& table, const std::string& what, const Jso
   }
 }
 
+/// What tasks of agents were given and used; nothing while none was given what was learned.
+std::string memory_text(Session& session, const Json& scores, int width) {
+  Table table({{.title = "TASKS' MEMORY"},
+               {.title = "COUNT", .right = true},
+               {.title = "WITHIN", .right = true},
+               {.title = "GIVEN (MB)", .right = true},
+               {.title = "USED (MB)", .right = true}});
+  bool any = false;
+  for (const Json& score : with_tenant_names(session, scores.items())) {
+    const int64_t count = score["count"].integer();
+    if (count == 0) continue;
+    any = true;
+    const std::string name = score["tenant_name"].text();
+    const std::string tenant = name.empty() ? score["tenant_id"].text() : name;
+    table.add({tenant.empty() ? "all" : tenant, std::to_string(count),
+               decimal(score["within"].number() * 100, "%.1f%%"),
+               decimal(score["mean_given_mb"].number(), "%.0f"),
+               decimal(score["mean_peak_mb"].number(), "%.0f")});
+  }
+  return any ? '\n' + table.render(width) : std::string();
+}
+
 int show_quality(Session& session) {
   const std::string& tenant = session.options().tenant_id;
   const Reply reply =
@@ -53,7 +75,7 @@ int show_quality(Session& session) {
                {.title = "ERROR (s)", .right = true}});
   add_rows(session, table, "run times", reply.json["run_times"]);
   add_rows(session, table, "starts", reply.json["starts"]);
-  io.out(table.render(io.line_width()));
+  io.out(table.render(io.line_width()) + memory_text(session, reply.json["task_memory"], io.line_width()));
   return kExitOk;
 }
 
@@ -64,7 +86,9 @@ Action define_quality(Grammar& grammar) {
       "Run times are predicted when a job starts; starts are predicted when a pending job is first examined: "
       "by `gpu-cli explain`, or within a minute. Ideally half of the cases fall within p50 and nine of ten "
       "within p90. LOSS is the mean pinball loss, ERROR the mean distance from p50; lower is better. Counted "
-      "since the scheduler started; the same figures are exported as metrics.");
+      "since the scheduler started; the same figures are exported as metrics. TASKS' MEMORY is of tasks of "
+      "agents that were given the GPU memory that was learned: the share that used no more, what they were "
+      "given and what they used, on average.");
   return [](Session& session) { return show_quality(session); };
 }
 
