@@ -112,7 +112,8 @@ JobView full_view() {
           .usage = {.peak_memory_bytes = int64_t{5} << 30,
                     .peak_memory_of = "all_processes",
                     .cpu_ms = 1'250,
-                    .gpu_use_permille = 834}};
+                    .gpu_use_permille = 834,
+                    .peak_gpu_memory_mb = 8'100}};
 }
 
 JobView waiting_view() {

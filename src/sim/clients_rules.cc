@@ -41,7 +41,9 @@ class LabelReader final : public policy::TaskReader {
     if (user == spec.labels().end() || cost == spec.labels().end()) return std::nullopt;
     const std::size_t at = packed.find(user->second);
     policy::TaskFacts facts{.user = packed.substr(at, user->second.size())};
-    std::from_chars(cost->second.data(), cost->second.data() + cost->second.size(), facts.cost);
+    int64_t tokens = 1;
+    std::from_chars(cost->second.data(), cost->second.data() + cost->second.size(), tokens);
+    facts.cost_milli = tokens * 1'000;
     facts.weight_milli = kWeightStep * (1 + user->second.back() - '0');
     return facts;
   }

@@ -59,9 +59,10 @@ TEST(TaskOrder, ADelayIsWhatTheScoreLacks) {
   const policy::TaskOrder order{.reader = nullptr};
   EXPECT_EQ(order.delay_max(), seconds(10));
   EXPECT_EQ(order.delay_of({.user = "a"}, 0), Duration{});
-  EXPECT_EQ(order.delay_of({.user = "a"}, 1), seconds(5));
-  EXPECT_EQ(order.delay_of({.user = "a", .cost = 5}, 0), seconds(8));
-  EXPECT_EQ(order.delay_of({.user = "a", .cost = 1, .weight_milli = 500}, 0), seconds(5));
+  EXPECT_EQ(order.delay_of({.user = "a"}, 1'000), seconds(5));
+  EXPECT_EQ(order.delay_of({.user = "a", .cost_milli = 5'000}, 0), seconds(8));
+  EXPECT_EQ(order.delay_of({.user = "a", .cost_milli = 1'250}, 0), seconds(2));
+  EXPECT_EQ(order.delay_of({.user = "a", .cost_milli = 1'000, .weight_milli = 500}, 0), seconds(5));
   EXPECT_LE(order.delay_of({.user = "a"}, 1'000'000'000), seconds(10));
 }
 

@@ -13,7 +13,7 @@ namespace gpusched::policy {
 /// What the order of tasks needs of one. `user` lives as long as the specification that was read.
 struct TaskFacts {
   std::string_view user;
-  int64_t cost = 1;             ///< At least 1.
+  int64_t cost_milli = 1'000;   ///< Thousandths of a token; positive.
   int64_t weight_milli = 1000;  ///< Of the user, positive.
 };
 
@@ -35,8 +35,8 @@ struct TaskOrder {
   int64_t gamma_milli = 100;        ///< Thousandths a second, positive.
   int64_t weight_milli_max = 1000;  ///< The largest of all weights.
 
-  /// `use`: the costs of the user's tasks that were placed within the window. From zero to `delay_max`.
-  Duration delay_of(const TaskFacts& task, int64_t use) const;
+  /// `use_milli`: the costs of the user's tasks that were placed within the window. From zero to `delay_max`.
+  Duration delay_of(const TaskFacts& task, int64_t use_milli) const;
   Duration delay_max() const;
 };
 

@@ -30,7 +30,9 @@ class TestTaskReader final : public policy::TaskReader {
     spec.remove_prefix(5);
     policy::TaskFacts facts{.user = spec.substr(0, spec.find(' '))};
     const char* const end = spec.data() + spec.size();
-    const auto [cost_end, failure] = std::from_chars(facts.user.end() + 1, end, facts.cost);
+    int64_t cost = 0;
+    const auto [cost_end, failure] = std::from_chars(facts.user.end() + 1, end, cost);
+    facts.cost_milli = cost * 1'000;
     EXPECT_EQ(failure, std::errc{});
     std::from_chars(cost_end + 1, end, facts.weight_milli);
     return facts;

@@ -26,12 +26,11 @@ namespace {
 /// Tells how busy its GPUs were, if this agent watched them for at least half of the time that it ran: less
 /// would be a guess.
 void add_gpu_use(const AttemptRow& attempt, v1::Outcome& outcome) {
-  const auto whole =
-      std::count_if(attempt.devices.begin(), attempt.devices.end(),
-                    [](const HeldDevice& device) { return !device.is_share() && !device.is_slice(); });
+  const auto told = std::count_if(attempt.devices.begin(), attempt.devices.end(),
+                                  [](const HeldDevice& device) { return !device.is_slice(); });
   const int64_t run_ms = (outcome.ended_unix_ns() - outcome.started_unix_ns()) / 1'000'000;
   const int64_t watched_ms = attempt.gpu_use.watched_ms();
-  if (outcome.started_unix_ns() == 0 || watched_ms == 0 || watched_ms < run_ms * whole / 2) return;
+  if (outcome.started_unix_ns() == 0 || watched_ms == 0 || watched_ms < run_ms * told / 2) return;
   outcome.mutable_usage()->set_gpu_watched_ms(watched_ms);
   outcome.mutable_usage()->set_gpu_busy_ms(attempt.gpu_use.busy_ms());
 }

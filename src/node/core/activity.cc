@@ -40,8 +40,10 @@ std::optional<int64_t> Activity::gpu_memory_mb(const AttemptRow& attempt, Time n
     }
     const OwnProcesses own = own_processes(attempt, last);
     if (!own.all_told) return std::nullopt;
-    const auto beside = std::max<int64_t>(static_cast<int64_t>(ports_.spawner.tasks_beside(attempt.key)), 1);
-    sum_mb += (own.memory_mb + beside - 1) / beside;
+    // Where CUDA's service holds a worker to the share of one task, that one needs all of it.
+    const bool is_held = find_mps(last) != nullptr;
+    const auto beside = static_cast<int64_t>(is_held ? 1 : ports_.spawner.tasks_beside(attempt.key));
+    sum_mb += (own.memory_mb + beside - 1) / std::max<int64_t>(beside, 1);
   }
   return sum_mb;
 }
@@ -77,11 +79,19 @@ ActivityMeter::Look Activity::look_of(const AttemptRow& attempt, Time now) const
   return look;
 }
 
-/// How busy each of its GPUs is. Of a share or a slice nobody can tell.
+bool Activity::is_alone_on(const AttemptRow& attempt, uint32_t index) const {
+  const auto found = fence_.holders().find(index);
+  return found != fence_.holders().end() &&
+         std::all_of(found->second.begin(), found->second.end(),
+                     [&attempt](const AttemptRow* holder) { return holder == &attempt; });
+}
+
+/// How busy each of its GPUs is. Of a slice nobody can tell, and of a share only while it is alone there.
 std::vector<int32_t> Activity::gpu_percents(const AttemptRow& attempt, Time now) const {
   std::vector<int32_t> percents;
   for (const HeldDevice& device : attempt.devices) {
-    if (device.index >= watch_.facts().size() || device.is_share() || device.is_slice()) continue;
+    if (device.index >= watch_.facts().size() || device.is_slice()) continue;
+    if (device.is_share() && !is_alone_on(attempt, device.index)) continue;
     const std::optional<int32_t> percent = watch_.last_reading(device.index).utilization_percent;
     if (percent && watch_.is_current(device.index, now)) percents.push_back(*percent);
   }

@@ -44,6 +44,7 @@ class Activity {
   OwnProcesses own_processes(const AttemptRow& attempt, const DeviceReading& reading) const;
   std::optional<int64_t> gpu_memory_mb(const AttemptRow& attempt, Time now) const;
   ActivityMeter::Look look_of(const AttemptRow& attempt, Time now) const;
+  bool is_alone_on(const AttemptRow& attempt, uint32_t index) const;
   std::vector<int32_t> gpu_percents(const AttemptRow& attempt, Time now) const;
   void end_over_share(AttemptRow& attempt);
 

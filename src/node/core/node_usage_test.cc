@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <vector>
 
 #include "node/testing/node_core_fakes.h"
@@ -12,9 +13,12 @@ using testing::Node;
 
 const AttemptKey kKey{JobId{7}, 1, 0};
 
-/// What is told of an attempt that ran for a minute and was watched for `watched`.
-v1::MeasuredUsage used_in_a_minute(Node& node, const std::vector<HeldDevice>& held, Duration watched) {
+/// What is told of an attempt that ran for a minute and was watched for `watched`; `beside`: another one has
+/// the same of the same GPUs.
+v1::MeasuredUsage used_in_a_minute(Node& node, const std::vector<HeldDevice>& held, Duration watched,
+                                   std::optional<AttemptKey> beside = {}) {
   node.connect();
+  if (beside) node.order_start(*beside, held);
   node.order_start(kKey, held);
   node.core->on_shim_started(kKey, 17, 5);
   node.core->settle();
@@ -50,19 +54,25 @@ TEST(NodeUsage, GpusThatWereWatchedForLessThanHalfOfTheTimeAreUnknown) {
   EXPECT_EQ(usage.gpu_watched_ms(), 0);
 }
 
-TEST(NodeUsage, HowBusyAShareIsIsUnknown) {
-  Node node;
-  node.devices.readings[0] = {.utilization_percent = 80};
-  const v1::MeasuredUsage usage =
-      used_in_a_minute(node, {{.index = 0, .generation = 1, .milli = 500, .memory_mb = 100}}, seconds(60));
-  EXPECT_EQ(usage.gpu_watched_ms(), 0);
+TEST(NodeUsage, HowBusyAShareIsIsKnownOnlyWhileItIsAloneOnItsGpu) {
+  const HeldDevice share{.index = 0, .generation = 1, .milli = 500, .memory_mb = 100};
+  Node alone;
+  alone.devices.readings[0] = {.utilization_percent = 80};
+  const v1::MeasuredUsage usage = used_in_a_minute(alone, {share}, seconds(60));
+  EXPECT_GE(usage.gpu_watched_ms(), 50'000);
+  EXPECT_EQ(usage.gpu_busy_ms(), usage.gpu_watched_ms() * 4 / 5);
+  Node beside;
+  beside.devices.readings[0] = {.utilization_percent = 80};
+  EXPECT_EQ(used_in_a_minute(beside, {share}, seconds(60), AttemptKey{JobId{8}, 1, 0}).gpu_watched_ms(), 0);
 }
 
 /// An agent that sees a process of the attempt with so much memory for a minute, beside another's.
 v1::MeasuredUsage used_beside(Node& node, int64_t own_mb) {
   node.spawner.owned.insert({kKey, 17});
-  node.devices.readings[0] = {
-      .memory_used_mb = 70'000, .processes = {17, 99}, .process_memory_mb = {own_mb, 60'000}};
+  DeviceReading& reading = node.devices.readings[0];
+  reading.memory_used_mb = 70'000;
+  reading.processes = {17, 99};
+  reading.process_memory_mb = {own_mb, 60'000};
   return used_in_a_minute(node, {{.index = 0, .generation = 1, .milli = 500, .memory_mb = 20'000}},
                           seconds(60));
 }
@@ -76,6 +86,13 @@ TEST(NodeUsage, TasksThatOneWorkerHasAtOnceCountForEqualParts) {
   Node node;
   node.spawner.beside = 4;
   EXPECT_EQ(used_beside(node, 9'001).peak_gpu_memory_mb(), 2'251);
+}
+
+TEST(NodeUsage, EachTaskNeedsAllOfAWorkerThatIsHeldToTheShareOfOne) {
+  Node node;
+  node.spawner.beside = 4;
+  node.devices.readings[0].daemons = {{.pid = 5, .program = kMpsServer}};
+  EXPECT_EQ(used_beside(node, 9'000).peak_gpu_memory_mb(), 9'000);
 }
 
 TEST(NodeUsage, MemoryThatTheDriverDoesNotTellIsUnknown) {

@@ -13,7 +13,8 @@
 namespace gpusched::api {
 
 /// Tasks as the scheduler's order of them sees them, by the labels of their jobs: the user and the tokens
-/// that a task costs. Immutable: thread-safe.
+/// that a task costs, with the load to a GPU that was learned of such tasks (kTaskLoadLabel): between one and
+/// two times its type's. Immutable: thread-safe.
 class TaskLabels final : public policy::TaskReader {
  public:
   using Numbers = std::map<std::string, int64_t, std::less<>>;

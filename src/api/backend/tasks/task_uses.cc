@@ -12,6 +12,9 @@
 namespace gpusched::api {
 namespace {
 
+/// Each other load is another group of tasks in the planner's lines.
+constexpr int64_t kLoadStep = 100;
+
 QualityView::MemoryScore memory_score_of(std::string tenant, const LearnedTaskUse::Score& score) {
   return {.tenant = std::move(tenant),
           .count = score.count,
@@ -47,16 +50,26 @@ void TaskUses::observe(const Observer::View& view, const Changes& changes) {
 }
 
 void TaskUses::give(TenantId tenant, JobRequest& job) const {
-  if (!job.memory_is_default) return;
   const std::optional<uint64_t> kind = task_kind_of(tenant, job.spec);
   if (!kind) return;
+  std::optional<int64_t> memory_mb, busy_milli;
+  int64_t largest_mb = 0;
   {
     const std::lock_guard lock(mutex_);
-    const std::optional<int64_t> memory_mb = learned_.use().memory_mb(*kind);
-    if (!memory_mb || largest_mb_ == 0) return;
-    job.gpu_memory_mb = std::min(*memory_mb, largest_mb_);
+    memory_mb = learned_.use().memory_mb(*kind);
+    busy_milli = learned_.use().busy_per_mille(*kind);
+    largest_mb = largest_mb_;
   }
-  add_label(job.spec, kTaskMemoryLabel, kTaskMemoryLearned);
+  if (largest_mb == 0) return;
+  const int64_t given_mb = std::min(memory_mb.value_or(0), largest_mb);
+  if (memory_mb && job.memory_is_default) {
+    job.gpu_memory_mb = given_mb;
+    add_label(job.spec, kTaskMemoryLabel, kTaskMemoryLearned);
+  }
+  const int64_t load_milli = (700 * given_mb / largest_mb) + (300 * busy_milli.value_or(0) / 1'000);
+  const int64_t rounded = (load_milli + kLoadStep / 2) / kLoadStep * kLoadStep;
+  if (rounded > 0 && !spec_label(job.spec, kTaskLoadLabel))
+    add_label(job.spec, kTaskLoadLabel, std::to_string(rounded));
 }
 
 std::vector<QualityView::MemoryScore> TaskUses::scores() const {

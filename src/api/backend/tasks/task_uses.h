@@ -23,7 +23,9 @@ class TaskUses {
   void observe(const Observer::View& view, const Changes& changes);
 
   /// Gives a tenant's task whose memory is a default the memory that was learned, and says so in a label of
-  /// it: never more than the largest GPU has. Where nothing is known, and no GPU, it stays as it is.
+  /// it: never more than the largest GPU has. A label of every task tells the load that was learned,
+  /// `0.7 * memory share + 0.3 * utilisation` in tenths of the largest GPU. Where nothing is known, and no
+  /// GPU, it stays as it is.
   void give(TenantId tenant, JobRequest& job) const;
   /// How good that was: the first is of all tenants.
   std::vector<QualityView::MemoryScore> scores() const;

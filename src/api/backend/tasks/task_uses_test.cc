@@ -39,7 +39,7 @@ class TaskUsesTest : public ::testing::Test {
       engine.cycle();
       engine.started(job);
       Outcome outcome = exited(0);
-      outcome.usage.peak_gpu_memory_mb = peak_mb;
+      outcome.usage = {.gpu_busy_ms = 500, .gpu_watched_ms = 1'000, .peak_gpu_memory_mb = peak_mb};
       engine.ended(job, outcome);
       engine.release_all();
     }
@@ -71,7 +71,24 @@ TEST_F(TaskUsesTest, ATaskThatAsksForNoMemoryGetsWhatWasLearned) {
 TEST_F(TaskUsesTest, ATaskThatAsksForMemoryGetsThat) {
   teach(8'000);
   EXPECT_EQ(given(false).gpu_memory_mb, 1'024);
-  EXPECT_EQ(given(false).spec, spec());
+  EXPECT_FALSE(spec_label(given(false).spec, kTaskMemoryLabel).has_value());
+}
+
+TEST_F(TaskUsesTest, EveryTaskIsToldTheLoadThatWasLearned) {
+  EXPECT_FALSE(spec_label(given(true).spec, kTaskLoadLabel).has_value());
+  teach(10'000'000);  // All of the GPU's memory, and half of its time: 0.85 of it.
+  for (const bool is_default : {true, false})
+    EXPECT_EQ(spec_label(given(is_default).spec, kTaskLoadLabel), "900") << is_default;
+}
+
+TEST_F(TaskUsesTest, OtherJobsStayAsTheyAre) {
+  teach(8'000);
+  v1::JobSpec plain;
+  plain.set_name("train");
+  JobRequest job{.spec = plain.SerializeAsString(), .gpu_memory_mb = 1'024, .memory_is_default = true};
+  uses.give(kDefaultTenant, job);
+  EXPECT_EQ(job.spec, plain.SerializeAsString());
+  EXPECT_EQ(job.gpu_memory_mb, 1'024);
 }
 
 TEST_F(TaskUsesTest, NobodyGetsMoreThanTheLargestGpuHas) {

@@ -77,7 +77,7 @@ int64_t TaskLines::shift_of(const GroupKey& group) const {
   if (group.user == kNobody) return 0;
   const User& user = users_[group.user];
   const Duration delay = order_->delay_of(
-      {.user = user.key.second, .cost = group.cost, .weight_milli = user.weight_milli}, user.use);
+      {.user = user.key.second, .cost_milli = group.cost, .weight_milli = user.weight_milli}, user.use);
   return static_cast<int64_t>(Wide{delay.ns} * aging_ / milliseconds(1).ns);
 }
 
@@ -116,8 +116,8 @@ void TaskLines::note_placed(const State& state, JobId id) {
   const std::optional<policy::TaskFacts> facts = facts_of(state, *job);
   if (!facts) return;
   const uint32_t user = user_at(job->tenant, *facts);
-  slices_[slice_of(job->scheduled_at)][user] += facts->cost;
-  add_use(user, facts->cost);
+  slices_[slice_of(job->scheduled_at)][user] += facts->cost_milli;
+  add_use(user, facts->cost_milli);
 }
 
 void TaskLines::forget_use(Time now) {
@@ -145,7 +145,7 @@ void TaskLines::put_in(const State& state, const Job& job) {
   take_out(job.id);  // Where it stood in another class.
   const std::optional<policy::TaskFacts> facts = facts_of(state, job);
   GroupKey key;
-  if (facts) key = {.user = user_at(job.tenant, *facts), .cost = facts->cost};
+  if (facts) key = {.user = user_at(job.tenant, *facts), .cost = facts->cost_milli};
   entries_[job.id.value] = {.job_class = job.job_class, .group = key, .order = job.order()};
   change(job.job_class, key, [&](Group& group) {
     if (group.jobs.empty()) group.shift = shift_of(key);

@@ -61,7 +61,7 @@ class TaskLines {
   static constexpr uint32_t kNobody = UINT32_MAX;  ///< Whose jobs are no tasks.
   struct GroupKey {
     uint32_t user = kNobody;
-    int64_t cost = 0;
+    int64_t cost = 0;  ///< As in TaskFacts, as is all use.
     friend auto operator<=>(const GroupKey&, const GroupKey&) = default;
   };
   struct Group {
