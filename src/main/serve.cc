@@ -332,12 +332,17 @@ Result<Unit> bind_sockets(const Config& config, api::ServerOptions& options) {
 void set_ports(const Config& config, api::ServerOptions& options) {
   options.http_port = static_cast<uint16_t>(config.api.http_port);
   options.grpc_port = static_cast<uint16_t>(config.api.grpc_port);
-  options.tasks_grpc_port = static_cast<uint16_t>(config.tasks.grpc_port);
   options.metrics_enabled = config.metrics.enabled;
   options.metrics_port = static_cast<uint16_t>(config.metrics.port);
   if (config.doors.allocation_port > 0)
     options.allocation_port = static_cast<uint16_t>(config.doors.allocation_port);
-  if (config.tasks.http_port > 0) options.tasks_http_port = static_cast<uint16_t>(config.tasks.http_port);
+}
+
+void set_tasks(const Config::Tasks& tasks, api::ServerOptions& options) {
+  options.tasks_grpc_port = static_cast<uint16_t>(tasks.grpc_port);
+  if (tasks.http_port > 0) options.tasks_http_port = static_cast<uint16_t>(tasks.http_port);
+  options.tasks = agent_tasks_of(tasks);
+  options.learn_task_use = tasks.learn_use;
 }
 
 /// What is said beside the numbers.
@@ -381,8 +386,7 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   if (!token.ok()) return token.error();
   api::ServerOptions options{.address = config.api.address};
   set_ports(config, options);
-  options.tasks = agent_tasks_of(config.tasks);
-  options.learn_task_use = config.tasks.learn_use;
+  set_tasks(config.tasks, options);
   options.metrics_path = config.metrics.path;
   options.metrics_namespace = config.metrics.name_space;
   options.cors_enabled = config.api.cors_enabled;

@@ -11,6 +11,7 @@
 #include "base/time.h"
 #include "model/admission.h"
 #include "model/place_request.h"
+#include "model/usage.h"
 
 namespace gpusched {
 
@@ -87,26 +88,6 @@ constexpr bool is_of_node(EndCause cause) {
   return cause == EndCause::kNodeFault || cause == EndCause::kDeviceFault;
 }
 std::string_view to_string(EndCause cause);
-
-/// Resources that an attempt, or one member of it, used, as its nodes measured them. Zero: not known.
-struct Usage {
-  int64_t peak_memory_bytes = 0;  ///< Highest memory use of one member.
-  bool peak_of_process = false;   ///< Only of a member's largest process: all together had at least as much.
-  Duration cpu_time;              ///< User and system time of all processes.
-  int64_t gpu_busy_ms = 0;        ///< Part of the next in which its GPUs were busy.
-  int64_t gpu_watched_ms = 0;  ///< Time for which GPUs were watched that nobody else had, added up over them.
-  /// Highest memory use of one member's GPUs together, at a look of its agent. Of a task that
-  /// has a persistent worker beside others it is an equal part of the worker's.
-  int64_t peak_gpu_memory_mb = 0;
-
-  bool is_known() const {
-    return peak_memory_bytes > 0 || cpu_time.ns > 0 || gpu_watched_ms > 0 || peak_gpu_memory_mb > 0;
-  }
-  /// Adds what another member used: the highest peak, and the sums of the times. Sums end at kUsageMax.
-  void add(const Usage& member);
-
-  friend bool operator==(const Usage&, const Usage&) = default;
-};
 
 struct Outcome {
   EndCause cause = EndCause::kNone;
