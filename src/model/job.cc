@@ -19,43 +19,6 @@ constexpr uint8_t kMoveRecord = 1;
 
 }  // namespace
 
-Blob packed_usage(const AttemptUsage& usage) {
-  if (!usage.total.is_known()) return {};
-  std::string packed;
-  ByteWriter writer(packed);
-  writer.varint(static_cast<uint64_t>(usage.total.peak_memory_bytes));
-  writer.u8(usage.total.peak_of_process ? 1 : 0);
-  writer.varint(static_cast<uint64_t>(usage.total.cpu_time.ns));
-  writer.varint(static_cast<uint64_t>(usage.total.gpu_busy_ms));
-  writer.varint(static_cast<uint64_t>(usage.total.gpu_watched_ms));
-  writer.varint(usage.members_unknown);
-  // Older records end here, and keep their bytes.
-  if (usage.total.peak_gpu_memory_mb > 0)
-    writer.varint(static_cast<uint64_t>(usage.total.peak_gpu_memory_mb));
-  return Blob(packed);
-}
-
-AttemptUsage unpack_usage(std::string_view packed) {
-  AttemptUsage usage;
-  ByteReader reader(packed);
-  const auto amount = [&] {
-    const uint64_t value = reader.varint();
-    if (value > static_cast<uint64_t>(limits::kUsageMax)) reader.fail();
-    return static_cast<int64_t>(value);
-  };
-  usage.total.peak_memory_bytes = amount();
-  usage.total.peak_of_process = reader.u8() != 0;
-  usage.total.cpu_time = Duration{amount()};
-  usage.total.gpu_busy_ms = amount();
-  usage.total.gpu_watched_ms = amount();
-  usage.members_unknown = static_cast<uint32_t>(std::min(amount(), int64_t{limits::kMembersMax}));
-  if (!reader.at_end()) {
-    usage.total.peak_gpu_memory_mb = amount();
-    if (usage.total.peak_gpu_memory_mb == 0) reader.fail();  // No form of ours.
-  }
-  return reader.ok() && reader.at_end() ? usage : AttemptUsage{};
-}
-
 // Each is the parent in eight bytes, and in one its kind and, from the fifth bit on, the verdict.
 std::vector<JobDependency> Job::dependency_list() const {
   std::vector<JobDependency> list;

@@ -34,18 +34,6 @@ inline constexpr JobStep kJobStepLast = JobStep::kChangeAsked;
 std::string_view to_string(JobStep step);
 constexpr bool is_asked(JobStep step) { return step >= JobStep::kCancelAsked; }
 
-/// Resources that all members of an attempt used together.
-struct AttemptUsage {
-  Usage total;
-  uint32_t members_unknown = 0;  ///< Members that may have run, and of which nothing is known.
-
-  friend bool operator==(const AttemptUsage&, const AttemptUsage&) = default;
-};
-/// Empty when nothing is known.
-Blob packed_usage(const AttemptUsage& usage);
-/// Nothing is known when the bytes do not parse.
-AttemptUsage unpack_usage(std::string_view packed);
-
 struct JobHistoryEntry {
   JobStep step = JobStep::kPlaced;
   Time at;  ///< Whole milliseconds.

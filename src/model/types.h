@@ -11,7 +11,7 @@
 #include "base/time.h"
 #include "model/admission.h"
 #include "model/place_request.h"
-#include "model/usage.h"
+#include "model/usage/usage.h"
 
 namespace gpusched {
 

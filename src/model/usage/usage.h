@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
+#include "base/blob.h"
 #include "base/time.h"
 
 namespace gpusched {
@@ -25,5 +27,17 @@ struct Usage {
 
   friend bool operator==(const Usage&, const Usage&) = default;
 };
+
+/// Resources that all members of an attempt used together.
+struct AttemptUsage {
+  Usage total;
+  uint32_t members_unknown = 0;  ///< Members that may have run, and of which nothing is known.
+
+  friend bool operator==(const AttemptUsage&, const AttemptUsage&) = default;
+};
+/// Empty when nothing is known.
+Blob packed_usage(const AttemptUsage& usage);
+/// Nothing is known when the bytes do not parse.
+AttemptUsage unpack_usage(std::string_view packed);
 
 }  // namespace gpusched
