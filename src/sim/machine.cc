@@ -101,11 +101,8 @@ void Machine::start(SpawnRequest request) {
     device.index = gpu_of(device.index);  // Numbers are an agent's own.
   unlaunched_[key] = std::move(request);
   later(context_.some_delay(), [this, key] {
-    const auto waiting = unlaunched_.find(key);
-    if (waiting == unlaunched_.end()) return;
-    const SpawnRequest taken = std::move(waiting->second);
-    unlaunched_.erase(waiting);
-    launch(taken);
+    const auto waiting = unlaunched_.extract(key);
+    if (!waiting.empty()) launch(waiting.mapped());
   });
 }
 
