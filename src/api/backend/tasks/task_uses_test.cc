@@ -14,7 +14,6 @@ namespace gpusched::api {
 namespace {
 
 using gpusched::testing::exited;
-using gpusched::testing::kDefaultTenant;
 using gpusched::testing::request_of;
 using gpusched::testing::TestEngine;
 
