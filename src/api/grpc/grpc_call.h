@@ -117,8 +117,10 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
   /// gone. For a client that reads too slowly limits::kStreamMessagesMax are kept: the newest of them gives
   /// way to this one. Who must not lose any waits for `written`.
   void write(Message message, std::function<void(bool)> written = nullptr) {
+    bool is_idle = false;
     {
       const std::lock_guard lock(mutex_);
+      is_idle = !writing_ && queue_.empty();  // Else who writes, or is about to, goes on with this one.
       if (!ended_) {
         tell(nullptr);
         Entry entry{std::move(message), std::exchange(written, nullptr)};
@@ -130,7 +132,7 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
       }
     }
     if (written != nullptr) written(false);
-    pump();
+    if (is_idle) pump();
   }
   bool has_ended() {
     const std::lock_guard lock(mutex_);
@@ -193,6 +195,7 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
   void pump_here() {
     bool finish = false;
     bool begin = false;
+    grpc::WriteOptions options;
     {
       const std::lock_guard lock(mutex_);
       if (writing_ || finishing_) return;
@@ -203,6 +206,7 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
         writing_ = true;
         current_ = std::move(queue_.front());
         queue_.pop_front();
+        if (!queue_.empty()) options.set_buffer_hint();  // They go to the connection together.
       } else if (ended_) {
         finishing_ = finish = true;
       } else {
@@ -214,15 +218,14 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
     } else if (finish) {
       if (!thread_.begin([this] { writer_.Finish(status_, finished_op_.tag()); })) on_finished(false);
     } else {
-      thread_.begin([this] { writer_.Write(current_.message, written_op_.tag()); });
+      thread_.begin([this, &options] { writer_.Write(current_.message, options, written_op_.tag()); });
     }
   }
   void on_written(bool ok) {
     std::function<void(bool)> written;
     {
       const std::lock_guard lock(mutex_);
-      writing_ = false;
-      written = std::move(current_.written);
+      written = std::exchange(current_.written, nullptr);
       if (!ok && !ended_) {
         ended_ = true;
         status_ = grpc::Status::CANCELLED;
@@ -230,6 +233,10 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
       }
     }
     if (written != nullptr) written(ok);
+    {
+      const std::lock_guard lock(mutex_);
+      writing_ = false;
+    }
     pump_here();
   }
   /// The call is over for the client: well, or because it was cancelled.

@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <map>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "algogpu/algogpu.grpc.pb.h"
 #include "api/testing/doors_test.h"
@@ -201,6 +204,38 @@ TEST_F(AgentTasks, EventsAreInOrderUntilTheClientGoes) {
   ASSERT_GE(told.size(), 2U);
   for (std::size_t i = 0; i < told.size(); ++i)
     EXPECT_EQ(told[i].second, (told.size() - i) % 2 == 0 ? 0 : 4) << told[i].first << i;
+  context.TryCancel();
+  EXPECT_EQ(events->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+TEST_F(AgentTasks, OfManyEventsAtOnceNoneIsLostAndEachTasksAreInOrder) {
+  grpc::ClientContext context;
+  identify(context);
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+  const std::unique_ptr<grpc::ClientReader<algogpu::TaskEvent>> events = stub_->TaskEvents(&context, {});
+  events->WaitForInitialMetadata();  // From here on every change is told.
+  constexpr int kClients = 3, kTasks = 40;
+  std::vector<std::thread> clients;
+  for (int client = 0; client < kClients; ++client) {
+    clients.emplace_back([this, client] {
+      for (int i = 0; i < kTasks; ++i) {
+        const std::string id = "t-" + std::to_string(client) + "-" + std::to_string(i);
+        const std::string user = "agent-" + std::to_string(client) + "-" + std::to_string(i / 10);
+        EXPECT_TRUE(submit_task(id, algogpu::TASK_TYPE_OTHER, user).accepted);
+        EXPECT_TRUE(cancel_task(id).success());
+        EXPECT_EQ(status_of(id).status(), algogpu::TASK_STATUS_CANCELLED);
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  std::map<std::string, std::vector<int>> told;
+  algogpu::TaskEvent event;
+  for (int i = 0; i < 2 * kClients * kTasks; ++i) {
+    ASSERT_TRUE(events->Read(&event)) << i;
+    told[event.task_id()].push_back(event.status());
+  }
+  EXPECT_EQ(told.size(), static_cast<std::size_t>(kClients * kTasks));
+  for (const auto& [id, states] : told) EXPECT_EQ(states, (std::vector<int>{0, 4})) << id;
   context.TryCancel();
   EXPECT_EQ(events->Finish().error_code(), grpc::StatusCode::CANCELLED);
 }

@@ -5,18 +5,22 @@
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "api/backend/tasks/task_book.h"
 #include "api/doors/agent_tasks/task_messages.h"
 #include "api/grpc/grpc_call.h"
+#include "base/queue_limits.h"
 
 namespace gpusched::api {
 
-/// The events of one client of TaskEvents, one message at a time. A client that reads too slowly is told so
-/// and let go: it loses no event without knowing. Included by the service's source only.
+/// The events of one client of TaskEvents, a message each; the connection takes those together that came
+/// meanwhile. A client that reads too slowly is told so and let go: it loses no event without knowing.
+/// Included by the service's source only.
 class TaskFeed final : public std::enable_shared_from_this<TaskFeed> {
  public:
   static constexpr std::size_t kEventsMax = 10'000;  // That wait for a client.
+  static constexpr std::size_t kTogetherMax = limits::kStreamMessagesMax / 2;
 
   explicit TaskFeed(const std::shared_ptr<GrpcWriter<algogpu::TaskEvent>>& writer) : writer_(writer) {}
 
@@ -39,7 +43,7 @@ class TaskFeed final : public std::enable_shared_from_this<TaskFeed> {
   void next() {
     const std::shared_ptr<GrpcWriter<algogpu::TaskEvent>> writer = writer_.lock();
     if (writer == nullptr) return;
-    algogpu::TaskEvent event;
+    std::vector<algogpu::TaskEvent> together;
     {
       const std::lock_guard lock(mutex_);
       if (over_) {
@@ -51,10 +55,14 @@ class TaskFeed final : public std::enable_shared_from_this<TaskFeed> {
         busy_ = false;
         return;
       }
-      event = std::move(events_.front());
-      events_.pop_front();
+      while (!events_.empty() && together.size() < kTogetherMax) {
+        together.push_back(std::move(events_.front()));
+        events_.pop_front();
+      }
     }
-    writer->write(std::move(event), [self = shared_from_this()](bool taken) {
+    // All before these are written: the writer has room for as many, and tells of the last one.
+    for (std::size_t i = 0; i + 1 < together.size(); ++i) writer->write(std::move(together[i]));
+    writer->write(std::move(together.back()), [self = shared_from_this()](bool taken) {
       if (taken) self->next();
     });
   }
