@@ -28,6 +28,7 @@ constexpr std::size_t kLengthBytes = 4;
 /// A task's frame, and what stands beside it.
 constexpr std::size_t kTaskPacketBytesMax = kTaskFrameBytesMax + 256;
 constexpr int kDiskPauseMs = 200;
+constexpr int kWriteTriesMax = 25;
 constexpr mode_t kFolderMode = 0750;
 
 void close_if_open(int& descriptor) {
@@ -50,14 +51,19 @@ const char* value_of(const std::vector<char*>& environment, const char* name) {
   return nullptr;
 }
 
-/// Whole, or false.
+/// Then what is to be written waits for room: that delays it and never loses it.
+bool is_full(int error) { return error == ENOSPC || error == EDQUOT; }
+
+/// Whole, or false, and `errno` says why.
 bool write_outcome(int folder, const AttemptKey& key, const Outcome& outcome) {
   const int file = open_emptied(folder, kOutcomeFile);
   if (file < 0) return false;
   const std::string text = format_outcome(key, outcome);
-  const bool whole = write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  const ssize_t size = write(file, text.data(), text.size());
+  const int why = size < 0 ? errno : ENOSPC;
   close(file);
-  return whole;
+  errno = why;
+  return size == static_cast<ssize_t>(text.size());
 }
 
 /// A spare folder may come from an attempt that lived in another box.
@@ -428,11 +434,15 @@ void TaskDesk::take_piece(std::string_view piece) {
     if (!take_line()) return;
   }
   const int output = tasks_.at(answer_.key).output;
-  while (!piece.empty()) {
+  while (!piece.empty() && answer_.unwritten.empty()) {
     const ssize_t size = write(output, piece.data(), piece.size());
     if (size < 0 && errno == EINTR) continue;
-    if (size < 0) {  // A full disk delays a result and never loses it.
-      poll(nullptr, 0, kDiskPauseMs);
+    if (size < 0) {
+      if (is_full(errno)) {
+        poll(nullptr, 0, kDiskPauseMs);
+      } else {
+        answer_.unwritten = words_of(errno);
+      }
       continue;
     }
     piece.remove_prefix(static_cast<std::size_t>(size));
@@ -487,6 +497,8 @@ void TaskDesk::finish_answer() {
   const AttemptKey key = answer_.key;
   const Task& task = tasks_.at(key);
   Outcome outcome{.cause = Cause::kExited, .exit_code = answer_.exit_code, .detail = answer_.words};
+  if (!answer_.unwritten.empty())
+    outcome = {.cause = Cause::kNodeFault, .detail = "cannot write the task's result: " + answer_.unwritten};
   if (task.ending != Cause::kUnspecified) outcome = {.cause = task.ending, .detail = task.detail};
   answer_ = {};
   finish_task(key, std::move(outcome));
@@ -498,9 +510,10 @@ void TaskDesk::finish_task(const AttemptKey& key, Outcome outcome) {
   Task& task = found->second;
   outcome.started_unix_ns = task.started_unix_ns;
   outcome.ended_unix_ns = wall_now().ns;
-  while (!write_outcome(task.folder, key, outcome)) {
+  for (int tries = 1; !write_outcome(task.folder, key, outcome); ++tries) {
+    // A disk that is not full and takes nothing, or somebody removed its folder: only the agent is told.
+    if (!is_full(errno) && tries >= kWriteTriesMax) break;
     struct stat facts{};
-    // Somebody removed its folder: only the agent is told.
     if (fstat(task.folder, &facts) != 0 || facts.st_nlink == 0) break;
     poll(nullptr, 0, kDiskPauseMs);
   }

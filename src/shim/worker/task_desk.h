@@ -80,6 +80,7 @@ class TaskDesk {
     uint32_t left = 0;  ///< Of the frame.
     int32_t exit_code = 0;
     std::string words;
+    std::string unwritten;  ///< Why the rest of the result is dropped, if it is.
   };
 
   void take_agent();

@@ -4,12 +4,14 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -166,6 +168,48 @@ TEST_F(TaskDeskTest, ATaskGoesToTheWorkerAndItsAnswerIsItsOutcome) {
   EXPECT_EQ(event().kind, EventKind::kStarted);
   EXPECT_EQ(event().outcome.exit_code, 0);
   EXPECT_EQ(file(kOther, kStdoutFile), "");
+}
+
+/// Files that this process writes have so many bytes at most; more is an error.
+class FileLimit {
+ public:
+  explicit FileLimit(rlim_t bytes) : handler_(signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit less{.rlim_cur = bytes, .rlim_max = before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &less);
+  }
+  FileLimit(const FileLimit&) = delete;
+  FileLimit& operator=(const FileLimit&) = delete;
+  ~FileLimit() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  sighandler_t handler_;
+  rlimit before_{};
+};
+
+TEST_F(TaskDeskTest, AResultThatCannotBeWrittenFailsItsTaskAlone) {
+  connect_agent();
+  packet();
+  give(kTask);
+  EXPECT_EQ(event().kind, EventKind::kStarted);
+  {
+    const FileLimit limit(4'096);
+    answer("12-1-0 0\n" + std::string(6'000, 'x'));
+  }
+  const Event ended = event();
+  EXPECT_EQ(ended.kind, EventKind::kEnded);
+  EXPECT_EQ(ended.outcome.cause, Cause::kNodeFault);
+  EXPECT_EQ(ended.outcome.detail, "cannot write the task's result: File too large");
+  EXPECT_EQ(parse_outcome(kTask, file(kTask, kOutcomeFile)), ended.outcome);
+  EXPECT_EQ(desk_->broken(), "");
+  give(kOther);
+  EXPECT_EQ(event().kind, EventKind::kStarted);
+  answer("13-1-0 0\nfine");
+  EXPECT_EQ(event().outcome.exit_code, 0);
+  EXPECT_EQ(file(kOther, kStdoutFile), "fine");
 }
 
 TEST_F(TaskDeskTest, ATaskIsBegunOnce) {
