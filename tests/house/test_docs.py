@@ -92,7 +92,7 @@ def missing_commands(name, text):
     """Benchmarks and targets of make that there are none of."""
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for experiment, benchmark in re.findall(r"`tools/bench (?:quality ([a-z_]+)|([a-z_]+))", text):
-        sources = [f"{folder}/{benchmark}_bench.cc" for folder in ("bench", "bench/worker")]
+        sources = [f"{folder}/{benchmark}_bench.cc" for folder in ("bench", "bench/doors", "bench/worker")]
         if experiment:
             sources = [f"bench/quality/{experiment}_bench.cc"]
         if benchmark != "quality" and not any((ROOT / source).is_file() for source in sources):
