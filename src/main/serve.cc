@@ -185,6 +185,7 @@ class ServiceImpl final : public Service {
 
   /// Before the doors.
   Result<Unit> open_audit(const Config& config);
+  void open_hooks(const Config& config);
   Result<Unit> open_doors(const Config& config);
   const BoundPorts& ports() const override { return ports_; }
   int64_t active_jobs() override;
@@ -354,7 +355,7 @@ BoundPorts beside_ports(const api::ServerOptions& options) {
   return ports;
 }
 
-Result<Unit> ServiceImpl::open_doors(const Config& config) {
+void ServiceImpl::open_hooks(const Config& config) {
   webhooks_ = std::make_unique<PreemptWebhooks>(
       PreemptWebhookOptions{.url = config.scheduler.preempt_webhook_url,
                             .hosts = config.scheduler.preempt_webhook_hosts,
@@ -382,6 +383,10 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
     host_->observer().read(0,
                            [told = fencing_.get()](const Observer::View& view) { told->look(view.state); });
   }
+}
+
+Result<Unit> ServiceImpl::open_doors(const Config& config) {
+  open_hooks(config);
   Result<std::string> token = api::load_or_create_token(data_dir_);
   if (!token.ok()) return token.error();
   api::ServerOptions options{.address = config.api.address};
