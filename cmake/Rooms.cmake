@@ -1,14 +1,17 @@
 # A room is one folder under src/: a library, its tests beside it, a floor, and what it may see.
 #
 #   gpusched_room(NAME journal DEPS base LIBS Threads::Threads [PURE] [UNITY 8] [ALONE file.cc ...]
-#                 [EXCLUDE file.cc ...] [FOLDERS disk .])
+#                 [TESTS_UNITY 5] [TESTS_ALONE file_test.cc ...] [EXCLUDE file.cc ...] [FOLDERS disk .])
 #
 # FOLDERS names a larger room's folders from the lowest to the highest, "." being its files beside them: inside a room
 # includes point down too. tests/house holds that, with the exceptions in tests/house/exceptions.json.
 # UNITY compiles so many files of a folder at once (docs/adr/0063-several-files-at-once.md): what they have in unnamed
-# namespaces must differ, but for the files named after ALONE.
+# namespaces must differ, but for the files named after ALONE. TESTS_UNITY and TESTS_ALONE are the same for the room's
+# tests (docs/adr/0102-tests-are-compiled-several-at-once.md).
 # Includes point down the floors, never sideways: a DEPS entry on the same or a higher floor stops
-# the configuration. Sources are the folder's *.cc, tests its *_test.cc (one program <room>_test).
+# the configuration. Sources are the folder's *.cc, tests its *_test.cc (one program <room>_test). What tests share, in
+# the folder testing/, is the library gpusched_<room>_testing: the room's own tests and those of rooms that may see it
+# link it.
 set(GPUSCHED_FLOOR_base 0)
 set(GPUSCHED_FLOOR_model 1)
 set(GPUSCHED_FLOOR_journal 1)
@@ -63,9 +66,17 @@ function(gpusched_check_folders named)
   endif()
 endfunction()
 
-# Returns what is compiled in place of `sources`: files that include up to `size` of one folder each. They name them
-# from src/ on, so that checkouts in different places share what the compiler cache holds.
-function(gpusched_batches size sources result)
+# Returns what is compiled in place of `sources`, but for those `alone`: files that include up to `size` of one folder
+# each, in the build folder `place`. They name them from src/ on, so that checkouts in different places share what the
+# compiler cache holds.
+function(gpusched_batches place size sources alone result)
+  list(TRANSFORM alone PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+  foreach(source IN LISTS alone)
+    if(NOT source IN_LIST sources)
+      message(FATAL_ERROR "room ${ROOM_NAME} names ${source} to be compiled alone, which is none of its files")
+    endif()
+  endforeach()
+  list(REMOVE_ITEM sources ${alone})
   set(batches "")
   foreach(source IN LISTS sources)
     get_filename_component(folder ${source} DIRECTORY)
@@ -83,14 +94,35 @@ function(gpusched_batches size sources result)
   list(REMOVE_DUPLICATES batches)
   set(files "")
   foreach(batch IN LISTS batches)
-    file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/batch/${batch}.cc CONTENT "${text_${batch}}" @ONLY)
-    list(APPEND files ${CMAKE_CURRENT_BINARY_DIR}/batch/${batch}.cc)
+    file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${place}/${batch}.cc CONTENT "${text_${batch}}" @ONLY)
+    list(APPEND files ${CMAKE_CURRENT_BINARY_DIR}/${place}/${batch}.cc)
   endforeach()
-  set(${result} ${files} PARENT_SCOPE)
+  set(${result} ${files} ${alone} PARENT_SCOPE)
+endfunction()
+
+# The library of what the room's tests and those above share; none without sources. Built for whoever links it.
+function(gpusched_testing_library sources)
+  set(visible ${ROOM_NAME})
+  foreach(dep IN LISTS ROOM_DEPS)
+    if(TARGET gpusched_${dep}_testing)
+      list(APPEND visible ${dep}_testing)
+    endif()
+  endforeach()
+  list(TRANSFORM visible PREPEND gpusched_)
+  if(sources)
+    add_library(gpusched_${ROOM_NAME}_testing STATIC EXCLUDE_FROM_ALL ${sources})
+    target_link_libraries(gpusched_${ROOM_NAME}_testing PUBLIC ${visible} PRIVATE gpusched_warnings)
+    if(TARGET GTest::gtest)
+      target_link_libraries(gpusched_${ROOM_NAME}_testing PUBLIC GTest::gtest)
+    endif()
+    target_compile_options(gpusched_${ROOM_NAME}_testing PRIVATE $<$<CONFIG:Release>:-O1;-g0>)
+    list(APPEND visible gpusched_${ROOM_NAME}_testing)
+  endif()
+  set_property(GLOBAL PROPERTY GPUSCHED_TESTED_WITH_${ROOM_NAME} ${visible})
 endfunction()
 
 function(gpusched_room)
-  cmake_parse_arguments(ROOM "PURE" "NAME;UNITY" "DEPS;LIBS;ALONE;EXCLUDE;FOLDERS" ${ARGN})
+  cmake_parse_arguments(ROOM "PURE" "NAME;UNITY;TESTS_UNITY" "DEPS;LIBS;ALONE;TESTS_ALONE;EXCLUDE;FOLDERS" ${ARGN})
   if(NOT DEFINED GPUSCHED_FLOOR_${ROOM_NAME})
     message(FATAL_ERROR "room ${ROOM_NAME} has no floor: add it to cmake/Rooms.cmake")
   endif()
@@ -113,6 +145,9 @@ function(gpusched_room)
   foreach(excluded IN LISTS ROOM_EXCLUDE)
     list(REMOVE_ITEM sources ${CMAKE_CURRENT_SOURCE_DIR}/${excluded})
   endforeach()
+  set(testing ${sources})
+  list(FILTER testing INCLUDE REGEX "/testing/[^/]*\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "/testing/[^/]*\\.cc$")
   set(tests ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
@@ -122,10 +157,7 @@ function(gpusched_room)
     set(library "\"$<TARGET_FILE:gpusched_${ROOM_NAME}>\"")
     set(compiled ${sources})
     if(GPUSCHED_UNITY AND ROOM_UNITY)
-      list(TRANSFORM ROOM_ALONE PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
-      list(REMOVE_ITEM sources ${ROOM_ALONE})
-      gpusched_batches(${ROOM_UNITY} "${sources}" compiled)
-      list(APPEND compiled ${ROOM_ALONE})
+      gpusched_batches(batch ${ROOM_UNITY} "${sources}" "${ROOM_ALONE}" compiled)
     endif()
     add_library(gpusched_${ROOM_NAME} STATIC ${compiled})
     target_link_libraries(gpusched_${ROOM_NAME} PRIVATE gpusched_warnings)
@@ -143,6 +175,7 @@ function(gpusched_room)
     target_link_libraries(gpusched_${ROOM_NAME} ${visible} gpusched_${dep})
   endforeach()
   target_link_libraries(gpusched_${ROOM_NAME} ${visible} ${ROOM_LIBS})
+  gpusched_testing_library("${testing}")
   set(pure false)
   if(ROOM_PURE)
     set_property(GLOBAL APPEND PROPERTY GPUSCHED_PURE_ROOMS ${ROOM_NAME})
@@ -155,6 +188,14 @@ function(gpusched_room)
   set_property(GLOBAL APPEND PROPERTY GPUSCHED_BUILT_ROOMS
     "{\"name\": \"${ROOM_NAME}\", \"floor\": ${own}, \"pure\": ${pure}, \"deps\": [${deps}], \"library\": ${library}}")
   if(tests AND GPUSCHED_TESTING AND (NOT GPUSCHED_TESTS_OF OR ROOM_NAME IN_LIST GPUSCHED_TESTS_OF))
+    if(GPUSCHED_UNITY AND ROOM_TESTS_UNITY)
+      gpusched_batches(test_batch ${ROOM_TESTS_UNITY} "${tests}" "${ROOM_TESTS_ALONE}" tests)
+      if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+        # A local name may be one of another test's: only what shadows a local one is told.
+        set_source_files_properties(${tests} PROPERTIES COMPILE_OPTIONS
+                                    "-Wno-subobject-linkage;-Wno-shadow;-Wshadow=local")
+      endif()
+    endif()
     gpusched_test(NAME ${ROOM_NAME}_test SOURCES ${tests} ROOMS ${ROOM_NAME})
   endif()
 endfunction()
@@ -173,7 +214,8 @@ function(gpusched_test)
   add_executable(${TEST_NAME} ${TEST_SOURCES})
   set_target_properties(${TEST_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   foreach(room IN LISTS TEST_ROOMS)
-    target_link_libraries(${TEST_NAME} PRIVATE gpusched_${room})
+    get_property(libraries GLOBAL PROPERTY GPUSCHED_TESTED_WITH_${room})
+    target_link_libraries(${TEST_NAME} PRIVATE ${libraries})
   endforeach()
   target_link_libraries(${TEST_NAME} PRIVATE ${TEST_LIBS} GTest::gtest_main gpusched_warnings)
   target_compile_options(${TEST_NAME} PRIVATE $<$<CONFIG:Release>:-O1;-g0>)

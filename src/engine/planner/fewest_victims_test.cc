@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <optional>
 #include <string>
@@ -11,6 +10,7 @@
 #include "base/prng.h"
 #include "engine/testing/test_engine.h"
 #include "engine/testing/test_tasks.h"
+#include "engine/testing/worlds.h"
 
 // Who is ended for whom, in small worlds, some of them with tasks of users on shares of GPUs, who are never
 // ended: compared with every set of jobs that might be.
@@ -19,7 +19,6 @@ namespace {
 
 using testing::TestEngine;
 
-constexpr uint64_t kWorlds = 400;
 constexpr Duration kProtection = seconds(60);
 constexpr Duration kSilentMax = minutes(5);
 
@@ -343,24 +342,19 @@ class SmallWorld {
   std::map<TenantId, int64_t> used_milli_;        ///< Of GPUs that each holds and keeps.
 };
 
-/// More of them on request: GPUSCHED_WILD_SEEDS=10000.
-uint64_t worlds() {
-  const char* wanted = std::getenv("GPUSCHED_WILD_SEEDS");
-  return wanted == nullptr ? kWorlds : std::strtoull(wanted, nullptr, 10);
-}
-
 class FewestVictims : public ::testing::TestWithParam<std::tuple<Asking, bool>> {};
 
 TEST_P(FewestVictims, NobodyIsEndedForNothingAndNoOtherSetLosesLess) {
   const auto [asking, has_tasks] = GetParam();
   SmallWorld::preemptions = SmallWorld::beside_tasks = 0;
-  for (uint64_t seed = 1; seed <= worlds() && !::testing::Test::HasFailure(); ++seed) {
+  const uint64_t worlds = testing::worlds_to_draw(400);
+  for (uint64_t seed = 1; seed <= worlds && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     SmallWorld(seed, asking, has_tasks).check();
   }
-  EXPECT_GT(SmallWorld::preemptions, worlds() / 20);
+  EXPECT_GT(SmallWorld::preemptions, worlds / 20);
   if (has_tasks) {
-    EXPECT_GT(SmallWorld::beside_tasks, worlds() / 40);
+    EXPECT_GT(SmallWorld::beside_tasks, worlds / 40);
   }
 }
 

@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <string>
 #include <tuple>
@@ -10,6 +9,7 @@
 #include "base/prng.h"
 #include "engine/testing/test_engine.h"
 #include "engine/testing/test_tasks.h"
+#include "engine/testing/worlds.h"
 
 // In random worlds in which work ends when its limit says: once the first in line was promised a start it
 // starts no later, whatever comes later: single jobs, gangs that may grow, jobs of tenants that share a
@@ -145,17 +145,12 @@ class BusyWorld {
   std::map<JobId, Time> promised_;  ///< The first that it was told.
 };
 
-/// More of them on request: GPUSCHED_WILD_SEEDS=1000.
-uint64_t worlds() {
-  const char* wanted = std::getenv("GPUSCHED_WILD_SEEDS");
-  return wanted == nullptr ? 48 : std::strtoull(wanted, nullptr, 10);
-}
-
 class KeptPromises : public ::testing::TestWithParam<std::tuple<Limited, bool>> {};
 
 TEST_P(KeptPromises, NothingThatComesLaterDelaysTheFirst) {
   BusyWorld::kept = BusyWorld::kept_gangs = BusyWorld::overtaken = 0;
-  for (uint64_t seed = 1; seed <= worlds() && !::testing::Test::HasFailure(); ++seed) {
+  const uint64_t worlds = testing::worlds_to_draw(48);
+  for (uint64_t seed = 1; seed <= worlds && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     BusyWorld(seed, std::get<0>(GetParam()), std::get<1>(GetParam())).run();
   }

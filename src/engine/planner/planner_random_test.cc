@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
 #include <bit>
-#include <cstdlib>
 #include <optional>
 #include <set>
 #include <string>
@@ -12,6 +11,7 @@
 #include "engine/policy/policies.h"
 #include "engine/testing/random_commands.h"
 #include "engine/testing/test_tasks.h"
+#include "engine/testing/worlds.h"
 
 namespace gpusched {
 namespace {
@@ -546,13 +546,8 @@ TEST_P(RandomCycles, APlannerThatSawEverythingPlansLikeAFreshOne) {
   }
 }
 
-/// More of them on request: GPUSCHED_WILD_SEEDS=1000. Eight without tasks, eight with them, and so on.
-uint64_t worlds() {
-  const char* wanted = std::getenv("GPUSCHED_WILD_SEEDS");
-  return wanted == nullptr ? 16 : std::strtoull(wanted, nullptr, 10);
-}
-
-INSTANTIATE_TEST_SUITE_P(Seeds, RandomCycles, ::testing::Range<uint64_t>(0, worlds()));
+// Eight without tasks, eight with them, and so on.
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomCycles, ::testing::Range<uint64_t>(0, testing::worlds_to_draw(16)));
 
 }  // namespace
 }  // namespace gpusched

@@ -3,11 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "base/prng.h"
+#include "engine/testing/pool_amounts.h"
 
 namespace gpusched::policy {
 namespace {
 
-PoolAmounts amounts(int64_t a, int64_t b = 0) { return {.value = {a, b}}; }
+using testing::amounts;
 
 TEST(Availability, RunningWorkIsGivenBackAtItsEstimatedEnd) {
   ReleaseTimeline running;

@@ -7,11 +7,12 @@
 
 #include "base/prng.h"
 #include "engine/policy/backfill/overrun.h"
+#include "engine/testing/pool_amounts.h"
 
 namespace gpusched::policy {
 namespace {
 
-PoolAmounts amounts(int64_t a, int64_t b = 0) { return {.value = {a, b}}; }
+using testing::amounts;
 
 struct BackfillTest : ::testing::Test {
   // Ten in all; 6 are held until 100, 2 until 50.

@@ -5,11 +5,12 @@
 #include <map>
 
 #include "base/prng.h"
+#include "engine/testing/pool_amounts.h"
 
 namespace gpusched::policy {
 namespace {
 
-PoolAmounts amounts(int64_t a, int64_t b = 0) { return {.value = {a, b}}; }
+using testing::amounts;
 
 TEST(ReleaseTimeline, WorkCountsAsGoneAtItsEstimatedEnd) {
   ReleaseTimeline running;
