@@ -4,11 +4,13 @@
 
 #include "base/limits.h"
 #include "engine/testing/test_engine.h"
+#include "forecast/testing/test_world.h"
 
 namespace gpusched::forecast {
 namespace {
 
 using gpusched::testing::TestEngine;
+using gpusched::testing::world_of;
 
 /// Every run takes `shortest` plus its part of `spread`.
 class Spread final : public RunSource {
@@ -23,12 +25,6 @@ class Spread final : public RunSource {
   Duration shortest_, spread_;
 };
 
-World world_of(const TestEngine& engine) {
-  World world(engine.state().clone_unfinished(), policy::default_policies(), engine.now());
-  Work work{.left = limits::kForecastWorkMax};
-  EXPECT_TRUE(world.settle(work));
-  return world;
-}
 Options exact() { return {.runs = 16, .start_delay = {}, .stop_delay = {}, .release_delay = {}}; }
 const Estimate& estimate_of(const Forecast& made, JobId job) {
   const Estimate* found = made.find(job);

@@ -11,19 +11,14 @@
 #include "base/prng.h"
 #include "engine/policy/victims.h"
 #include "engine/testing/test_engine.h"
+#include "forecast/testing/test_world.h"
 
 namespace gpusched::forecast {
 namespace {
 
 using gpusched::testing::TestEngine;
 using gpusched::testing::Want;
-
-World world_of(const TestEngine& engine) {
-  World made(engine.state().clone_unfinished(), policy::default_policies(), engine.now());
-  Work work{.left = limits::kForecastWorkMax};
-  EXPECT_TRUE(made.settle(work));
-  return made;
-}
+using gpusched::testing::world_of;
 
 MovePlan moves_in(const World& world, const MoveOptions& options = {}) {
   Work work{.left = limits::kMoveWorkMax};
