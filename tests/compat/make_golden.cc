@@ -76,10 +76,10 @@ int make(const std::filesystem::path& folder, uint64_t seed) {
   std::filesystem::remove(folder / "journal" / "LOCK");
   std::printf(
       "%d groups; in the snapshot %zu jobs, %zu attempts, %zu arrays, %zu promises, %zu bookings, "
-      "%zu keys, %zu tickets and %zu identities of nodes\n",
+      "%zu keys, %zu tickets and %zu identities of nodes, %zu people\n",
       kGroups, state.jobs.size(), state.attempts.size(), state.arrays.size(), state.promises.size(),
       state.bookings.size(), state.keys.size(), state.node_identities.tickets().size(),
-      state.node_identities.identities().size());
+      state.node_identities.identities().size(), state.people.size());
   return 0;
 }
 
