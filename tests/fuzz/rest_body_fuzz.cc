@@ -1,5 +1,5 @@
 // rooms: model log base
-// libs: gpusched_proto
+// libs: gpusched_proto utf8proc
 // source: api/contract/json_writer.cc
 // source: api/contract/parse.cc
 // source: api/contract/spec_peek.cc
@@ -13,6 +13,7 @@
 // source: api/fields/job_rules_gpus.cc
 // source: api/fields/pack_spec.cc
 // source: api/fields/place_words.cc
+// source: api/fields/tenants/tenant_name.cc
 // source: api/fields/tenants/tenant_rows.cc
 // source: api/http/http_message.cc
 //
