@@ -19,12 +19,16 @@ using gpusched::testing::TestEngine;
 
 class TaskUsesTest : public ::testing::Test {
  protected:
-  static std::string spec() {
-    v1::JobSpec spec;
-    (*spec.mutable_labels())[std::string(kTaskIdLabel)] = "an id";
-    (*spec.mutable_labels())[std::string(kTaskTypeLabel)] = "llm";
-    spec.add_secret_variables("X");
-    return spec.SerializeAsString();
+  /// Packed once: the order of a map's entries differs from one packing to the next.
+  static const std::string& spec() {
+    static const std::string packed = [] {
+      v1::JobSpec spec;
+      (*spec.mutable_labels())[std::string(kTaskIdLabel)] = "an id";
+      (*spec.mutable_labels())[std::string(kTaskTypeLabel)] = "llm";
+      spec.add_secret_variables("X");
+      return spec.SerializeAsString();
+    }();
+    return packed;
   }
   /// A state in which three tasks used so much.
   void teach(int64_t peak_mb) {
