@@ -58,7 +58,7 @@ def jobs_over_rest(world):
     call(world, "POST", f"/v1/jobs/{waits[0]}/cancel")
     call(world, "POST", "/v1/jobs:cancel", {"job_ids": [job, *waits[1:]]})
     task = call(world, "POST", "/api/v1/tasks", {"priority": "low", "gpu_count": 1, "command": "sleep 1000"})
-    call(world, "DELETE", f"/api/v1/tasks/{task['id']}")
+    call(world, "DELETE", f"/api/v1/tasks/{task['task_id']}")
     world.api().cancel(world.api().submit(["sleep", "1000"]))
 
 
@@ -78,6 +78,7 @@ def services_over_rest(world):
     call(world, "POST", "/v1/services/llm/rollout", {"job": {"spec": {"command": ["sleep", "2000"]}}})
     wait_until("llm is rolled out", lambda: call(world, "GET", "/v1/services/llm")["state"] == "ready")
     call(world, "DELETE", "/v1/services/llm")
+    wait_until("its replicas are ended", lambda: world.api().call("GET", "/v1/services/llm")[0] == 404)
 
 
 def nodes_over_rest(world):
@@ -155,4 +156,5 @@ def test_no_write_over_grpc_waits_for_the_disk_on_a_loop(world, messages, servic
     ask("CreateService", service, services.Service, "Services")
     ask("ScaleService", services.ScaleServiceRequest(service="llm", replicas=2), services.Service, "Services")
     ask("DeleteService", services.ServiceRequest(service="llm"), services.Service, "Services")
+    wait_until("its replicas are ended", lambda: world.api().call("GET", "/v1/services/llm")[0] == 404)
     client.channel.close()
