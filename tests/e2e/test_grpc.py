@@ -20,7 +20,7 @@ COMPLETED = 4  # JOB_STATE_COMPLETED of types.proto
 def modules_fixture(session_folder):
     """The generated modules of proto/gpusched/v1: of the scheduler, and of services."""
     out = session_folder / "proto"
-    out.mkdir()
+    out.mkdir(exist_ok=True)  # Another module of this run may have made it.
     names = [f"gpusched/v1/{name}.proto" for name in ("types", "keys", "scheduler", "services")]
     done = subprocess.run(["protoc", f"--proto_path={ROOT / 'proto'}", f"--python_out={out}", *names],
                           capture_output=True, text=True, check=False)
