@@ -109,34 +109,30 @@ def test_every_benchmark_and_target_that_the_documents_name_exists():
         "a: tools/bench nosuch", "a: make bench no", "a: make no"]
 
 
-def sections_of_the_map():
-    """(room, its section's text)"""
-    text = dict(documents())["docs/map.md"]
-    for section in re.split(r"^(?=##)", text, flags=re.MULTILINE):
-        room = re.match(r"### `src/(\w+)`\n", section)
-        if room:
-            yield room[1], section
+def rows_of_the_map():
+    """[(folder below src/, what the map says of it)]"""
+    return re.findall(r"^\| `src/([\w/]+)` \| (\S.*) \|$", dict(documents())["docs/map.md"], re.MULTILINE)
 
 
 def test_the_map_shows_every_room():
     rooms = {path.parent.name for path in (ROOT / "src").glob("*/CMakeLists.txt")}
-    assert {room for room, _ in sections_of_the_map()} == rooms
+    assert {folder.split("/")[0] for folder, _ in rows_of_the_map()} == rooms
 
 
 def test_the_map_shows_every_rooms_folders_from_the_lowest_to_the_highest():
-    for room, section in sections_of_the_map():
-        table = re.search(r"^\| folder \|.*?\n\n", section, re.MULTILINE | re.DOTALL)
-        assert re.findall(r"^\| `([\w./]+)` \|", table[0] if table else "", re.MULTILINE) == folders_of(room), room
+    folders = [folder for folder, _ in rows_of_the_map()]
+    expected = [place for room in dict.fromkeys(folder.split("/")[0] for folder in folders)
+                for place in [room, *(f"{room}/{folder}" for folder in folders_of(room) if folder != ".")]]
+    assert folders == expected
 
 
-def test_names_in_a_rooms_section_are_below_its_folder():
+def test_names_in_a_folders_row_are_below_its_folder():
     files, _ = tree()
     wrong = []
-    for room, section in sections_of_the_map():
-        section = re.sub(r"\[[^\]]*\]\([^)]*\)", "", section)
-        for path, whole in paths_of(section):
-            if not whole and not fnmatch.filter(files, f"src/{room}/{path}"):
-                wrong.append(f"{room}: {path}")
+    for folder, text in rows_of_the_map():
+        for path, whole in paths_of(re.sub(r"\[[^\]]*\]\([^)]*\)", "", text)):
+            if not whole and f"src/{folder}/{path}" not in files:
+                wrong.append(f"{folder}: {path}")
     assert not wrong
 
 
