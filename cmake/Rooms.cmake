@@ -5,9 +5,9 @@
 #
 # FOLDERS names a larger room's folders from the lowest to the highest, "." being its files beside them: inside a room
 # includes point down too. tests/house holds that, with the exceptions in tests/house/exceptions.json.
-# UNITY compiles so many files of a folder at once (docs/adr/0063-several-files-at-once.md): what they have in unnamed
+# UNITY compiles so many files of a folder at once (docs/adr/rooms.md): what they have in unnamed
 # namespaces must differ, but for the files named after ALONE. TESTS_UNITY and TESTS_ALONE are the same for the room's
-# tests (docs/adr/0102-tests-are-compiled-several-at-once.md).
+# tests (docs/adr/rooms.md#compile-several-tests-of-a-room-at-once).
 # Includes point down the floors, never sideways: a DEPS entry on the same or a higher floor stops
 # the configuration. Sources are the folder's *.cc, tests its *_test.cc (one program <room>_test). What tests share, in
 # the folder testing/, is the library gpusched_<room>_testing: the room's own tests and those of rooms that may see it

@@ -89,7 +89,7 @@ struct ClusterView {
   int64_t total_jobs = 0;  ///< Ever accepted.
   int64_t running_jobs = 0, pending_jobs = 0;
   uint64_t sequence = 0;
-  std::string name;  ///< Drawn once, and never changed; see ADR 0047. Empty: of a journal older than that.
+  std::string name;  ///< Drawn once, never changed (docs/adr/nodes.md). Empty: an older journal.
   double average_gpu_utilization = 0;  ///< 0..1 over devices that report it.
   Time paused_since;                   ///< Not valid: starts are not paused.
   std::string paused_by, pause_reason;

@@ -27,7 +27,7 @@
 #include "base/queue_limits.h"
 
 /// What the gRPC services share: all calls of all services run on one completion queue with one thread, which
-/// is what gRPC 1.51 is fastest with (docs/adr/0015-one-thread-for-grpc.md). Handlers run on it and must not
+/// is what gRPC 1.51 is fastest with (docs/adr/grpc.md). Handlers run on it and must not
 /// block; they answer at once or later, from any thread. Included by the services' sources only.
 namespace gpusched::api {
 

@@ -8,7 +8,7 @@
 #include "model/state.h"
 
 /// Nodes on which jobs die soon after their start that live elsewhere. Whole numbers only, so that every
-/// replica and every replay finds the same. How it was decided: docs/adr/0025-gpu-health.md.
+/// replica and every replay finds the same. How it was decided: docs/adr/gpu-health.md.
 namespace gpusched::rules {
 
 /// Probabilities are whole numbers of this many bits.

@@ -4,7 +4,7 @@
 #include "model/state.h"
 
 /// What is kept of what happens to a job: its last move, and the entries of its timeline. Timelines are part
-/// of the state since feature level 7: before, nothing is noted of them (docs/adr/0064-a-jobs-timeline.md).
+/// of the state since feature level 7: before, nothing is noted of them (docs/adr/jobs.md).
 namespace gpusched {
 
 /// Keeps with the promise's job that it goes on elsewhere, or that others do for it.

@@ -7,7 +7,7 @@
 
 #include "engine/planner/domain_tree.h"
 
-/// Where the members of a gang go (docs/adr/0023-gangs.md).
+/// Where the members of a gang go (docs/adr/gangs.md#place-a-gang-whole-in-the-smallest-domain).
 ///
 /// Problem: a job of several members is of no use in part, is slow over slow links, and runs at the pace of
 /// its most crowded node.

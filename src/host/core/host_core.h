@@ -71,7 +71,7 @@ struct HostStats {
 /// Everything it does happens inside a call of its members; one thread owns it. `sim/` drives it on a virtual
 /// clock.
 ///
-/// Group commit (docs/adr/0003-command-journal-and-two-states.md, 0002-journal-format.md).
+/// Group commit (docs/adr/journal.md).
 /// Problem: a client may be told only what is durable, and a sync takes as long as hundreds of decisions.
 /// Idea: while one group is written, everything that arrives waits, and is the next group: one record, one
 /// sync. Nothing is decided before its group is durable, so a write that fails needs no way back.

@@ -25,7 +25,7 @@ namespace gpusched {
 /// jobs is scored when they start. Public members are thread-safe.
 ///
 /// Nothing that is asked here ends the scheduler: a CHECK that fails in a forecast is logged, what the desk
-/// had is thrown away, and whoever asked is told that there is no forecast (docs/adr/0037).
+/// had is thrown away, and whoever asked is told that there is no forecast (docs/adr/waiting-jobs.md).
 class ForecastDesk {
  public:
   /// How much of a thread's time is spent.

@@ -21,7 +21,7 @@ enum class AttemptState : uint8_t {
   kStopping   ///< Its agents are told to stop it.
 };
 
-/// Whether an attempt's state may become another one (docs/adr/0061-one-table-of-attempts.md).
+/// Whether an attempt's state may become another one (docs/adr/agent.md).
 constexpr bool may_become(AttemptState from, AttemptState to) {
   return to > from || (from == AttemptState::kStopping && to == AttemptState::kStopping);
 }

@@ -60,7 +60,7 @@ class Bitmap {
 };
 
 /// Nodes by how many free devices of each class they have (docs/policies.md, "Where a job fits best"; why a
-/// placement must not look at all nodes: docs/adr/0004-classes-of-alike-jobs.md).
+/// placement must not look at all nodes: docs/adr/waiting-jobs.md#group-waiting-jobs-into-classes).
 ///
 /// Problem: best fit wants the node with the fewest free devices that still suffice, among ten thousand
 /// nodes.

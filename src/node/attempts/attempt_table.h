@@ -22,7 +22,7 @@
 
 namespace gpusched::agent {
 
-/// Where an attempt stands on its node (docs/adr/0061-one-table-of-attempts.md). Up to kExamined it is not
+/// Where an attempt stands on its node (docs/adr/agent.md). Up to kExamined it is not
 /// over: it counts as running, and its devices are its own.
 enum class AttemptState : uint8_t {
   kAdopted,    ///< An earlier agent's, not known to have begun: what became of it is being found out.

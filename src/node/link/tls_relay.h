@@ -31,7 +31,7 @@ Result<LinkTls> link_tls_of(bool on, const std::string& ca_file, const std::stri
 
 /// One TLS connection to a scheduler, for a gRPC that is linked without TLS: it speaks plainly into one end
 /// of a pair of sockets, which nobody else has, and a thread of its own passes everything on. gRPC with its
-/// own TLS would take 3 MB of every agent's memory (docs/adr/0074-grpc-over-tls.md). Thread-safe.
+/// own TLS would take 3 MB of every agent's memory (docs/adr/tls.md#speak-tls-over-grpc). Thread-safe.
 class TlsRelay {
  public:
   /// Begins to connect. `grpc_end` is gRPC's end, which closes when the connection is over or fails. Never

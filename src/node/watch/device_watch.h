@@ -48,7 +48,7 @@ struct ConditionNews {
 /// Watches a node's devices: readings for telemetry, conditions, and the release fence. Not thread-safe;
 /// NodeCore owns it.
 ///
-/// The fence (docs/adr/0021-shares.md, 0029-mig-on-the-node.md for slices, 0046-devices-are-uuids.md for
+/// The fence (docs/adr/gpu-sharing.md for shares and slices, docs/adr/gpu-health.md for
 /// daemons).
 /// Problem: a job's end is no proof that its GPU is free: a process may hang in the driver, or have left the
 /// job's box.

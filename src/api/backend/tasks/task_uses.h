@@ -14,7 +14,7 @@
 namespace gpusched::api {
 
 /// What tasks of agents get of a GPU that do not ask for it, by what those before them used
-/// (docs/adr/0103-what-tasks-get-is-learned.md). Thread-safe.
+/// (docs/adr/agent-tasks.md#learn-gpu-memory-for-tasks-that-name-none). Thread-safe.
 class TaskUses {
  public:
   /// All of a state.
