@@ -82,7 +82,7 @@ const RememberedRequest* remembered_request(const State& state, const SubmitJobs
     const RememberedRequest* own = state.find_request(command.tenant, owner, command.request_key);
     if (own != nullptr) return own;
   }
-  // What was remembered before feature level 9 is nobody's own, and is answered again as it was then.
+  // Requests remembered before feature level 9 have no owner, and are answered again as they were then.
   return state.find_request(command.tenant, OwnerTable::kNobody, command.request_key);
 }
 

@@ -10,10 +10,10 @@
 
 namespace gpusched {
 
-/// What became of a command.
+/// The outcome of a command.
 struct Applied {
   std::optional<Rejection> rejection;
-  uint64_t first_id = 0;  ///< Of what was created: job, tenant or node; consecutive for a batch.
+  uint64_t first_id = 0;  ///< Id of the created job, tenant or node; consecutive for a batch.
   uint32_t id_count = 0;
   bool repeated = false;  ///< The answer of an earlier command with the same request key.
 };
@@ -22,8 +22,8 @@ struct Applied {
 /// is untouched either way. Not for CommitPlan, whose groups are decided one after the other: see `apply`.
 Applied decide(const State& state, const Command& command, Stamp stamp, Events& events);
 
-/// What is remembered of an earlier submission of the same owner with the same key, which `decide` answers
-/// again; null: nothing.
+/// The remembered submission of the same owner with the same key, which `decide` answers again; null:
+/// none.
 const RememberedRequest* remembered_request(const State& state, const SubmitJobs& command);
 
 /// Changes the state by one event, and mixes it into the state's digest.

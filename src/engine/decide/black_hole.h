@@ -20,7 +20,7 @@ inline constexpr int kTailBits = 40;
 /// trials * hits units too small. 1 for no hits.
 int64_t chance_of_at_least(const std::vector<int64_t>& chances, std::size_t hits);
 
-/// What the member's end says, when it says anything: the first of its attempt, by itself, of a running job,
+/// The record of the member's end, if it counts: the first end of its attempt, by itself, of a running job,
 /// since feature level 5.
 std::optional<NodeEnd> node_end_of(const State& state, const Attempt& attempt, uint32_t member,
                                    const Outcome& outcome, Time at);

@@ -85,21 +85,21 @@ std::vector<TenantId> forgettable_tenants(const State& state);
 /// counted.
 bool has_device_classes(const State& state, const RegisterNode& command);
 
-/// What a node would have beside what is free on it.
+/// Resources that a node would have beside those that are free on it.
 struct Given {
   NodeId node;
   uint64_t device_mask = 0;
   int64_t cpu_milli = 0;
   int64_t memory_mb = 0;
   std::size_t attempts = 0;
-  std::size_t exclusive = 0;  ///< Of these, those that have the node for themselves.
+  std::size_t exclusive = 0;  ///< How many of them have the node for themselves.
 };
 /// The node's devices in `mask` are as many as the part wants, of one class that satisfies it.
 bool devices_serve(const State& state, const Node& node, const Part& part, uint64_t mask);
 /// Every member of the group fits, all together and each whole, on what is free and what is given.
 bool group_fits(const State& state, const PlanGroup& group, const std::vector<Part>& parts,
                 const std::vector<Given>& given);
-/// What the group's members will hold.
+/// The members of the group, each with what it will hold.
 std::vector<Member> members_of(const State& state, const PlanGroup& group, const std::vector<Part>& parts);
 /// A group with preemptions: its victims' stops and the job's promise, or nothing when it is stale or one of
 /// its victims is not needed.
@@ -140,7 +140,7 @@ class MemberEnds {
   struct Gang {
     std::map<uint32_t, Outcome> ended;  ///< By this command.
     std::set<uint32_t> lost_tolerated;  ///< By this command: the others went on without it.
-    std::vector<int64_t> left;  ///< Of each part: members that were not tolerated; none: not counted yet.
+    std::vector<int64_t> left;       ///< Members of each part that were not tolerated; none: not counted yet.
     std::optional<uint32_t> failed;  ///< The first that ended badly.
     std::size_t going = 0;
     bool told_to_stop = false;  ///< By this command.

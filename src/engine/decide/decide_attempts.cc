@@ -119,7 +119,7 @@ bool whole(const PlanGroup& group, const std::vector<Part>& parts) {
   return true;
 }
 
-/// What it holds once it is placed.
+/// The amount that the group holds once it is placed.
 Amount amount_of_group(const PlanGroup& group, const std::vector<Part>& parts) {
   if (!parts.back().is_elastic()) return total_of(parts);
   const auto last = std::count_if(group.members.begin(), group.members.end(),

@@ -87,7 +87,7 @@ Applied configure(const State& state, const Configure& command, Stamp stamp, Eve
 }
 
 Applied pause_starts(const State& state, const PauseStarts& command, Stamp stamp, Events& events) {
-  if (command.paused == state.config.pause.on()) return accept();  // Whoever came first is named.
+  if (command.paused == state.config.pause.on()) return accept();  // The first pause keeps its name.
   EngineConfig config = state.config;
   config.pause = command.paused ? Pause{.since = stamp.at, .by = command.by, .why = command.why} : Pause{};
   events.push_back(Configured{.config = std::move(config)});

@@ -162,8 +162,8 @@ std::optional<Rejection> check_interactive(const State& state, const JobRequest&
   return std::nullopt;
 }
 
-/// What is asked of a new job is asked of a change, too: of an interactive one, and of one that some node
-/// must be able to run.
+/// Checks of a new job that hold for a change too: those of an interactive job, and those of a job that some
+/// node must be able to run.
 std::optional<Rejection> check_change(const State& state, const Job& job, const UpdateJob& command,
                                       Time now) {
   const bool parts = (command.given & kJobParts) != 0;
@@ -217,7 +217,7 @@ JobFlow times_of(const State& state, const Job& job, const UpdateJob& command, T
 
 bool has_flow(const JobRequest& request) { return request.interactive || !request.flow.empty(); }
 
-/// What the job asked for; of an interactive one it must have begun by when at once is over.
+/// The flow that the job asked for; an interactive job also gets the time by which it must have begun.
 JobFlow flow_of(const State& state, const JobRequest& request, Time now) {
   JobFlow flow = request.flow.empty() ? JobFlow{} : request.flow.front();
   if (!request.interactive) return flow;
@@ -228,7 +228,7 @@ JobFlow flow_of(const State& state, const JobRequest& request, Time now) {
   return flow;
 }
 
-/// What a repetition is compared by. Not by its trace: each try has one of its own.
+/// Digest by which repetitions are compared. It leaves out the trace: each try has one of its own.
 uint64_t body_digest(const SubmitJobs& command) {
   Digest body;
   body.mix(command.tenant.value);
@@ -295,8 +295,8 @@ Applied submit_jobs(const State& state, const SubmitJobs& command, Stamp stamp, 
   if (tenant == nullptr || tenant->deleted) return reject(RejectionCode::kTenantNotFound);
   if (command.jobs.empty()) return reject(RejectionCode::kPartsUnsupported);
   Feasibility feasibility(state);
-  std::vector<JobFlow> flows;                          // Of the jobs that have one, in their order.
-  std::map<std::size_t, std::vector<Part>> own_parts;  // Those that are others than were asked for, by job.
+  std::vector<JobFlow> flows;                          // For each job that has one, in order.
+  std::map<std::size_t, std::vector<Part>> own_parts;  // Parts that differ from those asked for, by job.
   for (std::size_t i = 0; i < command.jobs.size(); ++i) {
     const JobRequest& request = command.jobs[i];
     const bool divides = request.parts.size() == 1 && request.parts.front().may_span_nodes;
@@ -382,7 +382,7 @@ const Job* waits_for_array(const State& state, const Subject& subject) {
 
 Applied accepted_about(JobId job) { return {.rejection = {}, .first_id = job.value, .id_count = 1}; }
 
-/// Who asked for what; an older journal knows neither.
+/// Notes who asked for what; an older journal knows neither.
 void note_asked(const State& state, JobId job, JobStep step, const std::string& by, Time at, Events& events) {
   if (state.config.feature_level < 7 || by.empty()) return;
   events.push_back(JobAsked{.job = job, .step = step, .by = by, .at = at});

@@ -1,4 +1,4 @@
-// What ends of attempts say of their nodes.
+// Judges nodes by the ends of their attempts.
 #include <algorithm>
 #include <set>
 

@@ -65,7 +65,7 @@ void end_forgotten(const State& state, const Node& node, const RegisterNode& com
   }
 }
 
-/// What the agent runs and the state does not know occupies its devices.
+/// Marks as occupied the devices of attempts that the agent runs and the state does not know.
 void occupy_unknown(const State& state, const RegisterNode& command, NodeId node, std::size_t slots, Time at,
                     Events& events) {
   const Node* known_node = state.find_node(node);
@@ -123,7 +123,7 @@ bool has_device(const Node& node, std::string_view uuid) {
   });
 }
 
-/// What of the offer belongs to another node that may be alive, in words; empty: nothing.
+/// The part of the offer that belongs to another node that may be alive, in words; empty: none.
 std::string overlap_of(const State& state, const Node* node, const RegisterNode& command) {
   std::string found;
   const auto note = [&](const Node& other, const std::string& what) {
@@ -319,7 +319,7 @@ Applied node_validated(const State& state, const NodeValidated& command, Stamp s
   const Node* node = state.find_node(command.node);
   if (node == nullptr) return reject(RejectionCode::kNodeNotFound);
   if (node->boot_id != command.boot_id) return reject(RejectionCode::kStale);
-  // Who took it out of service puts it back.
+  // An operator or fault that drained the node must also resume it.
   if (node->availability == Availability::kDraining) return accept();
   const Availability to = command.passed ? Availability::kInService : Availability::kValidating;
   if (node->availability == to && (command.passed || node->availability_reason == command.detail))

@@ -20,7 +20,7 @@ const Attempt* victim_of(const State& state, const Preemption& preemption) {
   return attempt;
 }
 
-/// What the attempt's end gives back on its nodes. Of its devices only those that another job may have.
+/// Adds what the attempt's end gives back on its nodes, with only those devices that another job may have.
 void give(const State& state, const Attempt& attempt, std::vector<Given>& given) {
   for (const Member& member : attempt.members) {
     if (member.state == MemberState::kEnded) continue;
@@ -62,7 +62,7 @@ bool goes_on(const Promise& promise, const Job* job) {
          (job->state == JobState::kPreempted || job->state == JobState::kPending);
 }
 
-/// What is promised is what the job's parts are now, of each as many members as it asks for.
+/// True if the promise holds what the job's parts are now, with as many members of each as the job asks for.
 bool is_of(const State& state, const Promise& promise, const std::vector<Part>& parts) {
   std::vector<int64_t> members(parts.size());
   for (const Member& member : promise.members) {
@@ -124,7 +124,7 @@ std::optional<PromiseEnd> broken(const State& state, const Promise& promise, Tim
     if (node->cpu_milli < part.cpu_milli || node->memory_mb < part.memory_mb) return PromiseEnd::kNode;
   }
   if (over_limit(state, promise)) return PromiseEnd::kQuota;
-  // Who is moved runs on; who has not begun begins nothing with GPU hours that are used up.
+  // A moved job runs on; a job that has not begun does not begin with GPU hours that are used up.
   if (state.config.feature_level >= 10 && !promise.moves &&
       guarantees::out_of_gpu_time(state, promise.tenant, promise.amount, at) != nullptr)
     return PromiseEnd::kQuota;
@@ -230,7 +230,7 @@ bool place_promised(const State& state, const Promise& promise, const PlanGroup&
 
 bool end_broken_promises(const State& state, Time at, Events& events) {
   const std::size_t before = events.size();
-  JobId over;  // Of those that together are too much only the newest job's goes at a time.
+  JobId over;  // If several promises are too much together, only the newest job's goes at a time.
   for (const auto& [job, promise] : state.promises) {
     const std::optional<PromiseEnd> why = broken(state, promise, at);
     if (why == PromiseEnd::kQuota) over = job;

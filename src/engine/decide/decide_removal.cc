@@ -5,7 +5,7 @@
 #include "base/limits.h"
 #include "engine/decide/decide.h"
 
-// What is gone for good gives its place back: nodes, their devices, kinds of device, tenants.
+// Removes nodes, devices, kinds of device and tenants that are gone for good, so that their slots are reused.
 namespace gpusched::rules {
 namespace {
 
@@ -27,8 +27,8 @@ uint64_t still_held(const State& state, const Node& node, const RegisterNode& co
   return mask;
 }
 
-/// What the node does not have any more and nothing holds or will, the longest gone first. An operator's word
-/// on a device is kept with it.
+/// Slots of devices that the node no longer has and that nothing holds or will hold, the longest gone first.
+/// A device that an operator barred keeps its slot.
 std::vector<uint32_t> vacant_slots(const State& state, const Node& node, const RegisterNode& command,
                                    bool rebooted) {
   std::vector<uint32_t> vacant;

@@ -22,7 +22,7 @@ uint32_t depth_of(const State& state, TenantId tenant) {
   return depth;
 }
 
-/// What its children, but `except`, are guaranteed together.
+/// The sum of what the children, except `except`, are guaranteed.
 int64_t guaranteed_below(const State& state, TenantId parent, TenantId except, Resource resource) {
   int64_t sum = 0;
   for (const auto& [id, other] : state.tenants) {
@@ -31,8 +31,8 @@ int64_t guaranteed_below(const State& state, TenantId parent, TenantId except, R
   return sum;
 }
 
-/// What people take for one name has one key. Without one that was made for it, Latin letters are alike
-/// whatever their case.
+/// The key under which people take two names for one. Without a key of its own a name is compared without the
+/// case of Latin letters.
 std::string key_of(std::string name, const std::string& key) {
   if (!key.empty()) return key;
   for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;

@@ -91,7 +91,7 @@ void node_lost(const State& state, const Timer& timer, Events& events) {
     const Job* job = state.jobs.find(key.job);
     if (attempt->abandoned || job == nullptr || !job->retry.overlap_allowed) continue;
     if (attempt->is_gang() && job->retry.tolerates_node_loss) continue;  // Its other members go on.
-    // Of a gang, once for all its members here, which stand side by side.
+    // A gang is abandoned once for all its members here, which stand side by side.
     const AttemptKey begin{.job = key.job, .attempt = key.attempt};
     if (*std::lower_bound(node->attempts.begin(), node->attempts.end(), begin) != key) continue;
     const Time at = state.config.feature_level >= 2 ? timer.due : Time{};
@@ -212,7 +212,7 @@ bool next_due(const State& state, Time now, Events& events) {
       events.push_back(OldestRequestForgotten{.count = 1});
       return true;
     }
-    if (too_many) {  // Whoever has most of them makes room: nobody's retries are forgotten for another's
+    if (too_many) {  // The tenant with most of them makes room: nobody's retries are forgotten for another's
                      // flood.
       events.push_back(RequestForgotten{.tenant = state.most_remembered()});
       return true;

@@ -80,7 +80,7 @@ void add_or_update_device(State& state, Node& node, const DeviceOffer& offer,
   known->numa_plus_one = offer.numa_plus_one;
   known->pci_bus_id = offer.pci_bus_id;
   known->condition = offer.condition;
-  // What something holds stays what it is, in slices or whole, until that is gone.
+  // A device that something holds keeps its class, in slices or whole, until that is gone.
   const bool in_slices = offer.mig || state.device_classes[known->device_class].mig;
   const bool later = in_slices && known->state != DeviceState::kFree && device_class != known->device_class;
   known->becomes_plus_one = later ? device_class + 1 : 0;
@@ -90,7 +90,7 @@ void add_or_update_device(State& state, Node& node, const DeviceOffer& offer,
   if (known->state != DeviceState::kQuarantined) known->detail = offer.detail;
 }
 
-/// How the offered devices are linked, by their slots. Of those that are gone nothing is known.
+/// Stores how the offered devices are linked, by their slots. Nothing is known of devices that are gone.
 void take_links(Node& node, const RegisterNode& offer) {
   node.topology_note = offer.topology_note;
   node.links.clear();
@@ -119,7 +119,7 @@ void set_availability(Node& node, Availability to, const std::string& by, const 
   node.availability_reason = reason;
 }
 
-/// Whatever spoke against it counts no more.
+/// Clears all evidence against the node.
 void clear_suspicion(State& state, Node& node) {
   rules::forget_ends(state, node);
   node.suspect_detail.clear();
@@ -315,7 +315,7 @@ void hold_device(const State& state, Device& device, const Member& member, const
                                     .mig_start = member.mig_start});
 }
 
-// What was shared is free with the last share. One in quarantine stays there.
+// Frees the device with its last share. A device in quarantine stays there.
 void free_share(const State& state, Device& device, const AttemptKey& key) {
   const auto erased = std::erase_if(device.shares, [&](const Share& share) { return share.held_by == key; });
   CHECK(erased == 1);
@@ -710,7 +710,7 @@ void skip_timers(State& state, Duration span) {
   state.timers = std::move(moved);
 }
 
-// What the timers were made of moves with them.
+// Values from which the timers were computed move with them.
 void on(State& state, const TimeSkipped& event) {
   const Duration kept_max = std::max(limits::kRequestKeysKept, state.config.finished_jobs_kept);
   const bool counts_still = state.skipped_last.valid() && state.skipped_last + kept_max > event.at;

@@ -64,7 +64,7 @@ std::string lacks_slices(const State& state, const Node& node) {
   return "its GPUs in MIG mode offer " + offered;
 }
 
-/// What the node lacks, each in a few words.
+/// The list of what the node lacks, each in a few words.
 std::vector<std::string> lacks_of(const State& state, const Node& node, const Part& part) {
   std::vector<std::string> lacks;
   if ((part.features & ~node.feature_bits) != 0) lacks.emplace_back("it cannot run container images");

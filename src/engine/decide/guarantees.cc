@@ -7,7 +7,7 @@
 namespace gpusched::guarantees {
 namespace {
 
-/// What the tenant holds and keeps.
+/// The amount that the tenant holds and keeps.
 Amount held_by(const Tenant& tenant, const Change& planned) {
   Amount held = tenant.usage;
   held.add(negated(tenant.going));
@@ -22,7 +22,7 @@ bool is_above(const State& state, TenantId ancestor, TenantId tenant) {
   return false;
 }
 
-/// What a tenant loses to the job.
+/// A tenant's loss to the job.
 struct Loss {
   const Tenant* tenant = nullptr;
   Amount amount;

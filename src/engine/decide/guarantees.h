@@ -8,8 +8,8 @@
 
 #include "model/state.h"
 
-/// What a tenant's guarantee gives it, and what it may cost others. Pure; used by `decide` and by the
-/// planner.
+/// Effects of a tenant's guarantee: what it gives, and what it may cost others. Pure; used by `decide` and by
+/// the planner.
 ///
 /// A tenant's guarantee is lent while it is idle. A job that its tenant's, or an ancestor's, guarantee covers
 /// may end others to start: those of tenants that hold more than their own guarantee, and would still hold as
@@ -47,7 +47,7 @@ const Tenant* covering(const State& state, TenantId tenant, const Amount& wanted
 bool preserves_guarantees(const State& state, TenantId by, const Amount& wanted, const Tenant* covering,
                           std::span<const Job* const> victims, const Change& planned);
 
-/// What of the guarantees is idle, by depth in the tree of tenants: see `policy::Potential`.
+/// Idle parts of the guarantees, by depth in the tree of tenants: see `policy::Potential`.
 struct Idle {
   std::map<int32_t, int64_t> gpus;    ///< By the negative depth: the deepest first.
   std::map<int32_t, int64_t> others;  ///< GPU memory, CPU, memory and jobs added up.

@@ -3,8 +3,8 @@
 #include "engine/messages/events.h"
 #include "model/state.h"
 
-/// What is kept of what happens to a job: its last move, and the entries of its timeline. Timelines are part
-/// of the state since feature level 7: before, nothing is noted of them (docs/adr/jobs.md).
+/// Keeps a job's last move and the entries of its timeline. Timelines are part of the state since feature
+/// level 7; before, nothing is noted (docs/adr/jobs.md).
 namespace gpusched {
 
 /// Keeps with the promise's job that it goes on elsewhere, or that others do for it.

@@ -68,7 +68,7 @@ struct KnownAttempt {
   uint32_t attempt = 0;
   uint32_t member = 0;
   bool ended = false;        ///< Its AttemptEnded follows.
-  uint64_t device_mask = 0;  ///< What it was started with.
+  uint64_t device_mask = 0;  ///< Devices with which it was started.
   Time placed_at;            ///< As it was ordered; none: of an agent that does not know it.
 
   AttemptKey key() const { return {.job = job, .attempt = attempt, .member = member}; }
@@ -148,7 +148,7 @@ struct NodeLeaseBack {
 struct ConfirmNodeDead {
   NodeId node;
   std::string boot_id;  ///< Given: only if the node's boot is still this one.
-  std::string by;       ///< Who says so, as far as known.
+  std::string by;       ///< Caller who confirms it, as far as known.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -158,9 +158,9 @@ struct ConfirmNodeDead {
   }
 };
 
-/// What the driver, or an operator, says of a device. An operator's word is `lasting`: it bars the device
-/// until an operator's kOk, whatever the driver says; that kOk also ends a quarantine, once the node sees the
-/// device empty. (Words that are not lasting are of old journals; there the driver's next word overrides
+/// Sets a device's condition, by its driver's word or an operator's. An operator's word is `lasting`: it bars
+/// the device until an operator's kOk, whatever the driver says; that kOk also ends a quarantine, once the
+/// node sees the device empty. (In old journals words are not lasting; there the driver's next word overrides
 /// them.)
 struct SetDeviceCondition {
   NodeId node;
@@ -191,7 +191,7 @@ struct MemberPlacement {
   uint32_t part = 0;
   uint64_t device_mask = 0;
   std::vector<uint32_t> generations;  ///< In the order of the mask's bits.
-  int32_t mig_start = 0;              ///< Of a slice: the slot of the device's memory that it begins at.
+  int32_t mig_start = 0;              ///< Slices only: the slot of the device's memory at which it begins.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -203,7 +203,7 @@ struct MemberPlacement {
   }
 };
 
-/// What starts together or not at all.
+/// Members that start together or not at all.
 ///
 /// With preemptions these attempts are told to end, and the members may name devices that they hold: those
 /// are promised to the job, which a later group without preemptions starts on exactly them.
@@ -226,7 +226,7 @@ struct PlanGroup {
   }
 };
 
-/// What the planner chose. Only safety is checked again; a stale group is dropped whole.
+/// Carries out the planner's choice. Only safety is checked again; a stale group is dropped whole.
 struct CommitPlan {
   uint64_t based_on = 0;  ///< The newest sequence number that the planner had seen.
   std::vector<PlanGroup> groups;
@@ -318,7 +318,7 @@ struct DeviceStillBusy {
   uint32_t device = 0;
   uint32_t generation = 0;
   std::string evidence;
-  AttemptKey share_of;  ///< Of this attempt's share of it; job 0: of the whole device.
+  AttemptKey share_of;  ///< The attempt whose share of it is meant; job 0: the whole device.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -348,12 +348,12 @@ struct SetNodeAvailability {
   }
 };
 
-/// What the node's own checks found, in the boot that is named.
+/// Reports the result of the node's own checks, in the boot that is named.
 struct NodeValidated {
   NodeId node;
   std::string boot_id;
   bool passed = false;
-  std::string detail;  ///< What did not pass and what mends it.
+  std::string detail;  ///< The checks that failed, and how to repair it.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -414,8 +414,8 @@ struct MakeBooking {
   TenantId tenant;
   std::vector<std::string> users;
   std::vector<NodeId> nodes;
-  Time begin_at;         ///< Given, or
-  Duration begin_after;  ///< so long from now on.
+  Time begin_at;         ///< Start time; not valid: see begin_after.
+  Duration begin_after;  ///< Start relative to now, if begin_at is not valid.
   Duration length;
   Duration every;
   std::string reason;
@@ -461,14 +461,14 @@ struct NoteDeviceHeat {
   }
 };
 
-/// What a device's node found of it. With an id that is the device's last already, nothing new.
+/// Reports a fault of a device by its node. If the id is the device's last one, nothing changes.
 struct NoteDeviceFault {
   NodeId node;
   uint32_t device = 0;
   FaultClass fault = FaultClass::kNone;  ///< kNone: it was reset, or its node restarted.
   std::string code;
   std::string detail;
-  int64_t id = 0;  ///< Of this word of the node, on this device.
+  int64_t id = 0;  ///< Number of this report by the node, for this device.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -506,7 +506,7 @@ struct ReportWatchdogFinding {
 /// happens or nothing.
 struct MoveJobs {
   std::vector<PlanGroup> groups;
-  std::string by;   ///< Who asked for it.
+  std::string by;   ///< Caller who asked for it.
   std::string why;  ///< In their words.
 
   template <typename Self, typename Visit>
@@ -522,7 +522,7 @@ struct MoveJobs {
 struct RemoveNode {
   NodeId node;
   std::string boot_id;  ///< Given: only if the node's boot is still this one.
-  std::string by;       ///< Who asked for it.
+  std::string by;       ///< Caller who asked for it.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -536,7 +536,7 @@ struct RemoveNode {
 struct PauseStarts {
   bool paused = true;
   std::string by;
-  std::string why;  ///< Of a pause; may be empty.
+  std::string why;  ///< Reason for a pause; may be empty.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {

@@ -18,9 +18,9 @@
 #include "model/job.h"
 #include "model/types.h"
 
-/// What happened. `decide` makes events, `evolve` applies them; each mixes itself into the running digest, so
-/// numbers and meanings are for ever, as for commands. An event is self-contained: the observer gets these
-/// and nothing else.
+/// Events: `decide` makes them, `evolve` applies them; each mixes itself into the running digest, so numbers
+/// and meanings are for ever, as for commands. An event is self-contained: the observer gets these and
+/// nothing else.
 namespace gpusched {
 
 struct NodeRegistered {
@@ -141,7 +141,7 @@ struct MemberEnded {
   bool devices_free = false;  ///< The node restarted or was confirmed dead: nothing is on them.
   Time at;
   NodeId node;  ///< The member's, for those that follow: the attempt may be gone. Not part of any digest.
-  bool lost_tolerated = false;  ///< Of a gang that goes on without it.
+  bool lost_tolerated = false;  ///< The gang goes on without this member.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -207,11 +207,11 @@ struct JobAsked {
 /// The job is pending again and waits until `not_before`.
 struct JobRequeued {
   JobId job;
-  Outcome outcome;  ///< Of the attempt that failed.
+  Outcome outcome;  ///< Outcome of the attempt that failed.
   Time not_before;
   bool by_exit_code = false;
   bool free_of_charge = false;  ///< No failure of the job's: no retry is spent.
-  bool hold = false;            ///< And it is held.
+  bool hold = false;            ///< The job is held.
   bool preempted = false;       ///< It was ended for another job.
   Time at;                      ///< When it was preempted; of every one since feature level 7.
 
@@ -479,7 +479,7 @@ struct ElementUnparked {
   }
 };
 
-/// What of an array is not expanded yet never will be.
+/// The rest of an array is never expanded.
 struct ArrayClosed {
   JobId job;  ///< The array.
   JobReason reason = JobReason::kNone;
@@ -493,7 +493,7 @@ struct ArrayClosed {
   }
 };
 
-/// What others are told to end for is kept for the job.
+/// Devices that others are told to give up are kept for the job.
 struct DevicesPromised {
   Boxed<Promise> promise;
 
@@ -515,7 +515,7 @@ enum class PromiseEnd : uint8_t {
 
 std::string_view to_string(PromiseEnd why);
 
-/// What was kept for the job no longer is. It waits as before, unless it starts or is no more.
+/// A promise to the job is over. The job waits as before, unless it starts or is gone.
 struct PromiseEnded {
   JobId job;
   PromiseEnd why = PromiseEnd::kPlaced;

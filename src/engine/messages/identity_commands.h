@@ -26,7 +26,7 @@ struct CreateKey {
   std::vector<Binding> bindings;
   std::vector<std::string> unix_users;
   Time expires_at;  ///< None: never.
-  std::string by;   ///< Who asked, for people, as in the other commands.
+  std::string by;   ///< Caller who asked, for people, as in the other commands.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -73,7 +73,7 @@ struct BindRole {
   }
 };
 
-/// What is given in RecordPerson. The bits are for ever.
+/// Bits of the fields that RecordPerson gives. They are for ever.
 enum PersonField : uint32_t {
   kPersonTenant = 1 << 0,
   kPersonEmail = 1 << 1,
@@ -135,7 +135,7 @@ struct AdmitNode {
   NodeIdentityId identity;  ///< That is renewed; none: by the ticket.
   std::string node;
   Blob key;         ///< SHA-256 of the public key.
-  Time expires_at;  ///< Of the certificate.
+  Time expires_at;  ///< Expiry of the certificate.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {

@@ -9,8 +9,8 @@
 #include "model/identity/node_identity.h"
 #include "model/identity/person.h"
 
-/// What happens to keys and nodes' identities; see events.h. The keys of a tenant that is deleted are revoked
-/// by that.
+/// Events of keys and nodes' identities; see events.h. Deleting a tenant revokes its keys without further
+/// events.
 namespace gpusched {
 
 struct KeyCreated {

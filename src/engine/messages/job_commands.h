@@ -11,7 +11,7 @@
 #include "model/job.h"
 #include "model/types.h"
 
-/// What clients ask for about jobs; see commands.h.
+/// Commands of clients about jobs; see commands.h.
 namespace gpusched {
 
 /// One job or a batch: all are accepted or none. Takes one sequence number a job, which is its id; an array
@@ -20,9 +20,9 @@ struct SubmitJobs {
   TenantId tenant;
   std::string request_key;
   std::vector<JobRequest> jobs;
-  std::string user;  ///< Whose bucket pays (see AdmissionPolicy); empty: the tenant's nameless one.
-  std::string by;    ///< Who asked, for people; a repetition with the same key may come from another.
-  /// Who owns the jobs, as its credential says. Without a kind: nobody. Its request keys are its own.
+  std::string user;  ///< User whose bucket pays (see AdmissionPolicy); empty: the tenant's nameless one.
+  std::string by;    ///< Caller who asked, for people; a repetition with the same key may come from another.
+  /// Owner of the jobs, as its credential says. Without a kind: nobody. Its request keys are its own.
   CallerKind owner_kind{};
   std::string owner = {};
 
@@ -42,7 +42,7 @@ struct SubmitJobs {
 struct CancelJob {
   JobId job;
   TenantId tenant;  ///< Given: only if the job is this tenant's.
-  std::string by;   ///< Who asked, for people; empty: nobody in particular, and nothing is noted.
+  std::string by;   ///< Caller who asked, for people; empty: nobody in particular, and nothing is noted.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -67,14 +67,14 @@ enum JobField : uint32_t {
 struct UpdateJob {
   JobId job;
   TenantId tenant;     ///< Given: only if the job is this tenant's.
-  uint32_t given = 0;  ///< Of JobField.
+  uint32_t given = 0;  ///< Bits of JobField.
   int32_t priority = 0;
   Duration max_runtime;  ///< From its start; zero: no limit.
   Blob spec;
-  Time begin_at;            ///< Or
-  Duration begin_after;     ///< so long from now on; neither: now.
-  Time deadline;            ///< Or
-  Duration deadline_after;  ///< so long from now on; neither: none any more.
+  Time begin_at;            ///< Begin time, absolute.
+  Duration begin_after;     ///< Begin time from now on; without either: now.
+  Time deadline;            ///< Deadline, absolute.
+  Duration deadline_after;  ///< Deadline from now on; without either: none.
   std::vector<Part> parts;  ///< Checked as those of a new job.
   std::string by;           ///< As in CancelJob.
   bool may_raise = false;   ///< An operator: a longer limit of a placed job is not looked at.

@@ -10,7 +10,7 @@
 
 namespace gpusched {
 
-/// What a job asks to wait for: a job that exists, or an earlier one of the same submission.
+/// Another job that a job waits for: one that exists, or an earlier one of the same submission.
 struct Dependency {
   JobId parent;
   uint32_t index_plus_one = 0;  ///< Given instead of `parent`: the job's place in its submission, plus one.
@@ -68,7 +68,7 @@ struct JobRequest {
   PreemptionMode preemption_mode = PreemptionMode::kRequeue;
   bool preemption_exempt = false;
   std::string booking;       ///< The name of one, on whose nodes it shall run; empty: on any other.
-  std::string task_type;     ///< What its admission costs, see AdmissionPolicy; empty: one token.
+  std::string task_type;     ///< Sets the cost of its admission, see AdmissionPolicy; empty: one token.
   bool interactive = false;  ///< Starts at once or not at all.
   Duration preempt_grace;    ///< Time that it asks for between its preemption and its end; zero: the usual.
 

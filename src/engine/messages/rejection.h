@@ -89,7 +89,7 @@ std::string_view to_string(RejectionCode code);
 struct Rejection {
   RejectionCode code = RejectionCode::kStale;
   // Evidence, as far as the code has any.
-  TenantId tenant;  ///< Whose quota.
+  TenantId tenant;  ///< Tenant whose quota is exceeded.
   Resource resource = Resource::kNone;
   int64_t requested = 0;
   int64_t limit = 0;

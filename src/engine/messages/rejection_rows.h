@@ -12,13 +12,13 @@ namespace gpusched {
 struct RejectionRow {
   RejectionCode code = RejectionCode::kStale;
   std::string_view name;  ///< Stable: in logs, and in what agents are told.
-  /// What clients are told: a code of the table of errors (src/api/contract/errors.h), which has its HTTP and
-  /// gRPC status.
+  /// Code for clients: one of the table of errors (src/api/contract/errors.h), which has its HTTP and gRPC
+  /// status.
   std::string_view client_code;
-  std::string_view sentence = {};                    ///< What happened and what to do,
-  std::string (*say)(const Rejection&) = nullptr;    ///< or, where it names figures, what makes it.
-  std::string_view field = {};                       ///< The field of the request at fault,
-  std::string_view (*field_of)(Resource) = nullptr;  ///< or which one, by the resource.
+  std::string_view sentence = {};                    ///< What happened and what to do; empty: see `say`.
+  std::string (*say)(const Rejection&) = nullptr;    ///< Makes the text, if it has figures.
+  std::string_view field = {};                       ///< Field at fault of the request; empty: `field_of`.
+  std::string_view (*field_of)(Resource) = nullptr;  ///< Field at fault, by the resource.
   bool names_job = false;                            ///< It is about one job of a batch.
 };
 

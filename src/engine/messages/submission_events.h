@@ -11,7 +11,7 @@
 #include "model/identity/caller_kind.h"
 #include "model/job.h"
 
-/// What happens when jobs are submitted; see events.h.
+/// Events of submissions of jobs; see events.h.
 namespace gpusched {
 
 struct JobSubmitted {
@@ -21,7 +21,7 @@ struct JobSubmitted {
   int64_t order_key = 0;
   Time at;
   std::string by;
-  CallerKind owner_kind{};  ///< Who owns it, since feature level 9.
+  CallerKind owner_kind{};  ///< Kind of its owner, since feature level 9.
   std::string owner = {};
 
   template <typename Self, typename Visit>
@@ -52,7 +52,7 @@ struct Admitted {
 /// The owner's number is not told here: it is the state's own.
 struct RequestRemembered {
   Boxed<RememberedRequest> request;
-  CallerKind owner_kind{};  ///< Whose key it is, since feature level 9.
+  CallerKind owner_kind{};  ///< Kind of the key's owner, since feature level 9.
   std::string owner = {};
 
   template <typename Self, typename Visit>

@@ -25,7 +25,7 @@ struct CreateTenant {
   int64_t gpu_time_max_ms = 0;
   bool anonymous = false;        ///< Callers without a credential may use the tenant.
   bool name_may_repeat = false;  ///< Other tenants may have the name already.
-  std::string by;                ///< Who asked, for people, as in the other commands; may be empty.
+  std::string by;                ///< Caller who asked, for people, as in the other commands; may be empty.
   std::string name_key;          ///< See Tenant; the door makes it.
 
   template <typename Self, typename Visit>
@@ -85,7 +85,7 @@ enum TenantField : uint32_t {
 /// begins to count anew.
 struct UpdateTenant {
   TenantId tenant;
-  uint32_t given = 0;  ///< Of TenantField.
+  uint32_t given = 0;  ///< Bits of TenantField.
   std::string name;
   std::string email;
   std::string organization;
@@ -99,7 +99,7 @@ struct UpdateTenant {
   int64_t gpu_time_max_ms = 0;
   bool anonymous = false;  ///< Callers without a credential may use the tenant.
   std::string by;
-  std::string name_key;  ///< Of `name`: see Tenant.
+  std::string name_key;  ///< Key of `name`: see Tenant.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {

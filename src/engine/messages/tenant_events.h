@@ -8,7 +8,7 @@
 #include "engine/messages/tenant_commands.h"
 #include "model/cluster.h"
 
-/// What happens to tenants; see events.h. `by` is who asked, for people.
+/// Events of tenants; see events.h. `by` is the caller who asked, for people.
 namespace gpusched {
 
 struct TenantCreated {
