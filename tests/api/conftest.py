@@ -14,6 +14,8 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BIN = pathlib.Path(os.environ.get("GPUSCHED_BIN_DIR", ROOT / "build" / "bin"))
 PATIENCE_S = 60
+# What random tests start from: the same on every run. tools/chaos sets others.
+SEED = int(os.environ.get("GPUSCHED_SEED") or 1)
 
 
 class Answer:

@@ -1,8 +1,8 @@
 """Requests drawn from the whole schema of each door, against a running scheduler.
 
 Whatever is asked, within the schema or at its edges, there is an answer that is no fault of the scheduler's; it lives,
-and a start on its folder, after a kill -9 too, finds everything that was acknowledged. GPUSCHED_SEED draws the same
-again, GPUSCHED_SCHEMA_REQUESTS sets how many requests each door gets.
+and a start on its folder, after a kill -9 too, finds everything that was acknowledged. GPUSCHED_SEED=N draws others,
+GPUSCHED_SCHEMA_REQUESTS sets how many requests each door gets.
 """
 
 import hashlib
@@ -10,12 +10,10 @@ import json
 import os
 import queue
 import random
-import subprocess
 import threading
-import time
 
 import pytest
-from conftest import ROOT
+from conftest import SEED
 from draw import LIMITS, Draw
 
 grpc = pytest.importorskip("grpc", reason="python3-grpcio is not installed")
@@ -34,16 +32,6 @@ PLAUSIBLE = {"/v1/jobs": {"jobs": [{"spec": {"script": "true"}}]}, "/v1/jobs:pla
 # What says that something is wrong with us, not with the request.
 FAULTS = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DATA_LOSS,
           grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.ABORTED)
-
-
-def seed():
-    """The same for everybody who looks at this commit."""
-    if os.environ.get("GPUSCHED_SEED"):
-        return int(os.environ["GPUSCHED_SEED"])
-    tool = ROOT / "tools" / "tree-seed"
-    if not tool.is_file():
-        return 1
-    return int(subprocess.run([str(tool)], capture_output=True, text=True, check=True).stdout)
 
 
 @pytest.fixture(scope="module", name="pool")
@@ -88,7 +76,7 @@ def learn(draw, server, answer):
 
 
 def test_the_native_rest_api_answers_whatever_its_document_allows(server):
-    drawn = seed()
+    drawn = SEED
     draw = Draw(random.Random(drawn))
     source = draw_json.JsonDraw(draw, server.call("GET", "/v1/openapi.json").json)
     asked = Asked(drawn)
@@ -126,7 +114,7 @@ def expect_answer(server, answer, path, asked):
 
 
 def test_the_jobs_door_answers_whatever_its_fields_hold(server, pool):
-    drawn = seed()
+    drawn = SEED
     draw = Draw(random.Random(drawn + 1))
     fields = {field.name: field for field in pool.FindMessageTypeByName("scheduler.SubmitJobRequest").fields}
     types = {"script": "string", "command": ["string"], "args": ["string"], "environment": {}, "labels": {}}
@@ -243,7 +231,7 @@ def metadata_of(server):
 
 @pytest.mark.parametrize("service", ["gpusched.v1.Scheduler", "gpusched.v1.Services", "scheduler.SchedulerService"])
 def test_a_grpc_service_answers_whatever_its_messages_hold(server, pool, service):
-    drawn = seed()
+    drawn = SEED
     draw = Draw(random.Random(drawn + 2))
     source = draw_proto.ProtoDraw(draw)
     asked = Asked(drawn)
@@ -417,7 +405,7 @@ class FakeAgent:
 
 
 def test_the_node_protocol_bears_whatever_agents_say(server, pool):
-    drawn = seed()
+    drawn = SEED
     draw = Draw(random.Random(drawn + 3))
     source = draw_proto.ProtoDraw(draw)
     asked = Asked(drawn)

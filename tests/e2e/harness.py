@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
 import subprocess
@@ -31,6 +32,8 @@ PATIENCE_S = 60 * max(FACTOR, 1)
 FINAL = ("completed", "failed", "cancelled")
 A100X4 = "4xA100-SXM4-80GB"
 IS_ROOT = os.geteuid() == 0
+# What random tests start from: the same on every run. tools/chaos sets others.
+SEED = int(os.environ.get("GPUSCHED_SEED") or 1)
 
 
 def bin_dir():
@@ -38,6 +41,11 @@ def bin_dir():
         if os.environ.get(name):
             return pathlib.Path(os.environ[name]).resolve()
     return ROOT / "build" / "bin"
+
+
+def noise(size):
+    """Bytes without a pattern, the same ones for each size."""
+    return random.Random(SEED).randbytes(size)
 
 
 def program(name):

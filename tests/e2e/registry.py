@@ -9,7 +9,6 @@ import hashlib
 import http.server
 import io
 import json
-import os
 import tarfile
 import threading
 
@@ -170,8 +169,3 @@ class Registry:
         self.server.shutdown()
         self.server.server_close()
         self.thread.join()
-
-
-def noise(size):
-    """A file that does not compress."""
-    return os.urandom(size)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 from chaos import Load, essence, judge
-from harness import FINAL, PATIENCE_S, wait_until
+from harness import FINAL, PATIENCE_S, SEED, wait_until
 
 ROUNDS = int(os.environ.get("GPUSCHED_KILL_ROUNDS", "20"))
 TASKS_PER_ROUND = 16
@@ -93,10 +93,9 @@ def check_outputs(world, load, rng):
 
 
 def test_nothing_acknowledged_is_lost_and_nothing_runs_twice_whoever_is_killed(cluster):
-    seed = int(os.environ.get("GPUSCHED_SEED") or random.SystemRandom().randrange(1_000_000))
-    print(f"seed {seed}: repeat with GPUSCHED_SEED={seed} GPUSCHED_KILL_ROUNDS={ROUNDS}", flush=True)
-    rng = random.Random(seed)
-    load = Load(cluster, seed)
+    print(f"seed {SEED}: repeat with GPUSCHED_SEED={SEED} GPUSCHED_KILL_ROUNDS={ROUNDS}", flush=True)
+    rng = random.Random(SEED)
+    load = Load(cluster, SEED)
     try:
         run_rounds(cluster, load, rng)
         cluster.scheduler.wait_serving()

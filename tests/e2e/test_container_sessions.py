@@ -4,7 +4,7 @@ import os
 import subprocess
 
 import pytest
-from harness import processes, read_bytes, wait_until
+from harness import noise, processes, read_bytes, wait_until
 from security import throw_away_users
 from session_terminal import Screen
 from test_containers import IMAGE, add_agent, podman_fixture
@@ -128,7 +128,7 @@ def test_a_session_ends_with_the_jobs_container(box):
 def test_files_are_copied_into_a_container_and_out_of_it(box):
     job = running_job(box, "cd /tmp; echo inside > made; exec sleep 1000")
     wait_until("it is there", lambda: box.cli("cp", f"{job}:made", "-").stdout == "inside\n")
-    data = os.urandom(3_000_000)
+    data = noise(3_000_000)
     (box.folder / "data").write_bytes(data)
     box.cli("cp", box.folder / "data", f"{job}:", expected=0)
     box.cli("cp", f"{job}:/tmp/data", box.folder / "back", expected=0)

@@ -10,7 +10,7 @@ import containers
 import harness
 import pytest
 import registry
-from harness import wait_until
+from harness import noise, wait_until
 
 IMAGE = "localhost/shell:1"
 
@@ -269,7 +269,7 @@ def library_fixture(podman):
     """A registry with one image of two layers."""
     made = podman.new_registry()
     made.image = registry.Image([registry.shell_layer(containers.BUSYBOX),
-                                 registry.shell_layer(containers.BUSYBOX, {"noise": registry.noise(1 << 20)})])
+                                 registry.shell_layer(containers.BUSYBOX, {"noise": noise(1 << 20)})])
     made.reference = made.add("team/train", "1", made.image)
     return made
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 
 import pytest
-from harness import PATIENCE_S, program, wait_until
+from harness import PATIENCE_S, noise, program, wait_until
 
 
 def read_until(stream, text):
@@ -329,7 +329,7 @@ def test_exec_needs_no_dashes(world):
 def test_cp_brings_files_into_a_job(world, tmp_path):
     job = world.api().submit("sleep 1000")
     world.api().wait_for(job, "running")
-    data = os.urandom(3_000_000)
+    data = noise(3_000_000)
     (tmp_path / "in.bin").write_bytes(data)
     (tmp_path / "in.bin").chmod(0o750)
     world.cli("cp", str(tmp_path / "in.bin"), f"{job}:", expected=0)

@@ -1,12 +1,11 @@
 """What a container of root's runtime gets of its node: what was allowed, and nothing that was put in its place."""
 
-import os
 import subprocess
 
 import containers
 import pytest
 import registry
-from harness import wait_until
+from harness import noise, wait_until
 from security import root_secret, throw_away_users
 from test_containers import IMAGE, add_agent, finished, podman_fixture
 
@@ -33,7 +32,7 @@ def pulling_fixture(new_world, podman, users):
     world.scheduler.start()
     add_agent(world, podman, more=["--container-mount", str(world.data)]).start()
     world.registry = podman.new_registry()
-    layer = registry.shell_layer(containers.BUSYBOX, {"bin/large": os.urandom(300_000)})
+    layer = registry.shell_layer(containers.BUSYBOX, {"bin/large": noise(300_000)})
     world.image = world.registry.add("shell", "1", registry.Image([layer]))
     yield world
     world.registry.gate.set()

@@ -69,7 +69,7 @@ def test_exec_lives_in_the_jobs_groups_and_namespaces_as_its_user(world):
 
 def test_exec_is_binary_safe_and_passes_the_end_of_input(world):
     job = running_job(world)
-    data = os.urandom(3 * 1024 * 1024) + b"\0\xff\r\n\x04"
+    data = harness.noise(3 * 1024 * 1024) + b"\0\xff\r\n\x04"
     done = subprocess.run([program("gpu-cli"), "exec", job, "-i", "--", "cat"], input=data, capture_output=True,
                           timeout=PATIENCE_S, env=world.cli_environment(), check=False)
     assert done.returncode == 0, done.stderr
@@ -356,7 +356,7 @@ def test_attach_can_be_left_and_said_again(world):
 
 
 def test_cp_brings_files_of_running_and_ended_jobs(world, tmp_path):
-    data = os.urandom(300_000)
+    data = harness.noise(300_000)
     workdir = tmp_path / "work"
     workdir.mkdir()
     tmp_path.chmod(0o755)

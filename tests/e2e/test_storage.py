@@ -8,7 +8,7 @@ import struct
 import subprocess
 
 import pytest
-from harness import IS_ROOT, ROOT, is_alive, wait_until
+from harness import IS_ROOT, ROOT, is_alive, noise, wait_until
 
 
 @pytest.fixture(name="world")
@@ -63,8 +63,8 @@ def test_an_unfinished_write_is_cut_with_a_line_and_nothing_acknowledged_is_lost
     copy = copy_of(world, "torn")
     path, end = last_segment(copy)
     whole = path.read_bytes()[:end]
-    torn = {"half a header": whole[-last_record(copy):][:24], "half a record": b"GPJR" + os.urandom(500),
-            "noise": os.urandom(3000), "zeros and noise": bytes(512) + os.urandom(512)}[tail]
+    torn = {"half a header": whole[-last_record(copy):][:24], "half a record": b"GPJR" + noise(500),
+            "noise": noise(3000), "zeros and noise": bytes(512) + noise(512)}[tail]
     overwrite(path, end, torn)
     assert copy.journal("verify", str(copy.data_dir)).returncode == 0
     copy.start()
@@ -82,7 +82,7 @@ def test_a_last_write_that_did_not_reach_the_disk_takes_only_itself_away(world, 
     path, end = last_segment(copy)
     size = last_record(copy)
     if how == "garbled":
-        overwrite(path, end - size // 2, os.urandom(8))
+        overwrite(path, end - size // 2, noise(8))
     else:
         overwrite(path, end - size // 2, bytes(size // 2))
     copy.start()
@@ -135,7 +135,7 @@ def test_a_damaged_end_of_a_sealed_journal_is_refused(world):
     whole = path.read_bytes()
     tail = whole.rstrip(b"\0")
     assert len(tail) > end - 8, "the seal stands behind the last record"
-    overwrite(path, end - size // 2, os.urandom(8))
+    overwrite(path, end - size // 2, noise(8))
     log = refused_start(copy)
     assert path.name in log and "offset" in log
 

@@ -121,7 +121,7 @@ def test_a_session_and_a_copy_pass_a_megabyte_each_way(site):
     site.world.add_agent(arguments=["--ca-file", str(site.authority.file)]).start()
     job = site.world.api().submit("sleep 1000")
     site.world.api().wait_for(job, "running")
-    data = os.urandom(3 * 1024 * 1024) + b"\0\xff\r\n\x04"
+    data = harness.noise(3 * 1024 * 1024) + b"\0\xff\r\n\x04"
     done = subprocess.run([program("gpu-cli"), "exec", job, "-i", "--", "cat"], input=data, capture_output=True,
                           timeout=PATIENCE_S, env=site.world.cli_environment(), check=False)
     assert done.returncode == 0, done.stderr

@@ -34,13 +34,12 @@ def fixture_tree(tmp_path):
     for folder in (".ci", "tools", "does"):
         (tmp_path / folder).mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
-    for name in ("tree-seed", "install-deps", "install-python", "build", "format", "fuzz", "make"):
+    for name in ("install-deps", "install-python", "build", "format", "fuzz", "make"):
         (tmp_path / "tools" / name).write_text(FAKE)
         (tmp_path / "tools" / name).chmod(0o755)
     (tmp_path / "tools" / "run-tests").write_text(RUN_TESTS)
     (tmp_path / "tools" / "run-tests").chmod(0o755)
-    does(tmp_path, "tree-seed", "echo 1")
-    does(tmp_path, "fuzz --tree", "echo '3 passed, 0 failed'")
+    does(tmp_path, "fuzz --fixed", "echo '3 passed, 0 failed'")
     does(tmp_path, "make test", "echo '100 0' >>\"$GPUSCHED_TEST_TALLY\"")
     return tmp_path
 
@@ -101,7 +100,7 @@ def test_what_has_not_begun_by_the_first_limit_is_named_and_no_failure(tree):
 
 
 def test_what_is_under_way_at_the_second_limit_is_ended_and_named_and_no_failure(tree):
-    does(tree, "fuzz --tree", "sleep 3600 & echo $! >hanging; wait")
+    does(tree, "fuzz --fixed", "sleep 3600 & echo $! >hanging; wait")
     does(tree, "make test", "until [[ -s hanging ]]; do sleep 0.1; done; echo '100 0' >>\"$GPUSCHED_TEST_TALLY\"")
     status, lines = run(tree, GPUSCHED_CI_LATEST_END_S="0")
     assert (status, lines[-1]) == (0, "111 passed, 0 failed")
@@ -113,7 +112,7 @@ def test_what_is_under_way_at_the_second_limit_is_ended_and_named_and_no_failure
 
 def test_a_failure_before_the_second_limit_counts_though_a_later_step_is_ended(tree):
     does(tree, "test asan", "echo 'the sanitizer says why'; count 9 1")
-    does(tree, "fuzz --tree", "touch hanging; sleep 3600")
+    does(tree, "fuzz --fixed", "touch hanging; sleep 3600")
     does(tree, "make test", "until [[ -f hanging ]]; do sleep 0.1; done; echo '100 0' >>\"$GPUSCHED_TEST_TALLY\"")
     status, lines = run(tree, GPUSCHED_CI_LATEST_END_S="0")
     assert (status, lines[-1]) == (1, "110 passed, 1 failed")
