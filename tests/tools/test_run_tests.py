@@ -4,7 +4,10 @@ import json
 import pathlib
 import signal
 import subprocess
+import sys
 import time
+
+import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNER = ROOT / "tools" / "run-tests"
@@ -135,3 +138,99 @@ def test_random_tests_start_from_the_same_number_unless_one_is_given(tmp_path, m
     (tmp_path / "again").mkdir()
     run(tmp_path / "again", [("one", "line", body)])
     assert (tmp_path / "seen").read_text().strip() == "123"
+
+
+# --- Tests that fail and pass when they are run again ---
+
+# A test of a module's fixture: it fails, in its body or in its fixture, until it was run `times` times.
+FLAKY = """
+import pathlib, pytest
+
+def runs(name):
+    path = pathlib.Path(__file__).with_name(name + ".runs")
+    count = int(path.read_text()) + 1 if path.exists() else 1
+    path.write_text(str(count))
+    return count
+
+"""
+OFTEN = "class TestIt:\n    @pytest.mark.parametrize('how', ['a/b', 'c.d'])\n    def test_often(self, how): assert runs('often') > 2\n"
+SETUP = "@pytest.fixture(scope='module')\ndef world(): assert runs('world') > 1\ndef test_in_setup(world): pass\n"
+
+
+def run_e2e(folder, files, *arguments, made_up="e2e"):
+    """Runs a copy of the runner in a checkout that has only these end-to-end tests."""
+    (folder / "tools").mkdir()
+    (folder / "tools" / "run-tests").write_bytes(RUNNER.read_bytes())
+    (folder / "tests" / made_up).mkdir(parents=True)
+    for name, text in files.items():
+        (folder / "tests" / made_up / name).write_text(FLAKY + text)
+    (folder / "build" / "tests").mkdir(parents=True)
+    (folder / "build" / "tests" / "suites.json").write_text("[]")
+    done = subprocess.run([sys.executable, str(folder / "tools" / "run-tests"), *arguments], capture_output=True, text=True,
+                          check=False)
+    return done.returncode, done.stdout.splitlines()
+
+
+def flaky(lines):
+    return [line.removeprefix("flaky: ").split(" ")[0] for line in lines if line.startswith("flaky: ")]
+
+
+def flaky_tests(count):
+    return "\n".join(f"def test_{i}(): assert runs('{i}') > 1" for i in range(count)) + "\n"
+
+
+def test_a_test_that_passes_when_it_is_run_again_is_passed_and_named(tmp_path):
+    tally = tmp_path / "tally"
+    status, lines = run_e2e(tmp_path, {"test_a.py": OFTEN, "test_b.py": SETUP + "def test_good(): pass\n"},
+                            "--tally", str(tally))
+    # Each test of the class fails once, and passes as the third and fourth run.
+    assert (status, lines[-1]) == (0, "4 passed, 0 failed")
+    named = ["tests/e2e/test_a.py::TestIt::test_often[a/b]", "tests/e2e/test_a.py::TestIt::test_often[c.d]",
+             "tests/e2e/test_b.py::test_in_setup"]
+    assert flaky(lines) == named and flaky(lines[-4:]) == named
+    done = subprocess.run([str(RUNNER), "--total", str(tally)], capture_output=True, text=True, check=False)
+    assert (done.returncode, flaky(done.stdout.splitlines())) == (0, named)
+    assert done.stdout.splitlines()[-1] == "4 passed, 0 failed"
+
+
+def test_a_test_that_fails_again_is_a_failure(tmp_path):
+    status, lines = run_e2e(tmp_path, {"test_a.py": flaky_tests(1) + "def test_never(): assert runs('never') > 9\n"})
+    assert (status, lines[-1]) == (1, "1 passed, 1 failed")
+    assert flaky(lines) == ["tests/e2e/test_a.py::test_0"]
+    assert (tmp_path / "tests/e2e/never.runs").read_text() == "2"
+
+
+@pytest.mark.parametrize("count, last", [(3, "3 passed, 0 failed"), (4, "0 passed, 4 failed")])
+def test_more_than_three_flaky_tests_are_failures(tmp_path, count, last):
+    status, lines = run_e2e(tmp_path, {"test_a.py": flaky_tests(count)})
+    assert (status, lines[-1]) == (0 if count == 3 else 1, last)
+    assert len(flaky(lines)) == count
+
+
+def test_none_of_many_failures_is_run_again(tmp_path):
+    status, lines = run_e2e(tmp_path, {"test_a.py": flaky_tests(11)})
+    assert (status, lines[-1]) == (1, "0 passed, 11 failed")
+    assert (tmp_path / "tests/e2e/0.runs").read_text() == "1"
+
+
+def test_a_test_of_a_promise_is_not_run_again(tmp_path):
+    names = ["chaos", "power_loss", "restart", "security_box"]
+    status, lines = run_e2e(tmp_path, {f"test_{name}.py": f"def test_it(): assert runs('{name}') > 1\n" for name in names})
+    assert (status, lines[-1], flaky(lines)) == (1, "0 passed, 4 failed", [])
+    assert [(tmp_path / f"tests/e2e/{name}.runs").read_text() for name in names] == ["1"] * 4
+
+
+def test_only_end_to_end_tests_are_run_again(tmp_path):
+    status, lines = run_e2e(tmp_path, {"test_a.py": flaky_tests(1)}, made_up="api")
+    assert (status, lines[-1], flaky(lines)) == (1, "0 passed, 1 failed", [])
+
+
+def test_a_file_that_cannot_be_read_is_a_failure_and_is_not_run_again(tmp_path):
+    status, lines = run_e2e(tmp_path, {"test_a.py": "assert runs('import') > 4\ndef test_it(): pass\n"})
+    assert (status, flaky(lines)) == (1, [])
+    assert lines[-1].startswith("0 passed, ")
+
+
+def test_a_test_that_fails_and_cannot_clean_up_is_one_failure(tmp_path):
+    text = "@pytest.fixture\ndef world():\n    yield\n    assert False\ndef test_it(world): assert False\n"
+    assert run_e2e(tmp_path, {"test_a.py": text})[1][-1] == "0 passed, 1 failed"
