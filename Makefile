@@ -6,7 +6,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 
-.PHONY: help deps deps-extra build daily man-pages install uninstall test check format bench quality chaos mutants dev demo fuzz asan tsan tidy clean
+.PHONY: help deps deps-extra build daily man-pages install uninstall test nightly check format bench quality chaos mutants dev demo fuzz asan tsan tidy clean
 
 help: ## list the targets
 	@echo "gpu-scheduler: make <target>"
@@ -34,9 +34,11 @@ install: build ## programs, manual pages, systemd units, default configuration i
 uninstall: ## take away what make install has put there; data and changed configuration stay
 	@tools/install-files uninstall
 
-test: deps ## build and run every test
-	@tools/build release all-tests
-	@tools/run-tests
+test: deps ## what .ci/run runs: build, format, demonstration, every test, a smoke of each sanitizer
+	@tools/test
+
+nightly: deps-extra ## hours: every test, all sanitizers and fuzzers, fresh seeds, kills, planted bugs (STAGES="asan fuzz")
+	@tools/nightly $(STAGES)
 
 check: deps ## format, floors and the fast tests (before every commit)
 	@tools/build release all

@@ -15,6 +15,7 @@ import argparse
 import dataclasses
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
@@ -176,6 +177,21 @@ def try_all(kind, chosen):
     return failed
 
 
+def try_for(kind, chosen, minutes):
+    """Tries one after the other, from one drawn with GPUSCHED_SEED or by chance, until the time is over. Returns how many
+    were tried, and how many of them failed."""
+    seed = int(os.environ.get("GPUSCHED_SEED") or random.SystemRandom().randrange(len(chosen)))
+    first = seed % len(chosen)
+    ends_at, tried, failed = time.monotonic() + 60 * minutes, 0, 0
+    for fault in chosen[first:] + chosen[:first]:
+        if time.monotonic() > ends_at:
+            print(f"{len(chosen) - tried} of {len(chosen)} are left for another time: {minutes} minutes are over.", flush=True)
+            break
+        tried += 1
+        failed += try_all(kind, [fault])
+    return tried, failed
+
+
 def check_all(chosen):
     failed = 0
     for fault in chosen:
@@ -191,6 +207,7 @@ def main(kind, description):
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"a part of a {kind.noun}'s file name")
     parser.add_argument("--list", action="store_true", help=f"name each {kind.noun} and the command that must find it")
     parser.add_argument("--check", action="store_true", help="only whether each patch applies and its header is whole")
+    parser.add_argument("--minutes", type=float, help=f"begin no {kind.noun} after so long")
     options = parser.parse_args()
     try:
         chosen = [read_fault(path) for path in sorted(kind.patches.glob("*.patch"))]
@@ -204,6 +221,12 @@ def main(kind, description):
         for fault in chosen:
             print(f"{fault.name}: {fault.broken}\n    {fault.finds}")
         return 0
-    failed = check_all(chosen) if options.check else try_all(kind, chosen)
-    print(f"{len(chosen) - failed} passed, {failed} failed")
+    tried = len(chosen)
+    if options.check:
+        failed = check_all(chosen)
+    elif options.minutes is not None:
+        tried, failed = try_for(kind, chosen, options.minutes)
+    else:
+        failed = try_all(kind, chosen)
+    print(f"{tried - failed} passed, {failed} failed")
     return 1 if failed else 0

@@ -100,3 +100,14 @@ def test_the_test_that_found_it_is_named(checkout):
     plant(checkout, "one", "grep -q two number || { echo '[  FAILED  ] Number.IsTwo (0 ms)'; false; }")
     status, output = run(checkout)
     assert status == 0 and "one: found by Number.IsTwo (" in output
+
+
+def test_within_a_time_as_many_are_tried_as_begin_in_it(checkout, monkeypatch):
+    monkeypatch.setenv("GPUSCHED_SEED", "3")  # The second of two.
+    plant(checkout, "one", "grep -q two number")
+    plant(checkout, "two", "sleep 0.1; grep -q two number")
+    status, output = run(checkout, "--minutes", "60")
+    assert (status, output.splitlines()[-1]) == (0, "2 passed, 0 failed"), output
+    status, output = run(checkout, "--minutes", "0.001")
+    assert status == 0 and "two: found" in output and "one: found" not in output
+    assert output.splitlines()[-2:] == ["1 of 2 are left for another time: 0.001 minutes are over.", "1 passed, 0 failed"]

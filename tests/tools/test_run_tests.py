@@ -234,3 +234,34 @@ def test_a_file_that_cannot_be_read_is_a_failure_and_is_not_run_again(tmp_path):
 def test_a_test_that_fails_and_cannot_clean_up_is_one_failure(tmp_path):
     text = "@pytest.fixture\ndef world():\n    yield\n    assert False\ndef test_it(world): assert False\n"
     assert run_e2e(tmp_path, {"test_a.py": text})[1][-1] == "0 passed, 1 failed"
+
+
+# --- Tests that are for the night, and the time of each ---
+
+
+def test_tests_for_the_night_are_left_out_unless_they_are_asked_for(tmp_path):
+    files = {"test_a.py": "@pytest.mark.parametrize('how', [1, 2])\ndef test_long(how): assert False\ndef test_short(): pass\n",
+             "test_b.py": "def test_it(): assert False\n"}
+    for folder, arguments, last in (("day", [], "1 passed, 0 failed"), ("night", ["--nightly"], "1 passed, 3 failed")):
+        (tmp_path / folder / "tests").mkdir(parents=True)
+        (tmp_path / folder / "tests" / "nightly.txt").write_text(
+            "# Long ones.\ntests/e2e/test_a.py::test_long\n\ntests/e2e/test_b.py\n")
+        assert run_e2e(tmp_path / folder, files, *arguments)[1][-1] == last
+
+
+def test_each_tests_time_is_kept_and_the_longest_are_shown(tmp_path, monkeypatch):
+    times = tmp_path / "times"
+    monkeypatch.setenv("GPUSCHED_TEST_TIMES", str(times))
+    report = {"testsuites": [{"testsuite": [{"status": "RUN", "result": "COMPLETED", "classname": "A", "name": name, "time": time}
+                                            for name, time in (("Short", "0.001s"), ("Long", "7200.5s"))]}]}
+    (tmp_path / "units").mkdir()
+    run(tmp_path / "units", [("unit", "gtest", f"echo '{json.dumps(report)}' > \"${{1#--gtest_output=json:}}\""),
+                             ("one", "line", "echo '1 passed, 0 failed'")])
+    (tmp_path / "e2e").mkdir()
+    run_e2e(tmp_path / "e2e", {"test_a.py": "".join(f"def test_{i}(): pass\n" for i in range(30))})
+    done = subprocess.run([str(RUNNER), "--slowest", str(times)], capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert len(times.read_text().splitlines()) == 33 and len(lines) == 20
+    assert lines[0].split() == ["7200.5", "s", "A.Long"]
+    assert any("tests/e2e/test_a.py::test_" in line for line in lines)
+    assert any("one (all of it)" in line for line in times.read_text().splitlines())
