@@ -21,7 +21,7 @@ class DomainTree {
     DomainLevel level = DomainLevel::kAny;  ///< kAny: the cluster.
     uint32_t parent = kNone;
     bool named = false;
-    std::string path;                ///< Of its named levels, from the zone down.
+    std::string path;                ///< Names of its levels, from the zone down.
     std::vector<uint32_t> children;  ///< Domains by path; of a rack the slots of its nodes, ascending.
   };
 

@@ -154,7 +154,7 @@ std::vector<int32_t> share_out(const std::vector<int64_t>& rooms, int64_t member
     }
     return counts;
   }
-  // Whoever has least is filled, and the others share the rest.
+  // The smallest is filled, and the others share the rest.
   int64_t rest = members;
   for (std::size_t i = used; i-- > 0;) {
     const int64_t mine = std::min(rooms[order[i]], rest / static_cast<int64_t>(i + 1));

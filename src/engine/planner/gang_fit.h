@@ -75,10 +75,10 @@ struct GangWish {
 };
 
 struct GangFit {
-  DomainLevel level = DomainLevel::kAny;  ///< Of the domain that holds it.
+  DomainLevel level = DomainLevel::kAny;  ///< Level of the domain that holds it.
   int32_t members = 0;
-  std::vector<GangSpot> spots;                     ///< Of the main part, by domain and node.
-  std::vector<std::vector<GangSpot>> other_spots;  ///< Of each other part.
+  std::vector<GangSpot> spots;                     ///< Places of the main part, by domain and node.
+  std::vector<std::vector<GangSpot>> other_spots;  ///< Places of each other part.
 };
 
 /// Finds places for all members of one part; none: they do not fit. O(nodes + domains log domains) at worst.

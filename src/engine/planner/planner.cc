@@ -157,7 +157,7 @@ void Planner::touch_class(const State& state, uint32_t job_class) {
     const OrderKey before = std::exchange(entry.head, *first);
     if (before != entry.head && lines_[entry.tenant.value].blocked.contains(job_class))
       rank_blocked(state, job_class);
-    // Whoever stands behind it below a limit stands behind another one now.
+    // Jobs that stand behind it below a limit stand behind another head now.
     if (before != entry.head && is_limit(entry.reason)) {
       freed_tenants_.insert(entry.reason.tenant);
       wake_limited(state, entry.tenant);
@@ -176,7 +176,7 @@ void Planner::unblock(const State& state) {
   if (unblock_all_) {
     limit_claims_.clear();
     for (const auto& [tenant, job_class] : over_quota_) lifted.push_back(job_class);
-    // Whom others may be ended for is one of each tenant's, not of each shape's.
+    // The right to end others is a tenant's, not a shape's.
     for (uint32_t job_class = 0; (may_preempt_ || can_reclaim()) && job_class < classes_.size();
          ++job_class) {
       const ClassInfo& entry = classes_[job_class];
@@ -226,7 +226,7 @@ void Planner::place(const State& state, const Job& job, Candidate& candidate, co
   node.exclusive = node.exclusive || part.is_exclusive();
   index_node(state, choice.node);
   policy::PoolAmounts amounts;
-  // Whoever may end others asks when there will be room, too.
+  // A job that may end others needs the expected releases, too.
   if (policies_.reservations > 0 || may_preempt_ || can_reclaim()) {
     amounts = part.is_exclusive() ? node.room : amounts_on(choice.node, part, choice.device_class);
     take_extra(state, candidate, choice.node, amounts);
@@ -333,7 +333,7 @@ void Planner::go_on_behind(const State& state, uint32_t job_class, Cursors& curs
   if (waiting_.has_tasks(job_class)) {
     if (std::ranges::find(planned_classes_, job_class) == planned_classes_.end())
       planned_classes_.push_back(job_class);
-    // What its user has used changed, and with that where its other tasks stand.
+    // The user's use has changed, and so have the places of the user's other tasks.
     for (const uint32_t changed : waiting_.place(info(job_class).head.job)) touch_class(state, changed);
     return;
   }
@@ -381,7 +381,7 @@ Planner::Slice Planner::plan(const State& state, Time now) {
   }
   if (!slice.more && reservations_missing_) fill_reservations(state);
   if (!slice.more) pass_fresh(state, slice.plan);
-  // What was ranked in this slice was by what it has placed.
+  // Keys of this slice were ranked with what it has placed.
   if (pool_rooms(state) != rooms_ranked_) someone_moved_ = true;
   for (const auto& [job_class, cursor] : cursors) planned_classes_.push_back(job_class);
   slice.looks = visits_;
@@ -398,7 +398,7 @@ void Planner::plan_applied(const State& state) {
     // Dropped: what the rest of the slice took for used is free after all.
     node_gained(state, state.nodes[planned.node].id);
     for (const auto& [tenant, amount] : planned_usage_) freed_tenants_.insert(tenant);
-    someone_moved_ = true;  // And some of the queue is ranked by it.
+    someone_moved_ = true;  // Part of the queue is ranked by the dropped placements.
   }
   if (can_reclaim() && !planned_.empty()) guarantees_moved();
   planned_.clear();
@@ -410,7 +410,7 @@ void Planner::plan_applied(const State& state) {
   planned_promised_.clear();
   waiting_.plan_applied(state);
   for (const uint32_t job_class : planned_classes_) {
-    // What was dropped as stale waits again, before what the class's line had moved on to.
+    // A job that was dropped as stale waits again, before the place that the class's line had reached.
     ClassInfo& entry = info(job_class);
     if (entry.state == ClassState::kBlocked || !waiting_.first(state, job_class)) {
       touch_class(state, job_class);

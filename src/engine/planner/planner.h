@@ -82,37 +82,37 @@ class Planner {
   std::vector<uint32_t> take_changed_reasons();
 
  private:
-  class Learner;  ///< What each event changes (planner_observe.cc).
+  class Learner;  ///< Applies each event to the planner (planner_observe.cc).
   enum class ClassState : uint8_t { kIdle = 0, kReady, kBlocked };
   struct ClassInfo {
     ClassState state = ClassState::kIdle;
     TenantId tenant;
     uint32_t shape = 0;  ///< An index into `shapes_`, unless it is idle.
     OrderKey head;  ///< Its first job that the slice has not placed; as such it stands in its tenant's line.
-    policy::QueueKey key;  ///< Of a blocked one: where it stands in its shape's set,
-    Time ranked_at;        ///< and when that was found.
-    bool kept = false;     ///< Of a blocked one: it stands in its shape's `kept`.
+    policy::QueueKey key;  ///< Blocked classes only: place in the shape's set.
+    Time ranked_at;        ///< Time at which `key` was found.
+    bool kept = false;     ///< Blocked classes only: it stands in its shape's `kept`.
     WaitReason reason;
     bool reason_changed = false;
-    std::optional<OrderKey> passed;  ///< Of those behind the head that may pass it, the last that was tried.
+    std::optional<OrderKey> passed;  ///< Last job behind the head that was tried to pass it.
     std::vector<JobId> fresh;        ///< Came in line while the head was kept from nodes by a reservation.
     bool preempts = false;           ///< Its jobs may end others.
-    Time tried_at;                   ///< When that was last tried,
-    Time look_at = kNever;           ///< and when it is worth another try.
-    JobId patient_job;               ///< Which one waits for what comes soon,
-    Time patient_since;              ///< and since when.
-    JobId room_for;                  ///< Which one waits for what others are giving back,
-    Time room_since;                 ///< and since when.
-    JobId asking_job;                ///< Which one asks for what its tenant is guaranteed,
-    Time asking_since;               ///< and since when.
+    Time tried_at;                   ///< Time of the last preemption try.
+    Time look_at = kNever;           ///< Time at which the next try is worth it.
+    JobId patient_job;               ///< Job that waits for what comes soon.
+    Time patient_since;              ///< Since when `patient_job` waits.
+    JobId room_for;                  ///< Job that waits for what others are giving back.
+    Time room_since;                 ///< Since when `room_for` waits.
+    JobId asking_job;                ///< Job that asks for its tenant's guarantee.
+    Time asking_since;               ///< Since when `asking_job` asks.
     Time limits_from, limits_counted_at;  ///< When its limits have room for its promised job; when counted.
   };
-  /// What is left of a shared device.
+  /// Rest of a shared device.
   struct SharedRoom {
     uint32_t device = 0;
     int64_t milli = 0;
     int64_t memory_mb = 0;
-    uint32_t occupancy = 0;  ///< Of one in MIG mode, as mig::occupancy_of has it.
+    uint32_t occupancy = 0;  ///< In MIG mode: as mig::occupancy_of has it.
   };
   struct NodeInfo {
     int64_t cpu_milli_free = 0;
@@ -130,7 +130,7 @@ class Planner {
     bool relabelled = true;       ///< Its place in the tree of domains is to be found anew.
     bool exclusive = false;       ///< Somebody has it for itself.
     uint32_t build = UINT32_MAX;  ///< How it is built, as the chooser of devices knows it; else: not known.
-    Amount capacity_counted;      ///< What of it is in the planner's `capacity_`.
+    Amount capacity_counted;      ///< Its share of the planner's `capacity_`.
     int64_t weakest = INT64_MAX;  ///< The lowest priority of what runs there and may be ended for others.
     bool gives_back = false;      ///< Something there was told to end for another.
     uint64_t refreshed = 0;       ///< The cycle in which this was last made anew.
@@ -156,7 +156,7 @@ class Planner {
     std::vector<Time> of_node;  ///< kNever: none.
     std::set<std::pair<Time, uint32_t>> order;
   };
-  /// What is known of nodes for a job of several members, kept up as they change; all by part.
+  /// Room on nodes for a job of several members, kept up as they change; all by part.
   struct Gang {
     uint32_t main = 0;  ///< The part that is shared out evenly: the elastic or largest one.
     std::vector<uint64_t> device_classes;  ///< As in a shape.
@@ -168,7 +168,7 @@ class Planner {
     std::vector<std::vector<std::pair<Time, int32_t>>> steps;
     uint64_t steps_known = 0;
   };
-  /// What is left of a node while members of a gang are put on it one by one.
+  /// Rest of a node while members of a gang are put on it one by one.
   struct NodeTrial {
     uint32_t slot = 0;
     int64_t cpu_milli = 0;
@@ -176,10 +176,10 @@ class Planner {
     uint64_t free_mask = 0;
     uint64_t taken_mask = 0;
     uint32_t attempt_count = 0;
-    policy::PoolAmounts amounts;  ///< What they take together.
+    policy::PoolAmounts amounts;  ///< Amounts that the members take together.
   };
-  /// What classes have in common that want the same, of whatever tenant: where they fit, and if the first of
-  /// them does not, none of the others.
+  /// Common data of classes of any tenant that want the same: where they fit. If the first of them does not
+  /// fit, none of the others does.
   struct Shape {
     std::vector<Part> parts;
     uint64_t hash = 0;
@@ -187,27 +187,27 @@ class Planner {
     uint64_t device_classes = 0;           ///< Those that fit its part, one bit each.
     std::size_t device_classes_known = 0;  ///< How many there were when that was found.
     std::vector<uint64_t> by_model;        ///< Where it likes some models best: those classes, best first.
-    Bitmap excluded;                       ///< Nodes that can never take it, by their labels or ids,
-    uint64_t excluded_known = 0;           ///< and how much of the log of relabeled nodes that has.
+    Bitmap excluded;                       ///< Nodes that can never take it, by their labels or ids.
+    uint64_t excluded_known = 0;           ///< Entries of the log of relabeled nodes that are in `excluded`.
     std::vector<int64_t> links_of;         ///< By slot: the strongest weakest link that it could give, empty.
     std::map<int64_t, uint32_t> links_count;  ///< How many nodes could give so much.
     int64_t links_best() const { return links_count.empty() ? 0 : links_count.rbegin()->first; }
     Bitmap refused;  ///< Nodes that cannot take it in this cycle.
     uint64_t refused_cycle = 0;
     uint64_t full_cycle = 0;  ///< The cycle in which nothing was found for it, and nothing can be any more.
-    Waiting blocked;          ///< What waits for room.
+    Waiting blocked;          ///< Classes that wait for room.
     Waiting kept;             ///< Looked at since there was room, and kept from it by reservations alone.
     uint32_t tries = 0;       ///< How many may still be looked at in this round.
     bool mixed = false;       ///< Some of its classes have a reason of their own.
-    WaitReason reason;        ///< Of all that wait for room.
+    WaitReason reason;        ///< Common reason of all that wait for room.
     Census census;
     Starts starts;
-    std::optional<Gang> gang;  ///< Of several members.
+    std::optional<Gang> gang;  ///< Set for shapes of several members.
   };
   struct Line {
     std::set<std::pair<OrderKey, uint32_t>> ready;
-    std::optional<policy::QueueKey> key;  ///< Under which it stands in `queue_`,
-    Time ranked_at;                       ///< and when that was found.
+    std::optional<policy::QueueKey> key;  ///< Its key in `queue_`.
+    Time ranked_at;                       ///< Time at which `key` was found.
     std::set<uint32_t> blocked;           ///< Its blocked classes that wait for room.
   };
   struct Choice {
@@ -225,8 +225,8 @@ class Planner {
     uint32_t job_class = 0;
     bool known = false;  ///< `key` and `end` are.
     policy::QueueKey key;
-    Time end;                                 ///< If it started now, as is expected,
-    Time end_by_limit;                        ///< and at the latest; kNever: it has no limit.
+    Time end;                                 ///< Expected end, if it started now.
+    Time end_by_limit;                        ///< Latest end, if it started now; kNever: it has no limit.
     const Reservation* refused_by = nullptr;  ///< One that kept it from a node; until reservations change.
     Time booked_from;                         ///< A booking that kept it from a node begins then.
     std::optional<uint64_t> affordable;       ///< Kinds of devices, once `affordable` was asked.
@@ -245,11 +245,11 @@ class Planner {
   struct Claim {
     const Tenant* covering = nullptr;  ///< This tenant's guarantee covers it.
     bool pool = false;                 ///< Its kind of work has less than its share.
-    Amount wanted;                     ///< What it would hold, on the devices at hand.
+    Amount wanted;                     ///< Amount that it would hold, on the devices at hand.
 
     bool any() const { return covering != nullptr || pool; }
   };
-  /// What one node could give to a job by ending others.
+  /// Resources that one node could give to a job by ending others.
   struct Preempting {
     uint32_t node = 0;
     uint32_t device_class = FreeIndex::kNoDevices;
@@ -278,7 +278,7 @@ class Planner {
   void go_on_behind(const State& state, uint32_t job_class, Cursors& cursors);
   void add_planned_usage(const State& state, const Job& job, const Amount& amount);
 
-  // Who is next (planner_lines.cc).
+  // Order of the queue (planner_lines.cc).
   void make_ready(const State& state, uint32_t job_class);
   void put_ready(const State& state, uint32_t job_class, const OrderKey& head);
   void take_from_ready(const State& state, uint32_t job_class);
@@ -298,7 +298,7 @@ class Planner {
   void make_idle(const State& state, uint32_t job_class);
   void set_reason(uint32_t job_class, const WaitReason& reason);
 
-  // What wants the same (planner_shapes.cc).
+  // Shapes: classes that want the same (planner_shapes.cc).
   uint32_t acquire_shape(const State& state, uint32_t job_class);
   void release_shape(uint32_t shape);
   void reset_shapes();
@@ -340,7 +340,7 @@ class Planner {
   uint32_t scan_bucket(const State& state, Candidate& candidate, uint32_t index_class, const Bitmap& bucket,
                        bool shared, Choice& best);
   policy::NodeView view_of(const State& state, uint32_t slot, uint32_t device_class, const Part& part) const;
-  /// Of the devices in `mask` on this node those that others have shares of and that have room for another.
+  /// Devices in `mask` on this node that others have shares of and that have room for another share.
   uint64_t shared_with_room(const State& state, uint32_t slot, const Part& part, uint64_t mask) const;
   Choice choose_shared(const State& state, Candidate& candidate, uint64_t device_classes);
   Choice choose_slice(const State& state, Candidate& candidate, uint64_t device_classes);
@@ -396,7 +396,7 @@ class Planner {
   std::optional<Reservation> gang_start(const State& state, uint32_t job_class);
   bool refresh_gang_reservation(const State& state, Reservation& held);
 
-  // What is kept free (planner_reserve.cc).
+  // Reservations (planner_reserve.cc).
   void complete(const State& state, Candidate& candidate) const;
   bool is_gone_by(const Candidate& candidate, Time start, Time trusting_until) const;
   const Reservation* delayed_by(const State& state, Candidate& candidate, uint32_t slot, const Part& part,
@@ -431,7 +431,7 @@ class Planner {
   void update_reserved(uint32_t slot);
   bool is_reserved(uint32_t slot) const { return nodes_[slot].reserved; }
 
-  // What limits keep it waiting, and what is kept of them (planner_limits.cc).
+  // Limits that keep it waiting, and claims on them (planner_limits.cc).
   std::optional<WaitReason> quota_block(const State& state, uint32_t job_class) const;
   std::optional<WaitReason> quota_block(const State& state, uint32_t job_class, const Amount& amount) const;
   std::optional<WaitReason> pool_block(const std::vector<Part>& parts, const State& state,
@@ -455,7 +455,7 @@ class Planner {
   uint64_t affordable(const State& state, Candidate& candidate) const;
   std::optional<WaitReason> memory_block(const State& state, Candidate& candidate);
 
-  // Whom it may end (planner_preempt.cc).
+  // Preemption: whom it may end (planner_preempt.cc).
   void refresh_preemptors(const State& state);
   void refresh_weakest(const State& state, uint32_t slot);
   void start_promised(const State& state, CommitPlan& plan);
@@ -502,16 +502,16 @@ class Planner {
   std::vector<uint32_t> relabeled_log_;  ///< Those whose labels or devices did, behind so many others.
   uint64_t relabeled_begin_ = 1;
   policy::DeviceChooser chooser_;
-  std::set<std::pair<Time, uint32_t>> ranked_classes_;  ///< Blocked ones by when they were ranked,
-  std::set<std::pair<Time, TenantId>> ranked_lines_;    ///< and tenants in the queue.
+  std::set<std::pair<Time, uint32_t>> ranked_classes_;  ///< Blocked classes by the time of their ranking.
+  std::set<std::pair<Time, TenantId>> ranked_lines_;    ///< Tenants in the queue by their ranking's time.
   boost::unordered_flat_map<uint64_t, std::set<TenantId>>
       families_;                                        ///< Tenants that wait, by their tree's root.
-  std::set<TenantId> moved_tenants_;                    ///< Use another amount than at the last cycle;
-  bool someone_moved_ = false;                          ///< or one does, but which is not known.
-  PoolRooms rooms_ranked_ = {};                         ///< What keys were made with, where pools lend.
+  std::set<TenantId> moved_tenants_;                    ///< Use another amount than at the last cycle.
+  bool someone_moved_ = false;                          ///< The same for a tenant that is not known.
+  PoolRooms rooms_ranked_ = {};                         ///< Rooms with which keys were made.
   std::set<std::pair<TenantId, uint32_t>> over_quota_;  ///< Blocked classes by whose limit.
   std::set<uint32_t> preemptors_;  ///< Blocked classes that are tried again at their `look_at`.
-  Amount capacity_ranked_;         ///< What keys were made with.
+  Amount capacity_ranked_;         ///< Capacity with which keys were made.
   boost::unordered_flat_map<uint64_t, Line> lines_;  ///< By tenant.
   std::set<std::pair<policy::QueueKey, TenantId>> queue_;
   std::vector<NodeInfo> nodes_;
@@ -530,7 +530,7 @@ class Planner {
   bool unblock_all_ = false;
   std::vector<Reservation> reservations_;
   std::map<LimitKey, LimitClaim> limit_claims_;
-  std::map<LimitKey, LimitClaim> limit_starts_;  ///< What was found for the last claims.
+  std::map<LimitKey, LimitClaim> limit_starts_;  ///< Starts that were found for the last claims.
   std::vector<uint32_t> fresh_classes_;
   bool look_ = false;                  ///< A promised start has come.
   Time looked_at_;                     ///< When one last had.
@@ -543,7 +543,7 @@ class Planner {
   std::vector<JobId> planned_victims_;
   std::vector<std::pair<uint32_t, uint64_t>> planned_promised_;  ///< Slots and devices of its promises.
   std::vector<uint32_t> changed_reasons_;
-  Amount capacity_;  ///< Of the nodes in service.
+  Amount capacity_;  ///< Total of the nodes in service.
   Time now_;
   uint64_t cycle_ = 0;
   uint64_t visits_ = 0;           ///< Nodes looked at in this slice.
@@ -554,11 +554,11 @@ class Planner {
   std::vector<std::pair<TenantId, Amount>> planned_usage_;
   guarantees::Change planned_held_;  ///< The same, without what this slice's victims give back.
   PoolShares pools_;                 ///< As they are configured.
-  int64_t aging_ = 0;                ///< What the order of the state's lines follows from,
-  int64_t level_ = 0;                ///< and the rules that made it.
+  int64_t aging_ = 0;                ///< Aging by which the state's lines are ordered.
+  int64_t level_ = 0;                ///< Feature level of the state.
   bool paused_ = false;              ///< Nothing is planned meanwhile; what is learned waits.
-  int64_t planned_online_ = 0, planned_batch_ = 0;  ///< Thousandths of GPUs that this slice gives to such
-  int64_t planned_online_going_ = 0, planned_batch_going_ = 0;  ///< work, and those of its victims.
+  int64_t planned_online_ = 0, planned_batch_ = 0;  ///< Thousandths of GPUs that this slice gives.
+  int64_t planned_online_going_ = 0, planned_batch_going_ = 0;  ///< The same, of its victims.
 };
 
 // Visits what changed since `known`, or all nodes when that is less.

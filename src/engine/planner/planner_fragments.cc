@@ -93,8 +93,8 @@ void Planner::put_spaces(const State& state, uint32_t slot) {
   fragments_->put(slot, spaces);
 }
 
-// What a job asks for of its node goes before what others may want of it: models in an order, and how its
-// devices are linked.
+// True if fragmentation may decide. A job's wishes for its node go before what others may want of it: models
+// in an order, and links between devices.
 bool Planner::goes_by_fragments(const Shape& shape) {
   const Part& part = shape.parts.front();
   return shape.by_model.empty() && part.place.empty() && !part.is_slice() &&

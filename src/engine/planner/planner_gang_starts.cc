@@ -277,7 +277,7 @@ std::optional<Planner::Reservation> Planner::gang_start(const State& state, uint
   }
   gang.steps.resize(nodes_.size());
   catch_up(gang.steps_known, [&](uint32_t slot) { find_steps(state, shape, slot); });
-  // What should have ended by now is expected to end later.
+  // Work that should have ended by now is expected to end later.
   for (uint32_t slot = 0; slot < nodes_.size(); ++slot) {
     if (nodes_[slot].ready && nodes_[slot].first_release <= now_) find_steps(state, shape, slot);
   }
@@ -330,7 +330,7 @@ bool Planner::refresh_gang_reservation(const State& state, Reservation& held) {
     broken = broken || !node.ready;
     if (node.refreshed != cycle_) continue;
     changed = true;
-    // Who stands before it may have taken what was to be there: what it is told now would be untrue.
+    // A job before it may have taken what was to be there: the start that it was told would be untrue.
     if (node.first_release <= now_) refresh_releases(state, hold.node);
     broken = broken || !hold.wanted.fits(node.room - node.releases.held_after(held.start));
   }

@@ -15,7 +15,7 @@ namespace {
 using policy::NodeView;
 using policy::Refusal;
 
-/// What a look at all nodes costs, in looks at a node: they are numbers side by side.
+/// Cost of a look at all nodes, in looks at a node: they are numbers side by side.
 constexpr uint64_t kNodesPerVisit = 16;
 
 std::vector<int32_t> other_counts(const std::vector<Part>& parts, uint32_t main) {
@@ -29,11 +29,11 @@ std::vector<int32_t> other_counts(const std::vector<Part>& parts, uint32_t main)
 /// The part that the i-th other one is.
 uint32_t part_of_other(uint32_t index, uint32_t main) { return index < main ? index : index + 1; }
 
-/// What a node gets of each part.
+/// Members of each part that a node gets.
 struct Take {
   uint32_t slot = 0;
   std::vector<int32_t> counts;
-  std::vector<std::vector<uint64_t>> masks;  ///< Of each part's members there.
+  std::vector<std::vector<uint64_t>> masks;  ///< Devices of each part's members there.
 };
 
 /// By slot, from what was chosen for each part.
@@ -107,7 +107,7 @@ std::optional<uint64_t> Planner::put(const State& state, const Shape& shape, uin
     at.cpu_milli -= part.cpu_milli;
     at.memory_mb -= part.memory_mb;
     ++at.attempt_count;
-    // Who has a node for itself takes all of it.
+    // An exclusive member takes the whole node.
     at.amounts += part.is_exclusive() ? nodes_[at.slot].room : amounts_on(at.slot, part, device_class);
     return mask;
   };
@@ -158,7 +158,7 @@ int32_t Planner::room_beside(const State& state, const Shape& shape, uint32_t sl
   while (room < most && put(state, shape, main, at).has_value() && !delays(at.amounts)) {
     ++room;
     if (watched || part.gpu_count > 0) continue;
-    // Of what has no devices the rest is a division.
+    // Without devices the rest is a division.
     int64_t more = std::min<int64_t>(most - room, int64_t{limits::kAttemptsPerNodeMax} - at.attempt_count);
     if (part.cpu_milli > 0) more = std::min(more, at.cpu_milli / part.cpu_milli);
     if (part.memory_mb > 0) more = std::min(more, at.memory_mb / part.memory_mb);
@@ -251,7 +251,7 @@ int64_t Planner::gpus_unowed(const State& state, uint32_t job_class) const {
 // How many members of an elastic part the quotas leave room for.
 int32_t Planner::members_affordable(const State& state, Candidate& candidate) {
   const std::vector<Part>& parts = state.classes[candidate.job_class].parts;
-  int32_t low = parts.back().member_count;  // What was found to be within them.
+  int32_t low = parts.back().member_count;  // Found to be within the quotas.
   int32_t high = parts.back().members_most();
   const int64_t growth_max = can_reclaim() ? gpus_unowed(state, candidate.job_class) : INT64_MAX;
   while (low < high) {
@@ -372,7 +372,7 @@ void Planner::place_members(const State& state, const Job& job, Candidate& candi
   add_planned_usage(state, job, expected_amount(state, shape.parts, last));
 }
 
-// What no node has even for one member comes first, by part; then what nothing but more nodes could lift.
+// Wants that no node meets even for one member come first, by part, then those that more nodes could lift.
 WaitReason Planner::explain_gang(const State& state, uint32_t job_class) {
   Shape& shape = shape_of(job_class);
   refresh_gang(state, shape);
@@ -418,7 +418,7 @@ WaitReason Planner::explain_gang(const State& state, uint32_t job_class) {
   }
   if (shape.parts.size() == 1 || !shape.parts.front().one_member_per_node || widest != DomainLevel::kAny)
     return reason;
-  int64_t nodes = 0;  // Of which each may have one member of whatever part.
+  int64_t nodes = 0;  // Nodes that may each have one member of any part.
   for (uint32_t slot = 0; slot < nodes_.size(); ++slot) {
     const bool any = std::any_of(gang.empty.begin(), gang.empty.end(),
                                  [&](const GangRoom& room) { return room.of_node(slot) > 0; });

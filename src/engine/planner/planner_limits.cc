@@ -70,7 +70,7 @@ int64_t Planner::given_by(const State& state, uint32_t device_class, const Part&
   return part.is_share() ? kind.share_mb_of(part, kind.memory_mb) : part.gpu_count * kind.memory_mb;
 }
 
-// What a job of one member would hold on devices of this kind.
+// The amount that a job of one member would hold on devices of this kind.
 Amount Planner::amount_on(const State& state, const Job& job, uint32_t device_class) const {
   const std::vector<Part>& parts = state.class_of(job).parts;
   Amount amount = total_of(parts);
@@ -79,7 +79,7 @@ Amount Planner::amount_on(const State& state, const Job& job, uint32_t device_cl
   return amount;
 }
 
-// What the job would hold at least; of a gang, whose members may get several kinds of devices, at most.
+// The least that the job would hold; the most for a gang, as its members may get several kinds of devices.
 Amount Planner::expected_amount(const State& state, const std::vector<Part>& parts,
                                 int32_t last_members) const {
   Amount amount = total_of(parts, last_members);
@@ -116,7 +116,7 @@ uint64_t Planner::affordable(const State& state, Candidate& candidate) const {
   if (left == INT64_MAX) return kinds;
   kinds = 0;
   for (uint32_t kind = 0; kind < state.device_classes.size(); ++kind) {
-    if (!state.device_classes[kind].serves(part)) continue;  // What it would give of itself is not defined.
+    if (!state.device_classes[kind].serves(part)) continue;  // Its memory is not defined for the part.
     if (given_by(state, kind, part) <= left) kinds |= uint64_t{1} << kind;
   }
   return kinds;
@@ -206,7 +206,7 @@ std::optional<WaitReason> Planner::overflow_beside(const State& state, uint32_t 
     Amount used = at->usage;
     used.add(planned_usage_of(at->id));
     used.add(kept);
-    // What the first does not ask for is not kept for it.
+    // A resource that the first job does not ask for is not kept for it.
     for (const Resource resource : kLimitResources) {
       const int64_t limit = at->limits.get(resource);
       if (limit == Limits::kUnlimited || amount_of(amount, resource) == 0 || amount_of(kept, resource) == 0)
@@ -245,7 +245,7 @@ std::optional<WaitReason> Planner::memory_block(const State& state, Candidate& c
   return quota_block(state, candidate.job_class, amount);
 }
 
-// Who stands before the candidate and needs what it would take of a limit, and for longer than until then.
+// Finds a job before the candidate that needs what the candidate would hold of a limit beyond its start.
 std::optional<WaitReason> Planner::limit_kept_from(const State& state, Candidate& candidate,
                                                    const Amount& amount) {
   if (policies_.reservations == 0) return std::nullopt;
@@ -362,7 +362,7 @@ void Planner::find_limit_start(const State& state, LimitClaim& claim) const {
                     .work = work_of(state.class_of(*job).parts),
                     .amount = state.held_by(*job)});
   }
-  // What starts in this slice, and what waits for its victims, comes back after a whole run.
+  // Jobs that start in this slice, and those that wait for their victims, give back after a whole run.
   const auto starts = [&](JobId id, const Amount& amount) {
     const Job* job = state.jobs.find(id);
     if (job == nullptr || amount == Amount{}) return;
@@ -436,7 +436,7 @@ void Planner::add_planned_usage(const State& state, const Job& job, const Amount
                            [&](const auto& entry) { return entry.first == at->id; });
     if (it == planned_usage_.end()) it = planned_usage_.insert(it, {at->id, Amount{}});
     it->second.add(amount);
-    // What was said of the start of who is promised one below the same limit may be over.
+    // A promised start of another job below the same limit may be untrue now.
     look_ =
         look_ || (has_limits(*at) && std::ranges::any_of(reservations_, [&](const Reservation& held) {
                     return held.job != job.id && belongs_below(state, info(held.job_class).tenant, at->id);
@@ -469,7 +469,7 @@ void Planner::forget_claims(const State& state, TenantId tenant) {
   if (limit_starts_.size() > kStartsKept) limit_starts_.clear();
 }
 
-// Who waits behind another one below a limit of the tenant or of one above it is looked at again.
+// Jobs that wait behind another one below a limit of the tenant or of one above it are looked at again.
 void Planner::wake_limited(const State& state, TenantId tenant) {
   if (over_quota_.empty()) return;
   for (const Tenant* at = state.find_tenant(tenant); at != nullptr; at = state.find_tenant(at->parent)) {

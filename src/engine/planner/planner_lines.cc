@@ -30,7 +30,7 @@ policy::QueueKey Planner::key_of(const State& state, const Job& head, const Orde
                                                      .now = now_});
   if (pools_.lends()) key.ranks.insert(key.ranks.begin(), in_own_pool(state, head) ? 0 : 1);
   if (!guarantees_) return key;
-  // Whoever gets no more than it is guaranteed comes before all who would borrow.
+  // A job within its guarantee comes before all that would borrow.
   const Amount wanted = expected_amount(state, state.class_of(head).parts, 0);
   const bool covered = guarantees::covering(state, head.tenant, wanted, planned_held_) != nullptr;
   key.ranks.insert(key.ranks.begin(), covered ? 0 : 1);
@@ -143,7 +143,7 @@ void Planner::requeue_drifted(const State& state) {
     rooms_ranked_ = rooms;
     return requeue_all(state);
   }
-  // Who gets no more than it is guaranteed is a matter of its own tree.
+  // Whether a job is within its guarantee depends on its own tree alone.
   for (const TenantId tenant : moved) {
     requeue_tenant(state, tenant);
     requeue_relatives(state, tenant);

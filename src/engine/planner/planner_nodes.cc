@@ -171,7 +171,7 @@ void Planner::note_relabeled(uint32_t slot) {
   relabeled_begin_ += half;
 }
 
-// What only changes with a node's labels or devices is kept for each shape, one bit a node: no name is
+// Facts that change only with a node's labels or devices are kept for each shape, one bit a node: no name is
 // compared when nodes are looked at for a job.
 void Planner::refresh_excluded(const State& state, Shape& shape) {
   const Part& part = shape.parts.front();
@@ -296,7 +296,7 @@ int32_t Planner::slice_start(const State& state, uint32_t slot, const Part& part
   return start;
 }
 
-// What a placement takes of them is gone for the rest of the slice.
+// Devices that a placement takes are gone for the rest of the slice.
 void Planner::take_devices(const State& state, uint32_t slot, const Part& part, uint64_t mask,
                            int32_t start) {
   NodeInfo& node = nodes_[slot];
@@ -367,7 +367,7 @@ bool Planner::meets_booking(const State& state, Candidate& candidate, uint32_t s
   return true;
 }
 
-// Whatever is reserved there: that is for each job to see.
+// True if the shape fits the node, without regard to reservations: these are for each job to see.
 bool Planner::fits_node(const State& state, uint32_t index, uint32_t slot) {
   if (!nodes_[slot].ready) return false;
   Shape& shape = shapes_[index];
@@ -476,12 +476,12 @@ Planner::Choice Planner::choose_shared(const State& state, Candidate& candidate,
   return best;
 }
 
-// Of the GPUs that are cut already, the one where least is lost; of several kinds, as if they were one.
+// Chooses the slice on the cut GPU where least is lost; several kinds are treated as one.
 Planner::Choice Planner::choose_slice(const State& state, Candidate& candidate, uint64_t device_classes) {
   const Part& part = shape_of(candidate.job_class).parts.front();
   struct Next {
     int64_t rank = 0;
-    std::size_t place = 0;  ///< Of equal ones the first.
+    std::size_t place = 0;  ///< Among equal ones the first wins.
     uint32_t device_class = 0;
     uint32_t occupancy = 0;
   };

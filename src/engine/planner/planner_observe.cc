@@ -1,5 +1,5 @@
-// What each event changes for the planner. Every alternative is named: a new event does not compile until it
-// is said here what plans have to learn from it.
+// Applies each event to the planner. Every alternative is named: a new event does not compile until it is
+// said here what plans have to learn from it.
 #include "base/overloaded.h"
 #include "engine/planner/planner.h"
 
@@ -29,7 +29,7 @@ class Planner::Learner {
   void operator()(const TenantUpdated& event) {
     tenants_changed();
     if ((event.change->given & kTenantPriorityTier) != 0) planner_.start_over(state_);
-    // Whoever may not have what it is promised any more keeps it from nobody.
+    // A job that may no longer have what it is promised keeps it from nobody.
     if ((event.change->given & kLimits) != 0) planner_.unblock_all_ = true;
     tenant_gained(event.change->tenant);
   }
@@ -88,7 +88,7 @@ class Planner::Learner {
     if (attempt != nullptr) {
       for (const Member& member : attempt->members) mark_dirty(member.node);
     }
-    // What it holds counts no longer as kept when it is ended for another one.
+    // Its devices no longer count as kept when it is ended for another job.
     if (job != nullptr && planner_.can_reclaim()) planner_.moved_tenants_.insert(job->tenant);
   }
   void operator()(const AttemptAbandoned& event) {
@@ -107,7 +107,7 @@ class Planner::Learner {
     touch_job(promise.job);
   }
   void operator()(const PromiseEnded& event) {
-    // What it kept is not known any more; it was something on some nodes.
+    // It is not known any more what it kept; it was something on some nodes.
     if (event.why != PromiseEnd::kPlaced) {
       planner_.unblock_all_ = true;
       mark_all_dirty();
@@ -159,7 +159,7 @@ class Planner::Learner {
   void operator()(const BookingBegan&) { all_nodes_changed(); }
   void operator()(const BookingEnded&) { all_nodes_changed(); }
 
-  // What plans do not depend on, or what they learn by the event that comes with it.
+  // Events on which plans do not depend, or whose effects come with another event.
   void operator()(const TenantDeleted&) {}    // Only one without jobs is deleted.
   void operator()(const JobRequeued&) {}      // It is in line again with `BackoffEnded`.
   void operator()(const JobsForgotten&) {}    // They were final.
@@ -167,7 +167,7 @@ class Planner::Learner {
   void operator()(const MemberPrepared&) {}   // It holds what it held since it was placed.
   void operator()(const MemberStarted&) {}    // So does it.
   void operator()(const JobCheckpointed&) {}  // Victims' costs are read from the state.
-  void operator()(const KeyCreated&) {}       // Whose a key is changes no plan.
+  void operator()(const KeyCreated&) {}       // Keys change no plan.
   void operator()(const KeyRevoked&) {}
   void operator()(const RoleBound&) {}
   void operator()(const KeyForgotten&) {}
@@ -178,9 +178,9 @@ class Planner::Learner {
   void operator()(const NodeAdmitted&) {}
   void operator()(const NodeRenewed&) {}
   void operator()(const NodeRevoked&) {}
-  void operator()(const JobAsked&) {}                // What follows from it has events of its own.
-  void operator()(const WatchdogFindingChanged&) {}  // A warning; what ends a job is `StopRequested`.
-  void operator()(const NodeFailureNoted&) {}        // What comes of it is `NodeAvailabilityChanged`.
+  void operator()(const JobAsked&) {}                // Its effects have events of their own.
+  void operator()(const WatchdogFindingChanged&) {}  // A warning; a job's end is `StopRequested`.
+  void operator()(const NodeFailureNoted&) {}        // Its effect is `NodeAvailabilityChanged`.
   void operator()(const NodeSuspected&) {}           // An operator is called; the node stays in service.
   void operator()(const TimeSkipped&) {}             // Times that lie ahead are read from the state.
   void operator()(const TimerDropped&) {}
@@ -259,7 +259,7 @@ class Planner::Learner {
     for (uint32_t slot = 0; slot < state_.nodes.size(); ++slot) planner_.mark_dirty(slot);
   }
 
-  // What the node has at all is different: every reason may be another one now.
+  // The node's resources are different: every reason may be another one now.
   void node_changed(NodeId node) {
     const Node* changed = state_.find_node(node);
     if (changed == nullptr) return;

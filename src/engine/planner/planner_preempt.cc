@@ -22,7 +22,7 @@ using policy::VictimView;
 
 /// Nodes on which victims are looked for, for one job at a time; the next search goes on behind them.
 constexpr uint32_t kVictimNodesMax = 64;
-/// What a look at one victim costs, with its expected end, in looks at a node.
+/// Cost of a look at one victim, with its expected end, in looks at a node.
 constexpr uint64_t kVictimVisits = 16;
 /// A job waits for what is expected soon for at most so many times its patience.
 constexpr int64_t kPatienceMax = 2;
@@ -57,7 +57,7 @@ MemberPlacement placement_of(const Node& node, uint32_t part, uint64_t mask) {
   return member;
 }
 
-/// What those on a node give back that are ended for others, as far as it is promised to nobody.
+/// Resources on a node that come back from jobs that are ended for others and are promised to nobody.
 struct GivenBack {
   uint64_t devices = 0;
   int64_t cpu_milli = 0, memory_mb = 0;
@@ -89,14 +89,14 @@ GivenBack given_back_on(const State& state, const Node& node, std::span<const Jo
   return back;
 }
 
-/// What the part lacks on the node once that is back.
+/// The part's lack on the node once `back` is free.
 Lack lack_on(const Node& node, const policy::NodeView& view, const Part& part, const GivenBack& back) {
   Lack lack{.devices = part.gpu_count - std::popcount(view.usable_mask | back.devices),
             .cpu_milli = part.cpu_milli - view.cpu_milli_free - back.cpu_milli,
             .memory_mb = part.memory_mb - view.memory_mb_free - back.memory_mb,
             .attempts = static_cast<int32_t>(node.attempts.size() + node.promised_count + 1) -
                         static_cast<int32_t>(limits::kAttemptsPerNodeMax) - back.attempts};
-  // Whoever has the node for itself must go, whatever it holds.
+  // A job that has the node for itself must go, whatever it holds.
   if (view.exclusive && !back.whole_node) lack.attempts = std::max(lack.attempts, 1);
   return lack;
 }
@@ -129,7 +129,7 @@ void Planner::refresh_preemptors(const State& state) {
   may_preempt_ = any([](const Tenant& tenant) { return tenant.can_preempt_others; }) &&
                  any([](const Tenant& tenant) { return tenant.allow_preemption; });
   if (!before && !may_preempt_ && !can_reclaim()) return;
-  // Whom one may end, and what must be known for that, may be another one now.
+  // The possible victims, and the facts that they need, may be others now.
   unblock_all_ = true;
   for (uint32_t slot = 0; slot < state.nodes.size(); ++slot) mark_dirty(slot);
 }
@@ -283,7 +283,7 @@ std::optional<Planner::Preempting> Planner::victims_on(const State& state, const
     const bool helps = (lack.devices > 0 && devices > 0) || (lack.cpu_milli > 0 && member.cpu_milli > 0) ||
                        (lack.memory_mb > 0 && member.memory_mb > 0) || lack.attempts > 0;
     if (!helps) continue;
-    // Of a gang, all that it has here comes back at once. Its members stand side by side.
+    // A gang gives back everything that it has here at once. Its members stand side by side.
     if (!candidates.empty() && candidates.back().attempt == attempt) {
       candidates.back().devices += devices;
       candidates.back().cpu_milli += member.cpu_milli;
@@ -319,7 +319,7 @@ std::optional<Planner::Preempting> Planner::victims_on(const State& state, const
   return found;
 }
 
-// What will be there soon without ending anybody is waited for, but not for ever.
+// True while the job still waits for what is expected soon without ending anybody; that is bounded.
 bool Planner::is_patient(const State& state, const Job& job, Duration patience, Duration at_most) {
   ClassInfo& entry = info(job.job_class);
   if (entry.patient_job != job.id) {
@@ -355,7 +355,7 @@ bool Planner::has_room_without_going(const State& state, const Part& part, Candi
   return !nodes_[slot].booked || !meets_booking(state, candidate, slot);
 }
 
-// What others give back already may be more than they were ended for, and enough for the job.
+// True if resources that others already give back, which may be more than was needed, are enough for the job.
 bool Planner::is_room_coming(const State& state, const Job& job, Candidate& candidate) {
   const Shape& shape = shape_of(job.job_class);
   const Part& part = shape.parts.front();
@@ -457,7 +457,7 @@ bool Planner::preserves_pool_shares(const State& state, const Job& job, const Cl
   if (claim.covering != nullptr) return true;
   const std::vector<Part>& parts = state.class_of(job).parts;
   const bool own = work_of(parts) == WorkClass::kOnline;
-  int64_t change[2] = {};  // Of batch work's GPUs, and of online work's, in thousandths.
+  int64_t change[2] = {};  // Change of batch work's GPUs, and of online work's, in thousandths.
   change[own ? 1 : 0] += total_of(parts).gpu_thousandths();
   for (const Job* victim : victims) {
     const std::vector<Part>& theirs = state.class_of(*victim).parts;
@@ -473,7 +473,7 @@ bool Planner::preserves_pool_shares(const State& state, const Job& job, const Cl
   return true;
 }
 
-// What the job asks for as its own, if there is something, and since when it does.
+// The right by which the job asks for its own share or guarantee, if any; notes since when it asks.
 std::optional<Planner::Claim> Planner::reclaim_claim(const State& state, const Job& job) {
   if (!can_reclaim()) return std::nullopt;
   ClassInfo& entry = info(job.job_class);
@@ -492,20 +492,20 @@ std::optional<Planner::Claim> Planner::reclaim_claim(const State& state, const J
   return claim;
 }
 
-// Who holds how much is different: somebody's guarantee may cover more now, or somebody borrow more.
+// Holdings have changed: a guarantee may cover more now, or somebody may borrow more.
 void Planner::guarantees_moved() {
   for (const uint32_t job_class : preemptors_) {
     if (info(job_class).preempts) look_again(job_class, info(job_class).tried_at + kSearchOn);
   }
 }
 
-// Of the victims on each node those that cost least.
+// Finds the cheapest victims over the nodes.
 std::optional<Planner::Preempting> Planner::find_victims(const State& state, const Job& job,
                                                          Candidate& candidate, const Claim& claim, Time& look,
                                                          bool beside_going) {
   const int64_t priority = policy::effective_priority(state, job);
   const Part& part = state.class_of(job).parts.front();
-  // Who has the same priority may come to have a lower level, which the node does not say.
+  // A job of the same priority may come to have a lower level, which the node does not say.
   const int64_t weakest_max = policy::ends_by_attained(state) ? priority : priority - 1;
   std::optional<Preempting> best;
   uint32_t examined = 0;
@@ -548,7 +548,7 @@ bool Planner::preempt(const State& state, const Job& job, Candidate& candidate, 
   if (policies_.victims == nullptr) return false;
   if (!state.promises.empty() && state.find_promise(job.id) != nullptr) return false;  // It is moved.
   ClassInfo& entry = info(job.job_class);
-  // What a victim gives back may not lie as it is asked for, and a whole node is nobody's to give.
+  // Freed devices may not lie as they are asked for, and no victim can give a whole node.
   const Part& part = shapes_[entry.shape].parts.front();
   if (part.is_share() || shapes_[entry.shape].gang.has_value() || part.is_exclusive() || part.is_arranged())
     return false;

@@ -35,7 +35,7 @@ constexpr Duration kPassOn = seconds(1);
 /// Freed nodes that are looked at for a better start in a slice.
 constexpr std::size_t kMovesMax = 8;
 
-/// What the job would hold its devices for if it started now.
+/// The time for which the job would hold its devices if it started now.
 Duration run_to_pass(const policy::RunTimes& run_times, const State& state, const Job& job, Time now) {
   return std::max(run_times.to_pass(state, job, now), milliseconds(1));
 }
@@ -51,8 +51,8 @@ Duration run_of_running(const policy::RunTimes& run_times, const State& state, c
   return policy::corrected_estimate(policy::Correction::kLimit, overrun);
 }
 
-/// What is kept is the candidate's own, who is its class's `first` or was. A shorter one of its class may
-/// pass that, and delay it.
+/// True if the reservation is the candidate's own, where the candidate is or was its class's `first`. A
+/// shorter job of its class may pass that, and delay it.
 bool is_for(const auto& held, const auto& candidate, JobId first) {
   return held.job_class == candidate.job_class && (candidate.job == held.job || candidate.job == first);
 }
@@ -122,7 +122,7 @@ PoolAmounts Planner::amounts_on(uint32_t slot, const Part& part, uint32_t device
 // candidate would still run at its start and holds what is not left over then.
 const Planner::Reservation* Planner::delayed_by(const State& state, Candidate& candidate, uint32_t slot,
                                                 const Part& part, uint32_t device_class) const {
-  // Who has a node for itself takes all of it.
+  // An exclusive job takes the whole node.
   return delayed_by(state, candidate, slot,
                     part.is_exclusive() ? nodes_[slot].room : amounts_on(slot, part, device_class));
 }
@@ -148,7 +148,7 @@ void Planner::take_extra(const State& state, Candidate& candidate, uint32_t slot
   for (Reservation& held : reservations_) {
     Hold* hold = is_for(held, candidate, first) ? nullptr : held.on(slot);
     if (hold == nullptr || is_gone_by(candidate, held.start, held.trusting_until)) continue;
-    // Who stands before it is not bound by it: what was said of its start may be over.
+    // A job before it is not bound by it: the start that was promised may be untrue now.
     if (candidate.key < held.key) look_ = true;
     if (!(candidate.key < held.key)) hold->extra -= amounts;
   }
@@ -185,8 +185,8 @@ void Planner::add_release(NodeInfo& node, Time end, const PoolAmounts& held) {
   node.first_release = std::min(node.first_release, end);
 }
 
-// What is promised counts as held from now on, also while its victims still hold it, until the promised job
-// is expected to end.
+// Promised resources count as held from now on, also while the victims still hold them, until the promised
+// job is expected to end.
 void Planner::release_promises(const State& state, uint32_t slot) {
   NodeInfo& node = nodes_[slot];
   for (const auto& [id, promise] : state.promises) {
@@ -208,7 +208,7 @@ void Planner::release_promises(const State& state, uint32_t slot) {
   }
 }
 
-// What the node has for work, and when it is expected to come back from what runs there.
+// The node's resources for work, and when those of running work are expected back.
 void Planner::refresh_releases(const State& state, uint32_t slot) {
   NodeInfo& node = nodes_[slot];
   const Node& from = state.nodes[slot];
@@ -226,7 +226,7 @@ void Planner::refresh_releases(const State& state, uint32_t slot) {
       const Device& device = from.devices[index];
       const bool lasting = device.state == DeviceState::kQuarantined || !device.sound();
       const bool cooling = device.hot && device.state == DeviceState::kFree;
-      // What is held or drains comes back; what is unfit is of use to nobody, but its holder gives it back
+      // Held or draining devices come back; an unfit one is of use to nobody, but its holder gives it back
       // too.
       if (!lasting || device.state == DeviceState::kHeld) node.room += one;
       if (lasting && device.state == DeviceState::kHeld) node.room -= one;
@@ -379,7 +379,7 @@ void Planner::pass_on(uint32_t job_class) {
   look_again(job_class, now_ + kPassOn);
 }
 
-// What came in line behind a head that is kept from nodes.
+// Tries the jobs that came in line behind a head that is kept from nodes.
 void Planner::pass_fresh(const State& state, CommitPlan& plan) {
   for (const uint32_t job_class : std::exchange(fresh_classes_, {})) {
     ClassInfo& entry = info(job_class);
@@ -405,7 +405,7 @@ Planner::Reservation* Planner::reservation_of(uint32_t job_class) {
 void Planner::update_reserved(uint32_t slot) {
   const bool reserved = std::any_of(reservations_.begin(), reservations_.end(),
                                     [&](const Reservation& held) { return held.on(slot) != nullptr; });
-  // Whoever was kept from it may have it now.
+  // Classes that were kept from the node may have it now.
   if (nodes_[slot].reserved && !reserved) freed_nodes_.push_back(slot);
   nodes_[slot].reserved = reserved;
 }
@@ -435,7 +435,7 @@ void Planner::promise(const State& state, uint32_t job_class) {
   const bool none_for_it = all_given && last->key < info(job_class).key;
   if (none_for_it && (gang || !is_far_behind(shape.starts.known))) return;
   if (!gang) refresh_starts(state, shape);
-  // What no node could ever run takes nobody's.
+  // A job that no node could ever run takes nobody's reservation.
   const bool never = gang ? !gang_start(state, job_class).has_value() : shape.starts.order.empty();
   if (none_for_it || never) return;
   if (all_given) drop_reservation(state, last->job_class);

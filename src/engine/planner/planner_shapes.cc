@@ -8,9 +8,9 @@
 #include "engine/planner/planner.h"
 #include "model/topology.h"
 
-// What wants the same is blocked together, whoever asks: when something is freed, the first in the queue's
-// order of those that it fits is looked at, then the next while there is room. So a change costs the same
-// however many wait, and what is known of nodes is kept up with what changed on them.
+// Classes that want the same are blocked together, whoever asks: when something is freed, the first in the
+// queue's order of those that it fits is looked at, then the next while there is room. So a change costs the
+// same however many wait, and the facts about nodes are kept up with what changed on them.
 namespace gpusched {
 namespace {
 
@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kUnusedShapesMax = 64;
 /// How long the log of changed nodes gets before its older half is forgotten.
 constexpr std::size_t kLogMin = 4096;
-/// What is known of nodes and not asked for yet is brought up to date when so many changes were missed.
+/// Missed changes after which the facts about nodes are brought up to date, though nobody asks for them yet.
 constexpr uint64_t kBehindMax = 128;
 /// More freed nodes than this, and trying every shape once is cheaper than asking each node.
 constexpr std::size_t kFreedNodesMax = 64;
@@ -239,8 +239,8 @@ void Planner::unblock_shapes(const State& state) {
   }
 }
 
-// What keeps one class from all nodes keeps all others of its shape from them too. How many devices are free
-// may change with every end, and is told to those alone that are looked at.
+// Gives a class's reason to all others of its shape, which the same keeps from all nodes. The number of free
+// devices may change with every end, and is told only to those that are looked at.
 void Planner::share_reason(uint32_t index, const WaitReason& reason) {
   Shape& shape = shapes_[index];
   const bool same = shape.reason.code == reason.code && shape.reason.nodes_fitting == reason.nodes_fitting &&

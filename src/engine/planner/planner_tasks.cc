@@ -93,7 +93,7 @@ Planner::Choice Planner::choose_packed_among(const State& state, Candidate& cand
   return best;
 }
 
-// Of the models that it likes best; none: it goes where any other share would.
+// Tries the models in the order of the job's preference; none: the task goes where any other share would.
 Planner::Choice Planner::choose_packed(const State& state, Candidate& candidate, uint64_t within) {
   const Shape& shape = shape_of(candidate.job_class);
   if (shape.by_model.empty()) return choose_packed_among(state, candidate, shape.device_classes & within);

@@ -17,7 +17,7 @@ class SliceIndex {
  public:
   /// Learns the kinds of devices that are new.
   void learn(const std::vector<DeviceClass>& kinds);
-  /// Of a kind that was learned; null: it is not given away in slices.
+  /// Chart of a kind that was learned; null: it is not given away in slices.
   const mig::Chart* chart(uint32_t device_class) const {
     return device_class < kinds_.size() ? kinds_[device_class].chart.get() : nullptr;
   }

@@ -180,7 +180,7 @@ std::string member_wanted(const Part& part) {
   return part.gpu_count > 0 ? gpus_wanted(part) : box_wanted(part);
 }
 
-/// What else would let it start, where it waits for room.
+/// The other obstacle, where the job waits for room.
 std::string held_too(const WaitReason& reason) {
   if (reason.nodes_held == 0) return "";
   return (reason.nodes_held == 1

@@ -26,7 +26,7 @@ enum class WaitCode : uint8_t {
   kQuota,      ///< The tenant's limit, with what it uses now.
   kNoFeature,  ///< No registered node can do what it asks for, such as running container images.
   kNodesHeld,  ///< Nodes that could run it are draining or validating.
-  kReserved,   ///< What is free is kept for a job that stands before it and starts soon.
+  kReserved,   ///< Free resources are kept for a job that stands before it and starts soon.
   kGpuTime,    ///< The tenant's GPU hours of this window are used up.
   kPool,       ///< Its kind of work uses its share of the GPUs.
   kBooked,     ///< Nodes that could run it are booked by others, now or before it would end; or its booking
@@ -56,26 +56,26 @@ std::string_view to_string(WaitCode code);
 /// The dominant reason of a class, with its evidence.
 struct WaitReason {
   WaitCode code = WaitCode::kQueued;
-  Part wanted;                ///< What one member needs.
+  Part wanted;                ///< Request of one member.
   int64_t gpus_free_max = 0;  ///< The most fitting GPUs free on one node.
   int64_t nodes_fitting =
       0;            ///< Nodes that could run it when empty; where it waits for room, those in service.
-  TenantId tenant;  ///< kQuota, kGpuTime: whose limit; in GPU-milliseconds for the latter. None: a
+  TenantId tenant;  ///< kQuota, kGpuTime: owner of the limit; in GPU-milliseconds for the latter. None: a
                     ///< tenant above the job's, which is not shown.
   Resource resource = Resource::kNone;
   int64_t limit = 0;
   int64_t current = 0;
   int64_t requested = 0;      ///< kQuota: what the job alone wants of it.
   int64_t nodes_held = 0;     ///< Nodes with room for it that take no new jobs: draining or validating.
-  JobId reserved_for;         ///< kReserved: the job that stands before it (none: it is not shown),
-  Time reserved_start;        ///< and when that can start. kBooked: when the booking begins.
-  uint64_t booking = 0;       ///< kBooked: its own, which is not on;
-  bool booking_over = false;  ///< and never will be again.
+  JobId reserved_for;         ///< kReserved: the job that stands before it (none: it is not shown).
+  Time reserved_start;        ///< kReserved: earliest start of that job. kBooked: begin of the booking.
+  uint64_t booking = 0;       ///< kBooked: its own booking, which is not on.
+  bool booking_over = false;  ///< kBooked: its own booking will never be on again.
   bool of_limit = false;      ///< kReserved: what is left of the limit of `tenant` is kept, or of a pool.
   Time lifts_at;              ///< kGpuTime: when the next window begins.
   Time start;  ///< When the class's first job can start, as was promised to it; none: it was not.
-  int64_t members_wanted = 0;   ///< Of a gang: at least so many at once, of all parts or of `wanted`;
-  int64_t members_fitting = 0;  ///< at most so many fit, now or ever.
+  int64_t members_wanted = 0;   ///< Gangs only: least number of members, of all parts or of `wanted`.
+  int64_t members_fitting = 0;  ///< Gangs only: most members that fit, now or ever.
   DomainLevel domain = DomainLevel::kAny;  ///< In one domain of this level, on which it insists.
 
   friend bool operator==(const WaitReason&, const WaitReason&) = default;
@@ -93,13 +93,13 @@ inline bool is_kept_back(const WaitReason& reason) {
 /// One sentence for people.
 std::string describe(const WaitReason& reason);
 
-/// What a promise says to who asks about its job.
+/// Facts about a promise, for who asks about its job.
 struct PromiseFacts {
   std::string node;         ///< Where the job starts, or goes on.
   bool moves = false;       ///< It is moved there itself; otherwise others are ended for it.
   JobId job;                ///< For which it is moved, or the first of those that end; none: is not shown.
-  std::size_t victims = 0;  ///< How many end for it,
-  std::size_t running = 0;  ///< and how many of them have not ended yet.
+  std::size_t victims = 0;  ///< Number of jobs that end for it.
+  std::size_t running = 0;  ///< Number of those that have not ended yet.
 };
 PromiseFacts promise_facts(const State& state, const Promise& promise);
 std::string describe(const PromiseFacts& facts);

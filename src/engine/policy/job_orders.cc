@@ -9,7 +9,7 @@ namespace {
 
 __extension__ using Wide = __int128;
 
-/// What is left of a run: never nothing, because it is not over.
+/// Rest of a run: never nothing, because it is not over.
 Duration rest_of(const State& state, const Job& job, const RunTimes& run_times, Duration attained, Time now) {
   const Duration whole = std::max(run_times.to_order(state, job, attained, now), milliseconds(1));
   if (whole > attained) return whole - attained;

@@ -26,10 +26,10 @@ namespace gpusched::policy {
 struct LineView {
   const State& state;
   const Tenant& tenant;
-  const Job& head;         ///< The first of its jobs that are looked at,
-  OrderKey order;          ///< and where that stands by the order of jobs.
-  const Amount& capacity;  ///< Of all nodes in service.
-  /// What this slice has placed and the tenants' usage does not have yet, by tenant, ancestors included.
+  const Job& head;         ///< First of its jobs that are looked at.
+  OrderKey order;          ///< Place of `head` by the order of jobs.
+  const Amount& capacity;  ///< Capacity of all nodes in service.
+  /// Placements of this slice that the tenants' usage does not have yet, by tenant, ancestors included.
   std::span<const std::pair<TenantId, Amount>> planned;
   Time now;
 };
@@ -47,7 +47,7 @@ struct QueueKey {
   friend bool operator==(const QueueKey&, const QueueKey&) = default;
 };
 
-/// What a node has left at this point of the cycle, this cycle's own placements taken off.
+/// Rest of a node at this point of the cycle, without this cycle's own placements.
 struct NodeView {
   const Node& node;
   int64_t cpu_milli_free = 0;
@@ -55,7 +55,7 @@ struct NodeView {
   uint64_t free_mask = 0;  ///< Free devices of any class.
   uint64_t usable_mask =
       0;  ///< Those of one class that fits the part; for a share all that have room for it.
-  uint64_t shared_mask = 0;  ///< Of these, for a share, those that others have shares of.
+  uint64_t shared_mask = 0;  ///< Shares only: those of them that others have shares of.
   uint32_t attempt_count = 0;
   bool exclusive = false;  ///< Somebody has it for itself.
   bool busy = false;       ///< The part wants it for itself, and something runs there.
@@ -117,12 +117,12 @@ class RunTimes {
  public:
   virtual ~RunTimes() = default;
   virtual std::string_view name() const = 0;
-  /// Of a job that would run now in place of one that waits before it: its whole run, positive.
+  /// Whole run of a job that would run now in place of one that waits before it; positive.
   virtual Duration to_pass(const State& state, const Job& job, Time now) const = 0;
-  /// Of a job that has run for `elapsed`: its whole run. Not longer than `elapsed` when it should be over.
+  /// Whole run of a job that has run for `elapsed`. Not longer than `elapsed` when it should be over.
   virtual Duration of_running(const State& state, const Job& job, Duration elapsed, Time now) const = 0;
-  /// Of a waiting job that has run for `attained` before and goes on from there, to be ordered by: its whole
-  /// run, as likely shorter as longer. Not longer than `attained` when it should be over.
+  /// Whole run of a waiting job that has run for `attained` before and continues from there, as likely
+  /// shorter as longer; used for its order. Not longer than `attained` when it should be over.
   virtual Duration to_order(const State& state, const Job& job, Duration attained, Time now) const {
     return of_running(state, job, attained, now);
   }
@@ -157,7 +157,7 @@ struct VictimView {
   bool spared = false;   ///< It is ended only when others do not suffice.
 };
 
-/// What a node lacks for a job; zero or less: it has enough.
+/// Lack of a node for a job; zero or less: it has enough.
 struct Lack {
   int32_t devices = 0;
   int64_t cpu_milli = 0;
@@ -167,9 +167,9 @@ struct Lack {
   bool none() const { return devices <= 0 && cpu_milli <= 0 && memory_mb <= 0 && attempts <= 0; }
 };
 
-/// What a set of victims costs. Compared field by field, the first that differs decides; less is better.
+/// Cost of a set of victims. Compared field by field, the first that differs decides; less is better.
 struct VictimCost {
-  int64_t spared = 0;          ///< Of those that are ended only when others do not suffice.
+  int64_t spared = 0;          ///< Number of those that are ended only when others do not suffice.
   int64_t lost_gpu_ms = 0;     ///< As it is counted: see `counted_loss`.
   int64_t unsaved_gpu_ms = 0;  ///< Really.
   int64_t remaining_ms = 0;    ///< Negative: of the one that would end first. Who ends soon is not ended.
@@ -188,7 +188,7 @@ struct VictimChoice {
 /// of every part of it.
 using VictimLimit = std::function<bool(std::span<const uint32_t>)>;
 
-/// Whom a job may end to start, and whom it does.
+/// Chooses the jobs that a job may end to start.
 class VictimSelect {
  public:
   virtual ~VictimSelect() = default;
@@ -214,7 +214,7 @@ class VictimSelect {
 /// A device whose attempt ended is expected to be seen empty after so long.
 inline constexpr Duration kDrainExpected = seconds(5);
 
-/// What one cycle uses. Copies share their policies, which never change.
+/// Policies of one cycle. Copies share their policies, which never change.
 struct PolicySet {
   std::shared_ptr<const QueueOrder> queue_order;
   std::shared_ptr<const JobOrder> job_order;
@@ -232,7 +232,7 @@ struct PolicySet {
   Duration overtaking;
 };
 
-/// What `chosen` names, beside the defaults; what it names and is not known is the default too.
+/// Policies by the names in `chosen`; the defaults for all others and for unknown names.
 PolicySet policies_for(const SchedulingPolicy& chosen);
 
 /// The policies by name; null or an empty set's member for an unknown name.

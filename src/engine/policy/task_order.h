@@ -10,11 +10,11 @@
 /// The order of many small tasks of several users within one tenant (docs/policies.md, "Tasks of agents").
 namespace gpusched::policy {
 
-/// What the order of tasks needs of one. `user` lives as long as the specification that was read.
+/// Facts of one task for the order of tasks. `user` lives as long as the specification that was read.
 struct TaskFacts {
   std::string_view user;
   int64_t cost_milli = 1'000;   ///< Thousandths of a token; positive.
-  int64_t weight_milli = 1000;  ///< Of the user, positive.
+  int64_t weight_milli = 1000;  ///< Weight of the user, positive.
 };
 
 /// Says which jobs are tasks, by their packed specifications, which the engine does not know. Pure;

@@ -11,7 +11,7 @@ int64_t clamp(Wide value) {
   return static_cast<int64_t>(std::clamp(value, Wide{INT64_MIN}, Wide{INT64_MAX}));
 }
 
-/// What the tenant holds, what this slice placed included.
+/// Amount that the tenant holds, with what this slice placed.
 Amount held_by(const LineView& line, const Tenant& tenant) {
   Amount held = tenant.usage;
   for (const auto& [id, planned] : line.planned) {

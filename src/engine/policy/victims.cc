@@ -58,7 +58,7 @@ std::vector<uint32_t> indexes_of(uint64_t set) {
   return indexes;
 }
 
-/// Of all sets that suffice the one that costs least.
+/// The set that costs least among all that suffice.
 std::optional<uint64_t> cheapest_set(const Lack& lack, const std::vector<VictimView>& candidates,
                                      const std::vector<VictimCost>& costs, const VictimLimit& limit) {
   std::optional<uint64_t> chosen;
@@ -151,7 +151,7 @@ bool potential_less(const Potential& a, const Potential& b) {
   auto left = a.waiting.rbegin();
   auto right = b.waiting.rbegin();
   for (; left != a.waiting.rend() && right != b.waiting.rend(); ++left, ++right) {
-    // Who has jobs on a higher level is more.
+    // A job on a higher level counts more.
     if (left->first != right->first) return left->first < right->first;
     if (left->second != right->second) return left->second < right->second;
   }

@@ -6,7 +6,7 @@
 #include "engine/decide/guarantees.h"
 #include "engine/policy/policy.h"
 
-/// Who may be ended for whom, and who is.
+/// Choice of victims: who may be ended for whom, and who is.
 namespace gpusched::policy {
 
 /// A job's own priority and its tenant's tier; waiting earns nothing here, or two jobs could take turns in
@@ -17,13 +17,13 @@ int64_t effective_priority(const State& state, const Job& job);
 /// one of a higher: when jobs stand in that order, and the configuration says so.
 bool ends_by_attained(const State& state);
 
-/// What a job has at `now` when it comes to ending others; who ends another has strictly more. Effective
-/// priority, then, with `ends_by_attained`, the level: falling as the job attains service, also while it
-/// runs, and never rising; that it waited counts no more than with priorities.
+/// Standing of a job at `now` when it comes to ending others; a job that ends another has strictly more.
+/// Effective priority, then, with `ends_by_attained`, the level: falling as the job attains service, also
+/// while it runs, and never rising; waiting counts no more than with priorities.
 int64_t standing_of(const State& state, const Job& job, Time now);
 
-/// What strictly falls with every preemption and every start; so without arrivals, ends, faults and people's
-/// changes there are only finitely many, and no job can, over any number of others, come to be ended for one
+/// Value that strictly falls with every preemption and every start; so without arrivals, ends, faults and
+/// people's changes there are only finitely many, and no job can, over any number of others, be ended for one
 /// that it was ended for. A promised job counts as having its devices, one that is told to end as not.
 ///
 /// First what of the guarantees is idle, GPUs before the rest, the deepest tenants first, then what of pools'
@@ -57,8 +57,8 @@ bool potential_less(const Potential& a, const Potential& b);
 /// `grace` is what victims are given to end if they ask for no more, `grace_max` the most that they are
 /// given.
 ///
-/// Of at most `kExactMax` candidates the best set is found by trying all; of more, the cheapest first until
-/// they suffice, then without those that are not needed. Thread-safe.
+/// Finds the best set of at most `kExactMax` candidates by trying all; with more it takes the cheapest first
+/// until they suffice, then leaves out those that are not needed. Thread-safe.
 class LeastLost final : public VictimSelect {
  public:
   struct Params {

@@ -113,7 +113,7 @@ class RandomCommands {
     if (prng_.chance(300)) part.work = prng_.chance(500) ? WorkClass::kOnline : WorkClass::kBatch;
     return prng_.chance(150) ? gang(part) : std::vector<Part>{part};
   }
-  /// Of a profile that some, or no, node's GPUs in MIG mode have.
+  /// Makes a part of a profile that some, or no, node's GPUs in MIG mode have.
   void make_slice(Part& part) {
     static const char* const kProfiles[] = {"1g.10gb", "1g.10gb", "1g.10gb+me", "2g.20gb",
                                             "3g.40gb", "4g.40gb", "7g.80gb",    "1g.5gb"};

@@ -16,7 +16,7 @@
 /// For tests only: an engine with an observer's state and a planner beside it, on a clock that the test sets.
 namespace gpusched::testing {
 
-/// What a node of a test offers.
+/// Node of a test.
 struct Shape {
   int gpus = 0;
   std::string model = "NVIDIA A100-SXM4-80GB";
@@ -30,7 +30,7 @@ struct Shape {
   int mig = 0;        ///< So many devices, the first, are in MIG mode.
 };
 
-/// What a job of a test wants.
+/// Request of a test's job.
 struct Want {
   int32_t gpus = 0;
   int32_t cpu_milli = 0;
@@ -118,7 +118,7 @@ class TestEngine {
   /// All its members, or those that can: what the last one was answered.
   Applied started(JobId id);
   Applied ended(JobId id, const Outcome& outcome = exited(0));
-  /// Of the present attempt; none when there is no such thing.
+  /// Nodes of the present attempt's members; none without such an attempt.
   std::vector<NodeId> member_nodes(JobId id) const;
   Applied released(NodeId id, uint32_t index);
   /// Submits, places and starts; the cluster must have room.

@@ -11,8 +11,8 @@
 /// For tests only: everything that can be asked of the engine, in every state of what it is asked about.
 namespace gpusched::testing {
 
-/// What RandomCommands draws, and beside it words on jobs of every kind, nodes that are made anew again and
-/// again, floods of one tenant; of some commands fields are drawn anew from all that their types can hold.
+/// Draws what RandomCommands draws, and also reports about jobs of every kind, nodes that are registered
+/// again and again, floods of one tenant; some commands get fields drawn from all that their types can hold.
 /// The same seed and states give the same commands.
 class WildCommands {
  public:
@@ -153,7 +153,7 @@ class WildCommands {
 
   RandomCommands plain_;
   WildFields fields_;
-  const uint64_t anew_percent_;  ///< Of some seeds so many that slots run out if none is given back.
+  const uint64_t anew_percent_;  ///< For some seeds so high that slots run out unless reused.
 };
 
 }  // namespace gpusched::testing

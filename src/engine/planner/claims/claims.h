@@ -11,14 +11,14 @@
 #include "engine/policy/policy.h"
 #include "model/types.h"
 
-/// What is kept for jobs that wait: of nodes, and of limits (docs/policies.md, "Backfilling").
+/// Resources kept for waiting jobs: parts of nodes, and of limits (docs/policies.md, "Backfilling").
 namespace gpusched {
 
-/// What a promised job needs of one node.
+/// Needs of a promised job on one node.
 struct BackfillHold {
   uint32_t node = 0;
   policy::PoolAmounts wanted;
-  policy::PoolAmounts extra;  ///< What is left beside it at the start.
+  policy::PoolAmounts extra;  ///< Rest beside it at the start.
 };
 
 /// The earliest start of a blocked class's first job, on the nodes that come to have room for it.
@@ -28,8 +28,8 @@ struct BackfillReservation {
   policy::QueueKey key;
   Time start;
   std::vector<BackfillHold> holds;        ///< By node, ascending; of a job of one member there is one.
-  Time looked_at;                         ///< Of a gang: when its start was last looked for,
-  DomainLevel level = DomainLevel::kAny;  ///< and the level of the domain that holds it.
+  Time looked_at;                         ///< Gangs only: when its start was last looked for.
+  DomainLevel level = DomainLevel::kAny;  ///< Gangs only: level of the domain that holds it.
 
   const BackfillHold* on(uint32_t slot) const;
   BackfillHold* on(uint32_t slot) { return const_cast<BackfillHold*>(std::as_const(*this).on(slot)); }
@@ -37,10 +37,10 @@ struct BackfillReservation {
   Time trusting_until;
 };
 
-/// Whose limit, without a tenant this work's pool, and whether for who waits for another limit.
+/// Key of a limit: its tenant (none: the work's pool), the pool, and whether the job waits for another one.
 using LimitKey = std::tuple<TenantId, WorkClass, bool>;
 
-/// What is left of a limit is kept for who waits first for it, or is first to need it then.
+/// Keeps the rest of a limit for the job that waits first for it, or that is first to need it then.
 struct LimitClaim {
   uint32_t job_class = 0;
   LimitKey nearest;  ///< The limit that keeps it waiting.

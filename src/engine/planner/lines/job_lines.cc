@@ -47,7 +47,7 @@ const OrderedJobs& JobLines::of(const State& state, uint32_t job_class) {
   static const OrderedJobs kEmpty;
   if (!kept()) return job_class < state.classes.size() ? state.classes[job_class].waiting : kEmpty;
   if (job_class >= lines_.size()) return kEmpty;
-  // What a command did to its later jobs is observed later.
+  // A command may already have changed jobs further back in line; that is observed later.
   OrderedJobs& line = lines_[job_class];
   while (!line.empty()) {
     const Job* first = state.jobs.find(line.front().job);

@@ -14,9 +14,9 @@
 
 namespace gpusched {
 
-/// The jobs of each class that wait in line, in the order of the policies' JobOrder. Of the state's own order
-/// nothing is kept beside the state, but for classes with tasks (see TaskLines). Every change costs O(log n);
-/// of an order that is_time_dependent a few ranks are made anew every now and then. Pure; not thread-safe.
+/// The jobs of each class that wait in line, in the order of the policies' JobOrder. The state's own order is
+/// not copied, except for classes with tasks (see TaskLines). Every change costs O(log n); with an order that
+/// is_time_dependent a few ranks are computed again now and then. Pure; not thread-safe.
 class JobLines {
  public:
   /// `policies` must outlive this, or the next `reset`.
@@ -72,10 +72,10 @@ class JobLines {
   std::vector<OrderedJobs> lines_;                      ///< By class.
   boost::unordered_flat_map<uint64_t, Entry> entries_;  ///< By job.
   std::set<std::pair<Time, JobId>> by_age_;             ///< All that are not first because they waited.
-  std::pair<Time, JobId> cursor_;                       ///< Up to there ranks were made anew,
-  Time ranked_at_;                                      ///< when that was last done,
-  std::size_t ranks_owed_ = 0;                          ///< and for how many refreshes it is due.
-  TaskLines tasks_;                                     ///< Of classes that the state's own order is not for.
+  std::pair<Time, JobId> cursor_;                       ///< Ranks up to it were computed again.
+  Time ranked_at_;                                      ///< Time of the last computation of ranks.
+  std::size_t ranks_owed_ = 0;                          ///< Refreshes whose computation of ranks is due.
+  TaskLines tasks_;                                     ///< Classes not in the state's own order.
 };
 
 template <typename Visit>

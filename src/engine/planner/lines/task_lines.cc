@@ -9,7 +9,7 @@ namespace {
 
 __extension__ using Wide = __int128;
 
-/// What was used is forgotten in so many steps.
+/// Number of steps in which past use is forgotten.
 constexpr int64_t kSlices = 60;
 
 /// A task has one member, with a share of a GPU: no other job's specification is looked at.
@@ -34,7 +34,7 @@ void TaskLines::reset(const State& state, std::shared_ptr<const policy::TaskOrde
   }
 }
 
-// Of a class whose tasks it does not find, the line is begun by the next task that comes in it.
+// If it finds no task of a class, the next task that comes in the class begins the line.
 bool TaskLines::finds_task(const State& state, uint32_t job_class, uint32_t& reads_left) const {
   const JobClass& kind = state.classes[job_class];
   if (!may_be_tasks(kind.parts)) return false;
@@ -163,7 +163,7 @@ void TaskLines::take_out(JobId id) {
   if (lines_[entry.job_class].heads.empty()) end_if_empty(entry.job_class);
 }
 
-// What a plan in the making took out of it is still in the state's line.
+// Jobs that a plan in the making took out of it are still in the state's line.
 void TaskLines::end_if_empty(uint32_t job_class) {
   if (!planned_.empty()) return emptied_.push_back(job_class);
   if (lines_[job_class].heads.empty()) lines_[job_class].active = false;
@@ -200,7 +200,7 @@ void TaskLines::plan_applied(const State& state) {
 }
 
 std::optional<OrderKey> TaskLines::first(const State& state, uint32_t job_class) {
-  // What a command did to its later jobs is observed later.
+  // A command may already have changed jobs further back in line; that is observed later.
   const std::map<OrderKey, GroupKey>& heads = lines_[job_class].heads;
   while (!heads.empty()) {
     const JobId id = heads.begin()->first.job;

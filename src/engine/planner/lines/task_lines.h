@@ -58,7 +58,7 @@ class TaskLines {
   std::vector<uint32_t> take_changed() { return std::exchange(changed_, {}); }
 
  private:
-  static constexpr uint32_t kNobody = UINT32_MAX;  ///< Whose jobs are no tasks.
+  static constexpr uint32_t kNobody = UINT32_MAX;  ///< Stands for jobs that are no tasks.
   struct GroupKey {
     uint32_t user = kNobody;
     int64_t cost = 0;  ///< As in TaskFacts, as is all use.
@@ -108,9 +108,9 @@ class TaskLines {
   std::vector<Line> lines_;                             ///< By class.
   boost::unordered_flat_map<uint64_t, Entry> entries_;  ///< By job.
   std::map<UserKey, uint32_t> user_numbers_;
-  std::vector<User> users_;                                ///< By number,
-  std::vector<uint32_t> free_users_;                       ///< and the numbers that are free.
-  std::map<int64_t, std::map<uint32_t, int64_t>> slices_;  ///< What users used in each slice of the window.
+  std::vector<User> users_;                                ///< Users by number.
+  std::vector<uint32_t> free_users_;                       ///< Numbers that are free.
+  std::map<int64_t, std::map<uint32_t, int64_t>> slices_;  ///< Use by users in each slice of the window.
   std::vector<std::pair<JobId, GroupKey>> planned_;
   std::vector<uint32_t> emptied_;  ///< Classes that may be here no longer when the plan is applied.
   std::vector<uint32_t> changed_;

@@ -32,7 +32,7 @@ class TaskSpaces {
 
   /// The node has these devices that take shares; in the place of what it was said to have before.
   void put(uint32_t node, std::span<const Device> devices);
-  /// Of those of a kind that are not loaded and have any compute left: by memory left, ascending.
+  /// The devices of a kind that are not loaded and have compute left: by memory left, ascending.
   const std::set<Space>& of(uint32_t device_class) const;
 
  private:

@@ -9,7 +9,7 @@
 
 namespace gpusched::policy {
 
-/// What of a pool is free from now on: the profile of conservative backfilling (Feitelson, Weil 1998,
+/// Free part of a pool from now on: the profile of conservative backfilling (Feitelson, Weil 1998,
 /// "Utilization and predictability in scheduling the IBM SP2 with backfilling"; docs/policies.md).
 ///
 /// Problem: with several reservations a hole before, between or behind them may be long enough for a job.

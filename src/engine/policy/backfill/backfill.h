@@ -77,7 +77,7 @@ class BackfillPass {
     Time now;
     /// 0: whatever fits starts, and large work may starve. 1: EASY. UINT32_MAX: conservative.
     uint32_t reservations_max = 1;
-    /// What an earlier pass promised to work that still waits, in the order in which it is offered. Used with
+    /// Promises of an earlier pass to work that still waits, in the order in which it is offered. Used with
     /// more than one reservation. Those that overruns made impossible are forgotten.
     std::span<const Reservation> promises = {};
   };
@@ -92,7 +92,7 @@ class BackfillPass {
   bool blocked() const { return blocked_; }
   /// True while a blocked offer would be given a reservation.
   bool reserving() const { return given_.size() + kept_.size() < reservations_max_; }
-  /// What is free now, what this pass started taken off.
+  /// Free resources now, without what this pass has started.
   const PoolAmounts& free() const { return free_; }
   /// The reservations of this pass in the order in which they were given.
   const std::vector<Reservation>& reservations() const { return given_; }
@@ -111,9 +111,9 @@ class BackfillPass {
   PoolAmounts free_;
   bool blocked_ = false;
   std::vector<Reservation> given_;
-  Time shadow_ = kNever;               ///< One reservation: when it starts,
-  PoolAmounts extra_;                  ///< and what is left over beside it then.
-  std::vector<Availability> profile_;  ///< More: none or one.
+  Time shadow_ = kNever;               ///< With one reservation: its start.
+  PoolAmounts extra_;                  ///< With one reservation: the rest beside it then.
+  std::vector<Availability> profile_;  ///< With several: none or one.
   std::vector<Reservation> kept_;      ///< Promises that the profile holds and that were not offered yet.
 };
 

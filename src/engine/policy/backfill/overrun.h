@@ -14,20 +14,20 @@
 /// Cost: O(1).
 namespace gpusched::policy {
 
-/// What becomes of an estimate that ran out while its work runs on.
+/// Ways to correct an estimate that ran out while its work runs on.
 enum class Correction : uint8_t {
   kTsafrir = 1,  ///< A little more than first estimated, then ever more (`tsafrir_increment`).
   kLimit,        ///< At once the work's own limit; as kTsafrir where it has none or that is over too.
 };
 
-/// What correction number `correction` (0 is the first) adds to the first estimate: 1, 5, 15, 30 min, then 1,
-/// 2, 5, 10, 20, 50, 100 h, and 100 h from then on. Tsafrir, Etsion, Feitelson 2007, "Backfilling using
-/// system-generated predictions rather than user runtime estimates", section 4.2. O(1).
+/// Amount that correction number `correction` (0 is the first) adds to the first estimate: 1, 5, 15, 30 min,
+/// then 1, 2, 5, 10, 20, 50, 100 h, and 100 h from then on. Tsafrir, Etsion, Feitelson 2007, "Backfilling
+/// using system-generated predictions rather than user runtime estimates", section 4.2. O(1).
 Duration tsafrir_increment(uint32_t correction);
 
 /// An estimate that ran out, and what the next one may know.
 struct Overrun {
-  Duration first_estimate;   ///< Of the whole run, before any correction.
+  Duration first_estimate;   ///< Estimate of the whole run, before any correction.
   Duration elapsed;          ///< Since the work started.
   uint32_t corrections = 0;  ///< How many this run has had before; `corrected_estimate` counts on.
   Duration limit;            ///< The work is ended then; zero: it has none.

@@ -93,7 +93,7 @@ Shadow ReleaseTimeline::shadow(const PoolAmounts& capacity, const PoolAmounts& w
   PoolAmounts free = capacity - held_after(now);
   if (wanted.fits(free)) return {.at = now, .free = free};
   if (!wanted.fits(capacity)) return {};
-  // What is given back only adds up, so whole blocks that do not suffice are stepped over.
+  // Releases only add up, so whole blocks that do not suffice are stepped over.
   free = capacity - total_;
   for (const Block& block : blocks_) {
     if (!wanted.fits(free + block.sum)) {

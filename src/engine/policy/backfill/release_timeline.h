@@ -46,7 +46,7 @@ class ReleaseTimeline {
   std::size_t size() const { return size_; }
   const PoolAmounts& total() const { return total_; }
 
-  /// What is held by work whose estimated end is later than `at`.
+  /// Resources held by work whose estimated end is later than `at`.
   PoolAmounts held_after(Time at) const;
   /// The earliest instant, `now` or an estimated end after it, at which `wanted` fits into `capacity` beside
   /// the work that runs on (Lifka 1995, "The ANL/IBM SP scheduling system": the shadow time of EASY's head).

@@ -14,7 +14,7 @@ namespace {
 
 /// Steps of one search where not everything is tried.
 constexpr int kStepsMax = 2'000;
-/// What is remembered for nodes of one build.
+/// Number of choices remembered for nodes of one build.
 constexpr std::size_t kFoundMax = 4'096;
 /// Different builds of nodes; what comes then is treated as one whose links are not known.
 constexpr std::size_t kBuildsMax = 1'024;
@@ -28,7 +28,7 @@ uint64_t lowest(uint64_t mask, int32_t count) {
   return chosen;
 }
 
-/// Less is better. Of choices whose weakest links are equal.
+/// Rating of choices with equally strong weakest links; less is better.
 using Rating = std::tuple<int, int, int, int, uint64_t>;
 Rating rate(const LinkMap& links, uint64_t usable, uint64_t mask) {
   int islands = 0;

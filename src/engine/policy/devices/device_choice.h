@@ -19,7 +19,7 @@
 /// remembers answers by build, at most 256 for each wish on nodes of eight devices.
 namespace gpusched::policy {
 
-/// What is asked of a choice.
+/// Wishes for a choice of devices.
 struct DeviceWish {
   int32_t count = 0;
   Layout layout = Layout::kPack;
@@ -35,9 +35,9 @@ struct DeviceChoice {
   int64_t weakest = 0;
 };
 
-/// Of the `usable` devices, `count` of them:
+/// Chooses `count` of the `usable` devices:
 /// * pack: no other choice has a stronger weakest link. Among equals the fewest islands, then NUMA nodes,
-///   then what leaves least behind in them, then the lowest indexes. Of more than `kExactMax` usable devices
+///   then what leaves least behind in them, then the lowest indexes. With over `kExactMax` usable devices
 ///   with links that are neither alike nor in clean islands, the search may end early and be content.
 /// * spread: over as many islands, or NUMA nodes where there are none, as there are, evenly.
 /// * contiguous: neighbours by index; among those as for pack.

@@ -10,10 +10,10 @@
 /// scheduling GPU-sharing workloads with fragmentation gradient descent" (USENIX ATC), section 4.
 namespace gpusched::policy {
 
-/// What of a node's free GPU shares the popular shapes could not use. For shape m of popularity p_m, node n
-/// with free shares g_i: F_n(m) is the sum of g_i if m asks for no GPU or cannot run on n by CPU, class or
-/// devices, else the sum of the g_i that are less than m wants of one; F_n = sum of p_m F_n(m). Memory is not
-/// looked at, as published. Immutable; thread-safe.
+/// Part of a node's free GPU shares that the popular shapes could not use. For shape m of popularity p_m,
+/// node n with free shares g_i: F_n(m) is the sum of g_i if m asks for no GPU or cannot run on n by CPU,
+/// class or devices, else the sum of the g_i that are less than m wants of one; F_n = sum of p_m F_n(m).
+/// Memory is not looked at, as published. Immutable; thread-safe.
 class FragmentationTable {
  public:
   /// Amounts are thousandths of a device times this.
@@ -33,7 +33,7 @@ class FragmentationTable {
   int64_t usable(const NodeSpace& node) const;
   std::size_t row(uint32_t device_class, int64_t cpu_milli) const;
 
-  std::vector<int64_t> cpu_steps_;      ///< What popular shapes ask for, ascending.
+  std::vector<int64_t> cpu_steps_;      ///< CPU requests of popular shapes, ascending.
   std::vector<uint8_t> step_of_milli_;  ///< By free milli: how many of the asked-for sizes it has room for.
   uint32_t milli_steps_ = 0;
   std::vector<uint32_t> row_of_class_;  ///< Classes that all shapes treat alike share their rows.

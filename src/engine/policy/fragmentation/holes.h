@@ -7,7 +7,7 @@
 
 #include "engine/policy/fragmentation/shapes.h"
 
-/// What a node's space is worth to the tasks that come.
+/// Values a node's space by the tasks that are expected.
 namespace gpusched::policy {
 
 /// Prices of holes: what what fits into a hole of each size is worth, if all that comes had to be packed into
@@ -22,14 +22,14 @@ class HolePrices {
   static constexpr int64_t kUnit = int64_t{1} << 20;
 
   explicit HolePrices(std::span<const PopularShape> shapes);
-  /// Of a hole of `milli`; grows with it, from 0 to kUnit.
+  /// Price of a hole of `milli`; grows with it, from 0 to kUnit.
   int64_t of(int32_t milli) const { return price_[static_cast<std::size_t>(milli)]; }
 
  private:
   std::array<int64_t, kWholeMilli + 1> price_{};
 };
 
-/// What a node's space is worth to what comes: the prices of its holes that somebody could still use, by
+/// Value of a node's space for the expected tasks: the prices of its holes that somebody could still use, by
 /// CPU, memory and class, `hole_weight` times; and, averaged over the popular shapes, the share of its
 /// devices that would be used if only that shape came, limited by what runs out first: CPU, memory or devices
 /// (so a GPU whose CPU is gone is worth little, and CPU beside full GPUs nothing). Immutable; thread-safe.
@@ -49,8 +49,8 @@ class SpaceValue {
 
   int64_t of(const NodeSpace& node) const;
 
-  /// What a node is worth after a task was placed on it, for each way to do so: CPU, memory and class are
-  /// looked at once, devices for each way. Refers to value and node. Not thread-safe.
+  /// Value of a node after a task was placed on it, for each way to do so: CPU, memory and class are looked
+  /// at once, devices for each way. Refers to value and node. Not thread-safe.
   class After {
    public:
     /// The task fits on the node.
@@ -78,10 +78,10 @@ class SpaceValue {
   struct Wanted {
     int64_t cpu_milli = 0;
     int64_t memory_mb = 0;
-    int64_t cpu_reciprocal = 0;  ///< Of what it asks, in 2^-kReciprocalBits; 0: it asks for none.
+    int64_t cpu_reciprocal = 0;  ///< Reciprocal of its CPU request, in 2^-kReciprocalBits; 0: none.
     int64_t memory_reciprocal = 0;
     int64_t worth = 0;   ///< Popularity times what one such task uses.
-    uint32_t level = 0;  ///< Of one device's share; several devices: how many.
+    uint32_t level = 0;  ///< Level of one device's share; several devices: their number.
     bool several = false;
     int32_t milli = 0;
     uint64_t device_classes = 0;
@@ -92,7 +92,7 @@ class SpaceValue {
 
   std::vector<Wanted> wanted_;
   std::vector<int32_t> levels_;      ///< Shares that are asked for, ascending.
-  std::size_t width_ = 0;            ///< Of a row: levels, rounded up to kRowGrain.
+  std::size_t width_ = 0;            ///< Width of a row: levels, rounded up to kRowGrain.
   std::vector<uint16_t> times_;      ///< By free milli and level: how many fit into the hole.
   std::vector<int64_t> hole_value_;  ///< By free milli.
 };

@@ -29,7 +29,7 @@ class FragmentationIndex {
   struct Found {
     uint32_t slot = 0;
     PlacementRate rate;
-    uint64_t devices = 0;  ///< What to take.
+    uint64_t devices = 0;  ///< Devices to take.
     friend bool operator==(const Found&, const Found&) = default;
   };
   /// How many shapes are kept; the one that was not asked for the longest makes room.
@@ -37,14 +37,14 @@ class FragmentationIndex {
   /// So many nodes that `accept` turns down are passed over in one question.
   static constexpr std::size_t kTurnedDownMax = limits::kCandidatesMax;
 
-  /// Of nodes or of a class of nodes. `rule` outlives the index or the next `use`.
+  /// Indexes nodes, or a class of nodes. `rule` outlives the index or the next `use`.
   explicit FragmentationIndex(const PlacementRule& rule) : rule_(&rule) {}
 
   /// From now on by another rule, or the same with other tables: all ratings are made anew as they are asked
   /// for.
   void use(const PlacementRule& rule);
 
-  /// What a node has left; a new slot, or a change of an old one. Slots are dense: at most one beyond the
+  /// Sets the rest of a node: a new slot, or a change of an old one. Slots are dense: at most one beyond the
   /// last.
   void put(uint32_t slot, const NodeSpace& node);
   /// The node takes nothing until it is put again.
@@ -77,8 +77,8 @@ class FragmentationIndex {
     NodeSpace space;
     Key key;
     uint64_t changed = 0;  ///< Number of the change.
-    int64_t standing = 0;  ///< By the rule, when
-    bool stands = false;   ///< it was asked since the node changed.
+    int64_t standing = 0;  ///< Standing by the rule, if `stands`.
+    bool stands = false;   ///< It was computed since the node changed.
     bool present = false;
   };
   struct Shape {
@@ -103,8 +103,8 @@ class FragmentationIndex {
 
   const PlacementRule* rule_;
   std::vector<Held> nodes_;
-  std::vector<uint32_t> changes_;  ///< Slots, in the order in which they changed,
-  uint64_t first_change_ = 0;      ///< from this number on; older ones were dropped.
+  std::vector<uint32_t> changes_;  ///< Slots in the order of their changes.
+  uint64_t first_change_ = 0;      ///< Number of the first of these; older ones were dropped.
   uint64_t questions_ = 0;
   uint64_t ratings_ = 0;
   std::map<TaskShape, std::size_t> numbers_;

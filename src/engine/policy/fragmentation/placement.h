@@ -24,7 +24,7 @@ class FragmentationPlacement {
   struct Found {
     uint32_t node = 0;  ///< As it was put.
     uint32_t device_class = 0;
-    uint64_t devices = 0;  ///< What to take: of a share its device, of whole ones the first free ones.
+    uint64_t devices = 0;  ///< Devices to take: for a share its device, for whole ones the first free ones.
   };
   using Accept = std::function<bool(const Found&)>;
 
@@ -33,7 +33,7 @@ class FragmentationPlacement {
 
   /// A task has come. What comes often is what room is kept for.
   void arrived(const TaskShape& shape);
-  /// What has come is told anew: shapes name other classes of devices now.
+  /// Forgets all arrivals; they are told again: shapes name other classes of devices now.
   void forget_arrivals();
 
   /// All that a node has left: an entry for each class of its devices, one without devices when it has none.

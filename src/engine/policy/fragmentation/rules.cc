@@ -19,7 +19,7 @@ PlacementRate best_device(const TaskShape& shape, const NodeSpace& node, RateOn&
   std::array<uint64_t, (kWholeMilli + 64) / 64> tried{};
   const auto try_device = [&](uint32_t device) {
     const int32_t value = rate_on(uint64_t{1} << device);
-    // Of equally good holes the smallest, whatever the order of devices.
+    // The smallest of equally good holes wins, whatever the order of devices.
     const bool better =
         !found || value > best.value || (value == best.value && node.milli[device] < node.milli[best.device]);
     if (better) best = {.value = value, .device = device};

@@ -23,7 +23,7 @@ class PlacementRule {
  public:
   virtual ~PlacementRule() = default;
   virtual std::string_view name() const = 0;
-  /// What a node amounts to before anything is placed on it, whatever the task: found once for all of them.
+  /// Standing of a node before anything is placed on it, whatever the task: computed once for all tasks.
   virtual int64_t standing(const NodeSpace& /*node*/) const { return 0; }
   /// The task fits on the node (`fits`), which stands as `standing` says. Nodes with equal space, devices in
   /// any order, rate equally. Thread-safe.

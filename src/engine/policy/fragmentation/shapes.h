@@ -7,7 +7,7 @@
 
 #include "base/limits.h"
 
-/// What placement by fragmentation knows of tasks and nodes. Everything here is a value without time, chance
+/// Tasks and nodes as placement by fragmentation sees them. Everything here is a value without time, chance
 /// or pointers, so that a planner can keep it beside its own books and a test can try all cases.
 namespace gpusched::policy {
 
@@ -16,13 +16,13 @@ inline constexpr std::size_t kPopularMax = 240;
 /// A whole device, in thousandths.
 inline constexpr int32_t kWholeMilli = 1000;
 
-/// What one task asks of one node.
+/// Request of one task to one node.
 struct TaskShape {
   int64_t cpu_milli = 0;
   int64_t memory_mb = 0;
   int32_t gpu_count = 0;         ///< Devices; zero: none.
-  int32_t gpu_milli = 0;         ///< Of each device; kWholeMilli when gpu_count > 1, zero without devices.
-  int64_t device_memory_mb = 0;  ///< Of each device; zero: whatever the share has.
+  int32_t gpu_milli = 0;         ///< Share of each device; kWholeMilli if gpu_count > 1; 0: no devices.
+  int64_t device_memory_mb = 0;  ///< Memory of each device; zero: whatever the share has.
   uint64_t device_classes = ~uint64_t{0};  ///< Bit k: may run on devices of class k. Ignored without devices.
 
   bool is_share() const { return gpu_count == 1 && gpu_milli < kWholeMilli; }
@@ -30,8 +30,8 @@ struct TaskShape {
   friend auto operator<=>(const TaskShape&, const TaskShape&) = default;
 };
 
-/// What a node has left, of devices of one class. A device that may not be used now (hot, sick, draining) is
-/// one with nothing left; a node with devices of several classes is several of these.
+/// Rest of a node, with devices of one class. A device that may not be used now (hot, sick, draining) is one
+/// with nothing left; a node with devices of several classes is several of these.
 struct NodeSpace {
   int64_t cpu_milli = 0;
   int64_t memory_mb = 0;
