@@ -130,12 +130,12 @@ struct Used {
   int64_t rest = 0;  ///< Thousandths.
 };
 
-/// What is used of the window of `now` by then.
+/// Usage in the window of `now` by then.
 Used used_of(const GpuTime& gpu_time, Time now, const Amount& held) {
   if (now <= gpu_time.at) return {.ms = gpu_time.used_ms, .rest = gpu_time.rest};
   const int64_t window = now.ns / gpu_time.length.ns;
   const bool same = gpu_time.at.valid() && gpu_time.at.ns / gpu_time.length.ns == window;
-  // What was used of earlier windows is over with them.
+  // Usage in earlier windows ended with them.
   const Time begin = same ? gpu_time.at : Time{window * gpu_time.length.ns};
   const int64_t span_ms = now.ms() - begin.ms();
   const int64_t of_shares = held.gpu_milli * span_ms + (same ? gpu_time.rest : 0);

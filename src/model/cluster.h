@@ -25,7 +25,7 @@ struct DeviceClass {
   int64_t share_mb_of(const Part& part, int64_t device_mb) const;
   /// A member of the part could run on devices of this kind.
   bool serves(const Part& part) const;
-  /// Of a kind that serves: which of the models that the part asks for it is; 0: the one that is liked best.
+  /// Place of a serving kind among the models that the part asks for; 0: the preferred one.
   std::size_t rank_for(const Part& part) const;
   friend bool operator==(const DeviceClass&, const DeviceClass&) = default;
   template <typename Self, typename Visit>
@@ -42,8 +42,8 @@ struct Share {
   int32_t milli = 0;
   int64_t memory_mb = 0;
   Time draining_since;  ///< Time since when it drains: its attempt ended, the node has not yet seen it empty.
-  std::string mig_profile = {};  ///< MIG profile, on a device in MIG mode;
-  int32_t mig_start = 0;         ///< which begins at this slot of the device's memory.
+  std::string mig_profile = {};  ///< MIG profile, on a device in MIG mode.
+  int32_t mig_start = 0;         ///< Slot of the device's memory at which the slice begins.
 
   bool draining() const { return draining_since.valid(); }
   template <typename Self, typename Visit>
@@ -105,7 +105,7 @@ struct Device {
   /// Another share of that size, which the device's kind serves, fits beside what is held of it; of a slice:
   /// one that begins at that slot.
   bool has_room_for(const DeviceClass& kind, const Part& part, int32_t mig_start) const;
-  /// The slices that it is cut into now, those that drain too. Of a device of this table.
+  /// The device's present slices, those that drain too. `table` must be that of the device.
   std::vector<mig::Instance> slices(const mig::Table& table) const;
 
   /// Returns whether it is fit for work, heat aside, which passes by itself.
@@ -267,7 +267,7 @@ struct GpuTime {
   bool limited() const { return length.ns > 0; }
   /// Returns the end of the window of `now`.
   Time end_of_window(Time now) const { return Time{(now.ns / length.ns + 1) * length.ns}; }
-  int64_t rest = 0;  ///< And so many thousandths of a GPU-millisecond; less than one.
+  int64_t rest = 0;  ///< Thousandths of a GPU-millisecond to be added; less than one.
 
   /// Returns the usage in the window of `now` until then, if `held` was held since `at`. Rounded down.
   int64_t used_by(Time now, const Amount& held) const;
@@ -307,9 +307,9 @@ struct Tenant {
   int64_t jobs_successful = 0;
   int64_t jobs_failed = 0;
   DecayedUse use;              ///< Usage by placed jobs of the tenant and its children.
-  int64_t reclaims = 0;        ///< Number of its jobs that started on reclaimed resources,
-  int64_t reclaim_ms = 0;      ///< how long those waited for it, together,
-  int64_t reclaim_ms_max = 0;  ///< and the longest of them.
+  int64_t reclaims = 0;        ///< Number of its jobs that started on reclaimed resources.
+  int64_t reclaim_ms = 0;      ///< Total time that those jobs waited for reclaims.
+  int64_t reclaim_ms_max = 0;  ///< Longest of these waits.
 
   // Derived.
   Amount usage;                               ///< Usage by placed jobs of the tenant and its children.
@@ -318,8 +318,8 @@ struct Tenant {
   int64_t unfinished = 0;                     ///< Number of its own unfinished jobs.
   int64_t state_counts[kJobStateCount] = {};  ///< Number of its own jobs by state.
   int64_t unfinished_spec_bytes = 0;  ///< Bytes of its own jobs' specifications: see State::spec_bytes.
-  int64_t recent_ends = 0;            ///< Number of its attempts' ends that nodes remember (Node::ends),
-  int64_t recent_quick_ends = 0;      ///< and how many of those are soon failures.
+  int64_t recent_ends = 0;            ///< Number of its attempts' ends that nodes remember (Node::ends).
+  int64_t recent_quick_ends = 0;      ///< Number of those ends that are soon failures.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {

@@ -10,7 +10,7 @@ namespace {
 __extension__ using Wide = __int128;
 
 constexpr int kBits = 40;
-constexpr int kPartBits = 20;  ///< Of DecayedUse::gpus_part and the others.
+constexpr int kPartBits = 20;  ///< Fraction bits of DecayedUse::gpus_part and the others.
 /// ln 2 and 1 / ln 2 as fractions of 2^40.
 constexpr int64_t kLn2 = 762'123'384'786;
 constexpr int64_t kInverseLn2 = 1'586'259'972'792;

@@ -22,7 +22,7 @@ struct DecayedUse {
   int64_t cpu_milli = 0;
   int64_t memory_mb = 0;
   Time at;  ///< Until when it counts; none: nothing was counted yet.
-  // What is less than one of each, in 2^-20.
+  // Fractions of each below one, in 2^-20.
   int64_t gpus_part = 0;
   int64_t gpu_memory_mb_part = 0;
   int64_t cpu_milli_part = 0;

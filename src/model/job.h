@@ -14,7 +14,7 @@
 
 namespace gpusched {
 
-/// What happened to a job, or was asked for it. Numbers are for ever: they are packed into the state.
+/// Steps of a job, and requests about it. Numbers are for ever: they are packed into the state.
 enum class JobStep : uint8_t {
   kPlaced = 1,     ///< An attempt was placed: `attempt`, `node` of its first member, `members`.
   kStarted,        ///< All its members run.
@@ -62,7 +62,7 @@ struct JobHistory {
 /// Appends an entry to a packed timeline; beyond limits::kHistoryEntriesMax the oldest is dropped. `since` is
 /// the job's submission, from which times are counted; each entry takes some ten bytes.
 Blob with_entry(const Blob& packed, Time since, const JobHistoryEntry& entry);
-/// What was packed with the same `since`. Entries that do not parse are left out.
+/// The entries that were packed with the same `since`. Entries that do not parse are left out.
 JobHistory unpack_history(const Blob& packed, Time since);
 
 /// Dependency of a job, open or settled.
@@ -81,8 +81,8 @@ struct MoveRecord {
   std::string from;           ///< Empty: it was not known.
   std::string to;             ///< The node on which it goes on, or on which it starts.
   std::vector<JobId> others;  ///< Jobs for which it was moved, or which were moved for it.
-  std::string by;             ///< Operator who requested it,
-  std::string why;            ///< and why, in their words; may be empty.
+  std::string by;             ///< Operator who requested it.
+  std::string why;            ///< Reason, in the operator's words; may be empty.
 
   friend bool operator==(const MoveRecord&, const MoveRecord&) = default;
 };
@@ -139,11 +139,11 @@ struct Job {
   bool interactive = false;     ///< Ends at its deadline, moments after it came, if it does not run by then.
   int32_t elastic_members = 0;  ///< Members of its elastic part with which the last attempt was placed.
   Blob member_nodes;            ///< Gangs only: nodes of the last attempt's members; eight bytes each.
-  WatchdogFinding watch = WatchdogFinding::kNone;  ///< Latest warning about its last attempt,
-  Time watch_since;                                ///< since when that is so,
-  Blob watch_detail;                               ///< and the evidence.
-  Time moved_at;     ///< Time at which it was last moved, or others were moved for it,
-  Blob move_detail;  ///< and how, packed: see move_record. Of an earlier version: a sentence.
+  WatchdogFinding watch = WatchdogFinding::kNone;  ///< Latest warning about its last attempt.
+  Time watch_since;                                ///< Time since when the warning holds.
+  Blob watch_detail;                               ///< Evidence of the warning.
+  Time moved_at;                                   ///< Time at which it was last moved, or others for it.
+  Blob move_detail;  ///< Record of that move, packed: see move_record; of an earlier version: a sentence.
   Blob history;      ///< Its timeline, packed: see timeline.
   Blob usage;        ///< Resources that its last attempt used, once that has ended, packed: see last_usage.
   bool require_feasible =
@@ -152,8 +152,8 @@ struct Job {
   /// level 11.
   int32_t preempt_grace_ms = 0;
   int64_t given_gpu_memory_mb =
-      0;              ///< Of GPUs for which it names no size, in its last attempt. Since feature level 10.
-  Blob submitted_by;  ///< Who submitted it, for people; empty: not known. Since feature level 8.
+      0;              ///< Memory of GPUs for which it names no size, in its last attempt. Since level 10.
+  Blob submitted_by;  ///< Name of the submitter, for people; empty: not known. Since feature level 8.
 
   OrderKey order() const { return {.key = order_key, .job = id}; }
   bool is_queued() const {
@@ -301,8 +301,8 @@ struct Member {
   int32_t gpu_milli = 0;         ///< Thousandths of its device; 0: whole devices.
   int64_t gpu_share_mb = 0;      ///< Memory of the share.
   bool exclusive = false;        ///< No other job runs on the node meanwhile.
-  std::string mig_profile = {};  ///< MIG profile, if the share is a slice,
-  int32_t mig_start = 0;         ///< which begins at this slot of the device's memory.
+  std::string mig_profile = {};  ///< MIG profile, if the share is a slice.
+  int32_t mig_start = 0;         ///< Slot of the device's memory at which the slice begins.
   bool lost_tolerated = false;   ///< Lost with its node, and the gang continued without it.
 
   template <typename Self, typename Visit>
@@ -342,7 +342,7 @@ struct Attempt {
 
   /// Counts its members, of an attempt that is made or read.
   void count_members();
-  /// What its members used, once they have ended.
+  /// Resources that its members used, once they have ended.
   AttemptUsage usage() const;
   /// Changes a member's state with the counts.
   void move_member(uint32_t member, MemberState to);
@@ -380,12 +380,12 @@ struct Preemption {
   }
 };
 
-/// What is kept for a job for which others are being ended: it starts there, and nobody else does. Its
+/// Resources kept for a job for which others are being ended: it starts there, and nobody else does. Its
 /// devices are named in `Device::promised_to`; its CPU and memory, and its share of its tenant's quota, count
 /// as used.
 ///
-/// What is kept for a job that is moved (`moves`) is kept while it still runs elsewhere: it is in line as any
-/// other as soon as it waits, and nothing counts for its tenant until it starts.
+/// A promise to a job that is moved (`moves`) is kept while it still runs elsewhere: the job is in line as
+/// any other as soon as it waits, and nothing counts for its tenant until it starts.
 struct Promise {
   JobId job;
   TenantId tenant;
@@ -396,11 +396,11 @@ struct Promise {
   bool reclaims = false;  ///< Whether it reclaims its tenant's guarantee.
   Time asked_at;  ///< Given when a guarantee or a pool's share is kept by it: since when it is asked for.
   WorkClass work = WorkClass::kUnset;
-  bool moves = false;     ///< The job is moved there, after its attempt
-  uint32_t attempt = 0;   ///< of this number has ended,
-  JobId moved_for;        ///< so that this one can start.
-  std::string moved_by;   ///< Operator who requested the move, or the moves that let the job start,
-  std::string moved_why;  ///< and why, in their words.
+  bool moves = false;     ///< The job is moved there.
+  uint32_t attempt = 0;   ///< Number of the attempt that ends first; see `moves`.
+  JobId moved_for;        ///< Job that can start by the move.
+  std::string moved_by;   ///< Operator who requested the move, or the moves that let the job start.
+  std::string moved_why;  ///< Reason of the move, in the operator's words.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -429,7 +429,7 @@ struct RememberedRequest {
   uint64_t first_id = 0;
   uint32_t id_count = 0;
   Time at;
-  uint32_t owner = 0;  ///< Who asked, by its number in State::owners; 0: asked before feature level 9.
+  uint32_t owner = 0;  ///< Owner who asked, by its number in State::owners; 0: before feature level 9.
 
   uint64_t next = 0;  ///< Derived: the number of its tenant's next one; 0: it is the newest.
 

@@ -19,7 +19,7 @@ struct JobArray {
   int64_t count = 0;
   int64_t at_once = 0;         ///< Maximum elements that are unfinished jobs at a time; 0: no limit.
   int64_t next = 0;            ///< Positions before it are, or were, jobs of their own.
-  std::vector<int64_t> early;  ///< And these behind it, ascending.
+  std::vector<int64_t> early;  ///< Positions behind `next` that are or were jobs too, ascending.
   int64_t completed = 0;
   int64_t failed = 0;
   int64_t cancelled = 0;

@@ -62,7 +62,7 @@ constexpr Table of_sevenths(std::string_view model, int64_t gb_from, int64_t gb_
           .profiles = profiles};
 }
 
-// What drivers tell of a GPU's memory is somewhat below the figure of its name, or, in GiB, the figure
+// Drivers report somewhat less memory than the figure in a GPU's name, or, in GiB, the figure
 // itself.
 constexpr std::array<Table, 11> kTables = {{
     of_sevenths("A100", 36, 41, kA100Of40),

@@ -70,8 +70,8 @@ struct Instance {
   }
 };
 
-/// What is taken of a GPU in one small number below kOccupancies: its slots, one bit each, and a bit for the
-/// media engines. That is all that another slice depends on: where slots are free, compute is too.
+/// Taken part of a GPU as one small number below kOccupancies: its slots, one bit each, and a bit for the
+/// media engines. Another slice depends on nothing else: where slots are free, compute is too.
 uint32_t occupancy_of(std::span<const Instance> present);
 inline constexpr uint32_t kOccupancies = 512;
 uint32_t occupancy_with(uint32_t occupancy, const Instance& added);
@@ -107,8 +107,8 @@ class Chart {
   const Spot& spot(uint32_t profile, uint32_t occupancy) const {
     return spots_[std::size_t{profile} * kOccupancies + occupancy];
   }
-  /// How good it is to put a slice of the profile on a GPU of this occupancy: the less the better. First what
-  /// is lost, then what is there: of equal ones the fullest. Of one where it fits.
+  /// Rank of a GPU of this occupancy for a slice of the profile, where it fits; less is better. By what is
+  /// lost, then by what is there: the fullest of equal ones first.
   int64_t rank(uint32_t profile, uint32_t occupancy) const;
   /// Occupancies of GPUs that have slices and take one more, the best first.
   std::span<const uint16_t> open_ones(uint32_t profile) const { return open_[profile]; }

@@ -35,7 +35,7 @@ bool same_word(std::string_view a, std::string_view b) {
                     [](char x, char y) { return lower(x) == lower(y); });
 }
 
-/// What meets one of them meets the other: a term without a value is met by any.
+/// True if a label that meets `required` meets `forbidden` too: a term without a value is met by any.
 bool overlaps(const LabelTerm& required, const LabelTerm& forbidden) {
   return required.name == forbidden.name && (forbidden.any_value || required == forbidden);
 }

@@ -37,8 +37,8 @@ struct LabelTerm {
 
 /// Constraints on the node of a member, beyond its resources. Most jobs have none.
 struct PlaceRequest {
-  std::vector<LabelTerm> labels;          ///< The node must have all of these,
-  std::vector<LabelTerm> without_labels;  ///< and none of these.
+  std::vector<LabelTerm> labels;          ///< Labels that the node must have.
+  std::vector<LabelTerm> without_labels;  ///< Labels that the node must not have.
   std::vector<std::string>
       gpu_models;          ///< Any of them, as `Part::gpu_model` is written; the first is liked best.
   bool exclusive = false;  ///< No other job runs on the node meanwhile.

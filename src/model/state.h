@@ -84,7 +84,7 @@ struct State {
   OwnerTable owners;                   ///< Owners of jobs and of remembered requests.
   KeyTable keys;                       ///< Credentials that callers were given.
   PersonTable people;                  ///< Those for whom keys may be made.
-  NodeIdentityTable node_identities;   ///< Who may be which node, by certificate.
+  NodeIdentityTable node_identities;   ///< Machines that may be nodes, by certificate.
   JobTable jobs;
   std::map<AttemptKey, Attempt> attempts;  ///< Attempts that hold resources; the key has member 0.
   std::map<JobId, Promise> promises;
@@ -105,11 +105,11 @@ struct State {
   std::set<JobId> settling;  ///< Parents that ended and whose dependents have not been told yet.
   int64_t state_counts[kJobStateCount] = {};
   int64_t spec_bytes = 0;             ///< Bytes of all jobs' specifications; a shared one counts once.
-  int64_t unfinished_spec_bytes = 0;  ///< The same of unfinished jobs,
+  int64_t unfinished_spec_bytes = 0;  ///< Bytes of unfinished jobs' specifications.
   std::map<TenantId, int64_t>
-      unfinished_spec_bytes_of;  ///< and that by who answers for them: see spec_holder.
-  PoolUse online;                ///< Usage by online work,
-  PoolUse batch;                 ///< of all others.
+      unfinished_spec_bytes_of;  ///< The same by the tenant that answers for them: see spec_holder.
+  PoolUse online;                ///< Usage by online work.
+  PoolUse batch;                 ///< Usage by all other work.
   int64_t pending_backoff =
       0;  ///< Pending jobs that are not in line: they back off, are held or promised something.
 
@@ -140,7 +140,7 @@ struct State {
   Attempt* find_attempt(JobId job, uint32_t number);
   const Promise* find_promise(JobId job) const;
   const Submitter* find_submitter(TenantId tenant, const std::string& user) const;
-  /// What was remembered for the tenant and the owner (its number in `owners`) by that key.
+  /// The request that is remembered for the tenant and the owner (its number in `owners`) by that key.
   const RememberedRequest* find_request(TenantId tenant, uint32_t owner, std::string_view key) const;
   const JobArray* find_array(JobId id) const;
   // Look-ups of what must be there: a missing one is a bug, and ends the process.
@@ -174,8 +174,8 @@ struct State {
   int64_t waiting_count() const { return count(JobState::kPending) + array_waiting; }
   /// The same of one tenant and its children.
   int64_t waiting_count(const Tenant& tenant) const;
-  /// Who answers for the specifications of a tenant's jobs: the top of its tree; none for all tenants
-  /// together that callers without a credential may make, however many they make.
+  /// The tenant that answers for the specifications of a tenant's jobs: the top of its tree; none for all
+  /// tenants together that callers without a credential may make, however many they make.
   TenantId spec_holder(const Tenant& tenant) const {
     return tenant.anonymous ? TenantId{} : root_of(tenant.id);
   }
@@ -247,7 +247,7 @@ struct State {
   void resolve_dependency(Job& job, JobId parent, bool met);
   /// The first dependent of a parent that ended; nothing when all were told.
   const Dependent* next_settling() const;
-  /// Sets or moves its deadline; an invalid time ends it. Of a job that is not final.
+  /// Sets or moves the deadline of a job that is not final; an invalid time ends it.
   void set_deadline(Job& job, Time deadline);
   /// Sets or moves when a pending job may begin; an invalid time: now.
   void set_begin(Job& job, Time begin);

@@ -334,7 +334,7 @@ void Amount::subtract(const Amount& other) {
 bool Part::has_sound_share() const {
   if (!is_share()) return gpu_milli == 0 && gpu_share_mb == 0 && !is_slice();
   if (gpu_count != 1 || gpu_share_mb < 0 || gpu_share_mb > limits::kMegabytesMax) return false;
-  // What a slice has is in its name.
+  // A slice's memory is in its name.
   if (is_slice()) {
     return gpu_milli <= kMilliPerGpu && gpu_memory_mb == 0 && mig_profile.size() <= limits::kMigProfileMax &&
            gpu_share_mb == mig::named_mb_of(mig_profile);

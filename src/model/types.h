@@ -122,8 +122,8 @@ enum class StopReason : uint8_t {
   kRequeue,
   kPreempt,
   kGang,  ///< A member of it ended badly, and none goes on without the others.
-  kIdle,  ///< The watchdog's policy, of a job that leaves its GPUs unused,
-  kHung,  ///< or one that shows no progress.
+  kIdle,  ///< The watchdog's policy ended a job that leaves its GPUs unused.
+  kHung,  ///< The watchdog's policy ended a job that shows no progress.
 };
 inline constexpr StopReason kStopReasonLast = StopReason::kHung;
 
@@ -180,7 +180,7 @@ std::string_view to_string(DeviceState state);
 enum class DeviceCondition : uint8_t { kOk = 1, kUnhealthy, kMissing };
 std::string_view to_string(DeviceCondition condition);
 
-/// What a device's fault means for it, from mild to grave. Found by its node, by the table of faults
+/// Meanings of a device's fault, from mild to grave. Found by its node, by the table of faults
 /// (docs/reference/gpu-health.md).
 enum class FaultClass : uint8_t {
   kNone = 0,
@@ -252,7 +252,7 @@ struct Part {
   int64_t gpu_share_mb = 0;  ///< Memory of a share; 0: in proportion to `gpu_milli`.
   int32_t member_max = 0;    ///< Maximum of an elastic part, as many as fit at its start; 0: not elastic.
   DomainLevel domain = DomainLevel::kAny;  ///< All members of the job in one of these. One for all parts.
-  bool domain_required = false;            ///< And it waits until they fit into one.
+  bool domain_required = false;            ///< The job waits until they fit into one domain.
   bool one_member_per_node = false;        ///< No other member of the job on a member's node.
   bool may_span_nodes = false;  ///< Requests only: the devices may be on several nodes if one has too few.
 
@@ -260,7 +260,7 @@ struct Part {
   int32_t members_most() const { return is_elastic() ? member_max : member_count; }
   std::vector<PlaceRequest> place;  ///< At most one element: most parts may run anywhere.
 
-  /// Of a share: a slice of this MIG profile, "1g.10gb", which counts as `gpu_milli`. Empty: none.
+  /// Shares only: MIG profile of a slice, "1g.10gb", which counts as `gpu_milli`. Empty: none.
   std::string mig_profile = {};
 
   const PlaceRequest* wishes() const { return place.empty() ? nullptr : &place.front(); }
@@ -272,7 +272,7 @@ struct Part {
   /// A share is of one device, and less than all of it; a slice may be all of it.
   bool names_gpu_memory() const { return (is_share() ? gpu_share_mb : gpu_memory_mb) > 0; }
   bool has_sound_share() const;
-  /// The memory that its share, if it is no slice, takes of a device of so much. Of any: DeviceClass.
+  /// The memory that a share, but no slice, takes of a device of `device_mb`. For any part: DeviceClass.
   int64_t share_mb_of(int64_t device_mb) const {
     return gpu_share_mb > 0 ? gpu_share_mb : device_mb * gpu_milli / kMilliPerGpu;
   }
@@ -448,13 +448,13 @@ int64_t count_of(const std::vector<IndexRange>& ranges);
 /// Effect on a job when a parent can no longer meet its condition.
 enum class OnParentFailure : uint8_t { kCancel = 0, kWait };
 
-/// What this version may write into the state; journaled with the configuration: older journals replay as
-/// they did. 1: jobs remember where their earlier attempts ran. 2: an operator's kOk has a quarantined
-/// device's node look at it again; jobs keep what their image's name meant at first; tenants' use is counted,
-/// older use less; jobs know that they started once. 3: jobs remember how much service they had. 4: an
-/// array's future element is named once in a job's dependencies, as others are. 5: jobs have several parts;
-/// nodes remember how attempts ended on them, and those are found on which alone jobs die. 6: a node's name,
-/// data folder and devices belong to one machine until it is dead for certain; a cluster has a name; an
+/// Feature level of this version: what it may write into the state; journaled with the configuration: older
+/// journals replay as they did. 1: jobs remember where their earlier attempts ran. 2: an operator's kOk has a
+/// quarantined device's node look at it again; jobs keep what their image's name meant at first; tenants' use
+/// is counted, older use less; jobs know that they started once. 3: jobs remember how much service they had.
+/// 4: an array's future element is named once in a job's dependencies, as others are. 5: jobs have several
+/// parts; nodes remember how attempts ended on them, and nodes on which alone jobs die are found. 6: a node's
+/// name, data folder and devices belong to one machine until it is dead for certain; a cluster has a name; an
 /// array's element that is touched before its turn waits for its turn; a promise to a job that now asks for
 /// something else ends; reservations begin within a year; time that nobody watched does not count against
 /// shares that drain; GPU time of shares keeps what is less than a millisecond. 7: a job's move is kept as a
@@ -529,12 +529,12 @@ struct EngineConfig {
   SchedulingPolicy policy;
   PoolShares pools;
   AdmissionPolicy admission;
-  // What an interactive job may ask for, which starts at once or not at all. Zero: nobody may.
+  // Maximum GPUs of an interactive job, which starts at once or not at all. Zero: nobody may have one.
   int64_t interactive_gpus_max = 0;
   Duration interactive_runtime_max;  ///< Maximum time limit of an interactive job, which must have one.
   Duration interactive_wait;         ///< Maximum wait of an interactive job.
 
-  /// Whose nodes these are, drawn when a journal begins or reaches feature level 6, and the same ever after.
+  /// Name of the cluster, drawn when a journal begins or reaches feature level 6, and the same ever after.
   std::string cluster;
   Time cluster_since;  ///< Attempts placed earlier belong to another journal; not valid: unknown.
   Pause pause;         ///< Set by a command of its own; whoever configures leaves it as it is.

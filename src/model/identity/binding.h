@@ -27,7 +27,7 @@ constexpr std::size_t index_of(Role role) { return static_cast<std::size_t>(role
 std::string_view to_string(Role role);
 std::optional<Role> role_named(std::string_view name);
 
-/// What a role is given for.
+/// Scopes for which a role can be given.
 enum class RoleScope : uint8_t {
   kTenant,   ///< A tenant and its children, or all tenants.
   kCluster,  ///< The cluster as a whole; bound to a tenant it means nothing.
@@ -37,7 +37,7 @@ RoleScope scope_of(Role role);
 
 /// A role that somebody has.
 struct Binding {
-  TenantId tenant;  ///< And its children. None: all tenants and the cluster.
+  TenantId tenant;  ///< Tenant with its children. None: all tenants and the cluster.
   Role role = Role::kViewer;
 
   friend bool operator==(const Binding&, const Binding&) = default;

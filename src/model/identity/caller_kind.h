@@ -6,8 +6,8 @@
 
 namespace gpusched {
 
-/// Who is asking. The numbers are for ever: owners of jobs are journaled. 0 stands for nobody in particular,
-/// where something may have no owner.
+/// Kinds of callers. The numbers are for ever: owners of jobs are journaled. 0 stands for nobody in
+/// particular, where something may have no owner.
 enum class CallerKind : uint8_t {
   kAnonymous = 1,  ///< No credential.
   kPerson,    ///< A person: a Unix user of this machine, or somebody a provider of identities vouches for.

@@ -39,7 +39,7 @@ class KeyTable {
   /// The key of which that is so.
   KeyId first_to_end() const { return by_end_.begin()->second; }
 
-  // Of a key that is there. Helpers of `evolve` and of snapshots.
+  // Changes of existing keys, for `evolve` and snapshots.
   /// False: another has the id or the prefix.
   bool add(AccessKey key);
   void revoke(KeyId id, Time at, const std::string& by);

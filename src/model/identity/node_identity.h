@@ -46,7 +46,7 @@ struct NodeIdentity {
   NodeIdentityId id;
   std::string node;
   Blob key;                 ///< SHA-256 of the public key in its newest certificate.
-  std::string admitted_by;  ///< Who made the ticket.
+  std::string admitted_by;  ///< Caller who made the ticket.
   Time admitted_at;
   Time renewed_at;  ///< None: its first certificate is its newest.
   Time expires_at;  ///< End of its newest certificate.

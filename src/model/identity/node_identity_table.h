@@ -35,7 +35,7 @@ class NodeIdentityTable {
   void remove_unused_of(std::string_view node);
   /// In place of the name's older one. False: another has the id.
   bool put(NodeIdentity identity);
-  /// Of one that is there.
+  /// Uses a ticket that exists.
   void use(NodeTicketId ticket, const NodeIdentity& identity);
   void renew(NodeIdentityId identity, const Blob& key, Time at, Time expires_at);
   void revoke(std::string_view node, Time at, const std::string& by);

@@ -11,7 +11,7 @@
 
 namespace gpusched {
 
-/// Who owns a job: a kind of caller, and a name that is unique among callers of that kind. A service called
+/// Owner of a job: a kind of caller, and a name that is unique among callers of that kind. A service called
 /// `ana` is not the person `ana`.
 struct JobOwner {
   CallerKind kind{};

@@ -21,7 +21,7 @@ struct Person {
   PersonId id;
   TenantId tenant;  ///< Home of the person's keys. None: the cluster.
   std::string email;
-  Role role = Role::kUser;  ///< What the person's keys may do in the home.
+  Role role = Role::kUser;  ///< Role of the person's keys in the home.
   Blob password;            ///< Its argon2id hash as text; empty: none was set. Never shown.
   bool active = true;
   std::string changed_by;
@@ -49,7 +49,7 @@ bool is_possible(const Person& person);
 std::string key_name_of(PersonId person);
 /// Whether it begins as such a name does.
 bool is_persons_key_name(std::string_view name);
-/// Whose it is. Nothing: it is not written as `key_name_of` does.
+/// The person whose key has this name; nothing: it is not written as `key_name_of` writes it.
 std::optional<PersonId> person_of_key_name(std::string_view name);
 
 /// All people that were recorded. Addresses that differ only by the case of Latin letters are one.

@@ -7,8 +7,8 @@
 
 namespace gpusched {
 
-/// Who proposed a command, by the credential that was shown: what the audit of a journal tells. Nothing is
-/// decided by it, and no state holds it. Commands of agents and of the scheduler itself have none.
+/// Proposer of a command, by the credential that was shown, for the audit of a journal. Nothing is decided by
+/// it, and no state holds it. Commands of agents and of the scheduler itself have none.
 struct Proposer {
   CallerKind kind = CallerKind::kAnonymous;
   std::string name;    ///< Empty: a caller without a credential.

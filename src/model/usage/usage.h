@@ -15,8 +15,8 @@ struct Usage {
   Duration cpu_time;              ///< User and system time of all processes.
   int64_t gpu_busy_ms = 0;        ///< Part of the next in which its GPUs were busy.
   int64_t gpu_watched_ms = 0;  ///< Time for which GPUs were watched that nobody else had, added up over them.
-  /// Highest memory use of one member's GPUs together, at a look of its agent. Of a task that has a
-  /// persistent worker beside others it is an equal part of the worker's.
+  /// Highest memory use of one member's GPUs together, at a look of its agent. A task that has a persistent
+  /// worker beside others counts an equal part of the worker's.
   int64_t peak_gpu_memory_mb = 0;
 
   bool is_known() const {
