@@ -20,7 +20,7 @@ struct DataFolder {
 /// Opens the folder, makes it when it is absent, and recovers what it holds. Errors as Host::open.
 Result<DataFolder> open_data_folder(const HostOptions& options);
 
-/// What an operator accepted.
+/// Clock times that an operator accepted.
 struct AcceptedClock {
   Time newest;  ///< In the journal, until now.
   Time wall;

@@ -11,10 +11,10 @@
 
 namespace gpusched {
 
-/// What became of an EditSet.
+/// Outcome of an EditSet.
 struct EditsDecided {
   std::optional<RefusedEdit> refused;  ///< Then nothing was changed.
-  uint64_t sequence = 0;  ///< Of the last edit; of what it was tried on when nothing was changed.
+  uint64_t sequence = 0;  ///< Number of the last edit; if nothing was changed, of the state that was tried.
 };
 
 /// Edits that are one journal record, or nothing: they are tried on the state that they will meet, and are

@@ -21,7 +21,7 @@ class FolderCheck {
   /// it.
   Result<Unit> visit(const JournalRecord& record);
 
-  /// What is wrong with snapshots; a sentence each. The next start passes such ones over.
+  /// Faults of snapshots; a sentence each. The next start passes such snapshots over.
   const std::vector<std::string>& refused() const { return refused_; }
   uint64_t snapshots() const { return snapshots_; }
   /// Records that were replayed.
@@ -37,7 +37,7 @@ class FolderCheck {
   void compare();
 
   State state_;
-  uint64_t position_ = 0;             ///< Of the last record in `state_`.
+  uint64_t position_ = 0;             ///< Position of the last record in `state_`.
   std::map<uint64_t, Stored> newer_;  ///< Snapshots that the replay has to meet, by position.
   std::vector<std::string> refused_;
   uint64_t snapshots_ = 0;

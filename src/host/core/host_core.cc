@@ -105,7 +105,7 @@ bool HostCore::start_matters() const {
                          [](const Share& share) { return share.draining(); });
     });
   });
-  // What runs without a limit may be given one, which counts from its start.
+  // A running attempt without a limit may be given one, which counts from its start.
   const bool runs = std::any_of(state_.attempts.begin(), state_.attempts.end(),
                                 [](const auto& attempt) { return attempt.second.started_at.valid(); });
   const bool keeps = !state_.requests.empty() || !state_.finished.empty();
@@ -125,7 +125,7 @@ void HostCore::fail(Proposal& proposal, const Error& error) {
   if (proposal.decision) proposal.decision(error);
 }
 
-// What was answered before is answered again without the disk.
+// Refuses new work; a request that was answered before is answered again without the disk.
 void HostCore::refuse_new_work(Proposal& proposal) {
   const auto* submit = std::get_if<SubmitJobs>(&proposal.command);
   const auto* create = std::get_if<CreateTenant>(&proposal.command);
@@ -188,7 +188,7 @@ std::optional<TenantId> HostCore::holder_of(const Command& command) const {
 void HostCore::configure() {
   if (!wanted_ || configuring_ || closed_) return;
   if (!storage_full_) finished_kept_.reset();
-  // What commands of their own have set is not asked for again.
+  // Settings that commands of their own have set are not asked for again.
   EngineConfig config = config_taken(state_.config, *wanted_);
   if (finished_kept_) config.finished_jobs_max = std::min(config.finished_jobs_max, *finished_kept_);
   if (const std::optional<int64_t> kept = spec_room_.finished_kept())
@@ -269,7 +269,7 @@ void HostCore::turn() {
     storage_full_ = full;
     if (full) {
       refuse_edits(storage_full_error());
-      // What adds work must not wait in the queue for a disk that may stay full.
+      // New work must not wait in the queue for a disk that may stay full.
       for (Proposal& proposal : queue_.take_all()) {
         if (is_new_work(proposal.command)) {
           refuse_new_work(proposal);
@@ -403,7 +403,7 @@ void HostCore::on_durable(const Result<Unit>& result) {
     return;
   }
   if (result.error().code != ErrorCode::kStorageFull) {
-    // What became of the bytes is unknown: nobody may be told anything any more.
+    // It is unknown which bytes are durable: nobody may be told anything any more.
     fatal_(result.error());
     return;
   }

@@ -24,7 +24,7 @@
 
 namespace gpusched {
 
-/// What is done about free devices that are scattered; see forecast/moves.h.
+/// Handling of free devices that are scattered; see forecast/moves.h.
 struct MoveTuning {
   enum class Mode : uint8_t { kOff, kPropose, kAct };
   Mode mode = Mode::kPropose;
@@ -35,21 +35,21 @@ struct MoveTuning {
 
 struct HostTuning {
   Duration node_lease = seconds(15);
-  Duration heartbeat = seconds(5);      ///< What agents are told; at most a third of the lease.
+  Duration heartbeat = seconds(5);      ///< Interval for agents; at most a third of the lease.
   Duration grace = seconds(10);         ///< Between SIGTERM and SIGKILL; zero: as each agent has it.
-  std::size_t proposals_max = 200'000;  ///< New work that waits for its group,
-  std::size_t proposal_bytes_max = limits::kProposalBytesMax;  ///< and what it takes in the journal.
-  int64_t spec_bytes_max = 0;  ///< Of the specifications of jobs that are kept; 0: no limit. See SpecRoom.
+  std::size_t proposals_max = 200'000;  ///< Maximum of new work that waits for its group.
+  std::size_t proposal_bytes_max = limits::kProposalBytesMax;  ///< Maximum bytes of that work in the journal.
+  int64_t spec_bytes_max = 0;  ///< Maximum for the specifications of kept jobs; 0: no limit. See SpecRoom.
   Duration preempt_grace_max = minutes(5);  ///< At most so much of what jobs ask for; zero: `grace` for all.
   bool preemption = true;                   ///< Jobs may be ended for others, as tenants allow it.
   policy::LeastLost::Params victims;        ///< Which ones then.
   HeatLimits heat;                          ///< From when on a GPU takes no new work.
-  WatchLimits watch;                        ///< What is done about jobs that make no use of their GPUs.
+  WatchLimits watch;                        ///< Handling of jobs that make no use of their GPUs.
   /// Which jobs are tasks, and how they are ordered; null: none is one. See PolicySet.
   std::shared_ptr<const policy::TaskOrder> tasks;
-  MoveTuning moves;                                 ///< What is done about free GPUs that are scattered.
+  MoveTuning moves;                                 ///< Handling of free GPUs that are scattered.
   Duration clock_jump_max = limits::kClockJumpMax;  ///< See StampClock.
-  Duration step_max = {};                           ///< Of the host's thread, as of a LoopWatch; zero: any.
+  Duration step_max = {};                           ///< Longest step of the host's thread; zero: any.
 };
 
 /// `tuning.victims`, with the time that stopped jobs are given. Where each agent has its own, the agents'
@@ -110,8 +110,8 @@ class HostCore {
   /// Proposals that are not decided, and what they take in the journal.
   std::size_t proposals_waiting() const { return queue_.size() + group_.size() + edit_sets_.size(); }
   std::size_t proposal_bytes_waiting() const { return queue_.bytes() + (in_flight_ ? group_bytes_ : 0); }
-  /// What the configuration shall be from now on. It is journaled as soon as the disk takes it, and tried
-  /// again until then. A Configure that is proposed and accepted says the same.
+  /// Sets the configuration that shall hold from now on. It is journaled as soon as the disk takes it, and
+  /// tried again until then. A Configure that is proposed and accepted does the same.
   void want(EngineConfig config) { wanted_ = std::move(config); }
   /// Why the engine did not take what is wanted; empty: it did, or will.
   const std::string& config_trouble() const { return config_trouble_; }
@@ -152,7 +152,7 @@ class HostCore {
   void trim(CommitPlan& plan) const;
   void configure();
   Error storage_full_error() const;
-  /// Who answers for new work; none: nobody does, or there is no such tenant.
+  /// The tenant that answers for new work; none: nobody does, or there is no such tenant.
   std::optional<TenantId> holder_of(const Command& command) const;
 
   State state_;
@@ -169,13 +169,13 @@ class HostCore {
   HostStats stats_;
   GroupEncoder encoder_;
 
-  const std::size_t group_bytes_max_;  ///< Of a journal record's payload.
+  const std::size_t group_bytes_max_;  ///< Maximum payload of a journal record.
   ProposalQueue queue_;
   std::deque<EditSet> edit_sets_;  ///< That wait.
   std::vector<Proposal> group_;    ///< In flight.
   Time group_at_;
   uint64_t group_bytes_ = 0;
-  Events events_;  ///< Of the group that is being applied.
+  Events events_;  ///< Events of the group that is being applied.
   bool in_flight_ = false;
   bool plan_in_flight_ = false;
   Time planned_at_;              ///< When the plan was made that waits or is in flight.

@@ -15,7 +15,7 @@
 #include "gpusched/v1/node.pb.h"
 #include "journal/journal.h"
 
-/// What the host's core needs from the world, so that `sim/` can be the world.
+/// Interfaces through which the host's core sees the world, so that `sim/` can be the world.
 namespace gpusched {
 
 /// Everything that waited, packed, on its way to the journal.
@@ -37,11 +37,11 @@ class GroupWriter {
   virtual std::size_t payload_max() const = 0;
 };
 
-/// What a group changed, for the observer.
+/// Changes by a group, for the observer.
 struct Changes {
   Events events;
   Stamp last;
-  uint64_t position = 0;  ///< Of the journal record.
+  uint64_t position = 0;  ///< Position of the journal record.
   uint64_t payload_bytes = 0;
   std::optional<uint64_t> digest = {};                   ///< The state's, behind these events.
   std::vector<std::pair<uint32_t, WaitReason>> reasons;  ///< By class number.
@@ -72,11 +72,11 @@ class NodeSession {
   virtual void close() = 0;
 };
 
-/// What became of a proposal that reached the engine.
+/// Outcome of a proposal that reached the engine.
 struct Decided {
   Applied applied;
-  uint64_t sequence = 0;       ///< Of the command; the observer can be asked to have seen it.
-  int64_t queue_position = 0;  ///< Of a submitted job (a batch's first): 1 is next. An estimate of a moment.
+  uint64_t sequence = 0;       ///< Number of the command; the observer can be asked to have seen it.
+  int64_t queue_position = 0;  ///< Place of a job (a batch's first) at that moment: 1 is next.
   /// The same among its tenant's jobs that ask for the same, for callers who may see no others.
   int64_t place_among_equals = 0;
 };

@@ -41,12 +41,12 @@ struct Proposal {
   Decision decision;
   bool is_plan = false;
   bool is_edit = false;                 ///< One of an EditSet: accepted with all others, or not at all.
-  std::size_t bytes = 0;                ///< What it takes in a journal record; set where it is 0.
-  std::optional<TenantId> holder = {};  ///< Whose new work it is (State::spec_holder); none: nobody's.
+  std::size_t bytes = 0;                ///< Size in a journal record; set where it is 0.
+  std::optional<TenantId> holder = {};  ///< Tenant that answers for it (State::spec_holder); none: nobody.
   std::optional<Proposer> by = {};      ///< Journaled with the command; none: an agent or this program.
 };
 
-/// What it takes in a journal record.
+/// Size in a journal record.
 inline std::size_t encoded_bytes(const Proposal& proposal) {
   return encoded_bytes(proposal.command) + (proposal.by ? encoded_bytes(*proposal.by) : 0);
 }
@@ -101,7 +101,7 @@ class ProposalQueue {
   std::deque<Proposal> items_;
   std::size_t bytes_ = 0;
   SharedRoom<uint64_t> counts_;
-  SharedRoom<uint64_t> shares_;  ///< Of bytes.
+  SharedRoom<uint64_t> shares_;  ///< Shares of bytes.
 };
 
 }  // namespace gpusched

@@ -7,7 +7,7 @@
 
 namespace gpusched {
 
-/// What a command is refused with of which unprintable_field names a field.
+/// Refusal of a command in which unprintable_field names a field.
 inline Error unprintable(std::string_view field) {
   return {.code = ErrorCode::kInvalidArgument,
           .message = std::string(field) + " contains a control character, such as a line break; remove it",

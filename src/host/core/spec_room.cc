@@ -18,7 +18,7 @@ struct Added {
 };
 
 Added added_by(const State& state, const SubmitJobs& command) {
-  // What was submitted before is only answered again.
+  // A repeated submission is only answered again.
   if (!command.request_key.empty() && remembered_request(state, command) != nullptr) return {};
   Added added{.tenant = state.find_tenant(command.tenant)};
   for (const JobRequest& job : command.jobs) added.bytes += static_cast<int64_t>(job.spec.view().size());

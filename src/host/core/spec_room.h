@@ -37,8 +37,8 @@ class SpecRoom {
   std::optional<Error> refusal(const State& state, const Tenant& tenant, int64_t bytes) const;
 
   const int64_t bytes_max_;
-  int64_t group_bytes_ = 0;                     ///< That the group adds,
-  std::map<TenantId, int64_t> group_bytes_of_;  ///< and for whom.
+  int64_t group_bytes_ = 0;                     ///< Bytes that the group adds.
+  std::map<TenantId, int64_t> group_bytes_of_;  ///< The same by the tenant that answers for them.
   std::optional<int64_t> finished_kept_;
 };
 

@@ -22,7 +22,7 @@ class StampClock {
   /// Never goes back.
   Time now();
 
-  /// What `now` last gave.
+  /// Last time that `now` gave.
   Time last() const { return at_; }
   /// How far the wall clock is ahead of the times that are given; negative: behind them.
   Duration gap() const { return std::max(clock_.wall(), Time{}) - at_; }

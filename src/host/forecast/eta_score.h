@@ -18,7 +18,7 @@ namespace gpusched {
 /// came out calibrates what is told next (forecast::WaitCalibration). Not thread-safe.
 class EtaScore {
  public:
-  static constexpr std::size_t kJobsMax = 200'000;  ///< Whose first estimate is remembered.
+  static constexpr std::size_t kJobsMax = 200'000;  ///< Jobs whose first estimate is remembered.
   static constexpr std::size_t kTenantsMax = 64;    ///< Counted for themselves; all others together.
   /// Upper bounds in seconds.
   static constexpr std::array<int64_t, 9> kBounds = {1, 5, 15, 60, 300, 900, 3'600, 14'400, 86'400};
@@ -28,7 +28,7 @@ class EtaScore {
     predict::QuantileScore p90{900};
     std::array<int64_t, kBounds.size() + 1> errors{};  ///< Distances from p50, by kBounds; not cumulative.
     int64_t error_sum_ms = 0;
-    int64_t early_sum_ms = 0;  ///< Of those that were placed before p50.
+    int64_t early_sum_ms = 0;  ///< Sum over those that were placed before p50.
   };
 
   /// Remembers the estimate of each job that has none yet: as it was made, and as it is told.

@@ -318,7 +318,7 @@ void ForecastDesk::move_by_itself() {
 
 void ForecastDesk::run() {
   ::pthread_setname_np(::pthread_self(), "forecast");
-  // Of this thread alone, on Linux.
+  // On Linux this concerns the calling thread alone.
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), pace_.nice);
   Time sampled_at = clock_.monotonic();
   Time moved_at = sampled_at;

@@ -41,12 +41,12 @@ class ForecastDesk {
     Duration move_patience = seconds(15);  ///< A job has waited so long before others are moved for it.
   };
 
-  /// What a question is answered from; only while it is asked.
+  /// Sources of an answer; valid only while the question is asked.
   class Table {
    public:
     /// Settled: what the planner starts at once is placed in it.
     const forecast::World& world() const { return *desk_.world_; }
-    /// Of that world or of one before it; made when there is none that knows `job`.
+    /// Forecast of that world or of one before it; made when there is none that knows `job`.
     const forecast::Forecast& forecast(JobId job);
     /// A forecast of another world, until `job` has started.
     forecast::Forecast forecast_of(const forecast::World& world, JobId job);
@@ -83,9 +83,9 @@ class ForecastDesk {
     std::map<TenantId, EtaScore::Totals> eta_by_tenant;
     LearnedRunTimes::Quality runs;
     std::map<TenantId, LearnedRunTimes::Quality> runs_by_tenant;
-    int64_t forecasts = 0;    ///< Made since the start,
-    Duration forecasts_took;  ///< and how long that took,
-    Duration copies_took;     ///< and how long readers waited for the copies.
+    int64_t forecasts = 0;    ///< Forecasts made since the start.
+    Duration forecasts_took;  ///< Total time of these forecasts.
+    Duration copies_took;     ///< Total time that readers waited for copies.
     int64_t failures = 0;     ///< Work of the desk that a CHECK ended.
   };
   Quality quality() const;

@@ -62,7 +62,7 @@ bool know_as_task(const v1::JobSpec& spec, predict::JobFacts& facts) {
   return true;
 }
 
-/// What is known without the specification.
+/// Facts that are known without the specification.
 predict::JobFacts facts_without_spec(const State& state, const Job& job) {
   const Amount amount = total_of(state.class_of(job).parts);
   return {.job = job.id.value,

@@ -10,7 +10,7 @@
 
 namespace gpusched {
 
-/// What the predictor knows a job by: its user, name, command, size and limit. Names and commands without
+/// Facts by which the predictor knows a job: its user, name, command, size and limit. Names and commands lose
 /// what counts up in them, so that `train-1` and `train-2` are alike. A task of an agent, whose name is an
 /// id, is known by its type and by the order of its payload's size instead. Reads the specification.
 predict::JobFacts facts_of(const State& state, const Job& job);
@@ -18,7 +18,7 @@ predict::JobFacts facts_of(const State& state, const Job& job);
 /// The same, with what the specifications of unfinished jobs say read once. Not thread-safe.
 class FactsMemory {
  public:
-  /// What `gpusched::facts_of` says.
+  /// The same as `gpusched::facts_of`.
   predict::JobFacts facts_of(const State& state, const Job& job);
   /// The job is finished.
   void forget(JobId job) { known_.erase(job.value); }
@@ -31,7 +31,7 @@ class FactsMemory {
   /// When there are more, all are forgotten and read again: 64 bytes each.
   static constexpr std::size_t kJobsMax = 262'144;
   struct Known {
-    Blob spec;  ///< What was read; held, so that no other one has its identity.
+    Blob spec;  ///< The specification that was read; held, so that no other one has its identity.
     uint64_t user = 0;
     uint64_t name = 0;
     uint64_t shape = 0;

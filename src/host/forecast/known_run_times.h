@@ -10,12 +10,12 @@
 
 namespace gpusched {
 
-/// What is known of run times at one moment, for a forecast: each kind of job is looked up once and then
+/// Run times as they are known at one moment, for a forecast: each kind of job is looked up once and then
 /// remembered, for the planners of all its runs and for the run times that are drawn. Not thread-safe.
 class KnownRunTimes final : public policy::RunTimes, public forecast::RunSource {
  public:
   using LookUp = std::function<predict::RunTimes(const predict::JobFacts&)>;
-  /// What a job is known by.
+  /// Returns the facts by which a job is known.
   using FactsOf = std::function<predict::JobFacts(const State& state, const Job& job)>;
   explicit KnownRunTimes(LookUp look_up);
   KnownRunTimes(LookUp look_up, FactsOf facts_of);

@@ -13,9 +13,9 @@
 
 namespace gpusched {
 
-/// What the planner is told of a job of which `expected` is known, beside its limit: its whole run if it ran
-/// now in place of one that waits before it; if it has run for `elapsed`; and to be ordered by. Where nothing
-/// is known, and when the configuration says `limits`, the limit counts.
+/// Run times for the planner of a job of which `expected` is known, beside its limit: its whole run if it ran
+/// now in place of one that waits before it; if it has run for `elapsed`; and for its order. Where nothing is
+/// known, and when the configuration says `limits`, the limit counts.
 Duration expected_to_pass(const predict::RunTimes& expected, const State& state, const Job& job, Time now);
 Duration expected_of_running(const predict::RunTimes& expected, const State& state, const Job& job,
                              Duration elapsed, Time now);
@@ -38,7 +38,7 @@ class LearnedRunTimes final : public policy::RunTimes {
       p90.add(p90_ms, run_ms);
     }
   };
-  /// Of so many tenants it is counted for each; of all others together.
+  /// Number of tenants that are counted by themselves; all others are counted together.
   static constexpr std::size_t kQualityTenantsMax = 64;
 
   std::string_view name() const override { return "learned"; }
@@ -54,14 +54,14 @@ class LearnedRunTimes final : public policy::RunTimes {
   /// The same of each tenant's jobs: the first kQualityTenantsMax that had a score, and under no tenant those
   /// of all others.
   const std::map<TenantId, Quality>& quality_by_tenant() const { return by_tenant_; }
-  /// What is known of a job; empty: nothing.
+  /// Expected run times of a job; empty: nothing is known.
   predict::RunTimes expected(const predict::JobFacts& facts, Time now) const {
     return predictor_.predict(facts, now.ms());
   }
 
   /// Jobs whose specifications it has read and that are not finished.
   std::size_t jobs_remembered() const { return facts_.size(); }
-  /// What the planner's questions cost so far.
+  /// Cost of the planner's questions so far.
   uint64_t specs_read() const { return facts_.specs_read(); }
   uint64_t predictions_made() const { return predictions_.made(); }
 

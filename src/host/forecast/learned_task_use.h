@@ -15,12 +15,12 @@ namespace gpusched {
 /// binary digits that has). Nothing: the packed JobSpec is no task's.
 std::optional<uint64_t> task_kind_of(TenantId tenant, std::string_view spec);
 
-/// What tasks of agents use of a GPU, as finished ones teach it; its owner tells it what happens.
+/// GPU use of agents' tasks, as finished ones teach it; its owner reports the events.
 ///
-/// A task teaches when it completed. One that was ended for passing its share of memory teaches too: see
-/// predict::TaskUse. One that failed by itself with memory that was learned may have failed for want of it,
-/// which nobody can tell: then its kind is learned anew, and until that is done tasks get the default. What
-/// else failed, and what was cancelled, teaches nothing. Not thread-safe.
+/// A completed task teaches. A task that was ended for passing its share of memory teaches too: see
+/// predict::TaskUse. A task that failed by itself with learned memory may have failed for want of it, which
+/// nobody can tell: then its kind is learned again, and until that is done tasks get the default. Other
+/// failed tasks and cancelled ones teach nothing. Not thread-safe.
 class LearnedTaskUse {
  public:
   /// How good the memory was that tasks were given by what had been learned, of those that ended since the
@@ -32,7 +32,7 @@ class LearnedTaskUse {
 
     void add(int64_t given, int64_t peak);
   };
-  /// Of so many tenants it is counted for each; of all others together.
+  /// Number of tenants that are counted by themselves; all others are counted together.
   static constexpr std::size_t kScoredTenantsMax = 64;
 
   /// Learns from the newest finished jobs of a state, without counting them.

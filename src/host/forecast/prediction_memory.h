@@ -9,10 +9,10 @@
 
 namespace gpusched {
 
-/// What a predictor says of each kind of job, as long as that is the same. Not thread-safe.
+/// Predictions for each kind of job, as long as they stay the same. Not thread-safe.
 class PredictionMemory {
  public:
-  /// What `predictor.predict` says, of one and the same predictor at each call. Valid until the next call.
+  /// Answer of `predictor.predict`; each call must pass the same predictor. Valid until the next call.
   const predict::RunTimes& of(const predict::Learned& predictor, const predict::JobFacts& facts,
                               int64_t at_ms) {
     const predict::Learned::Basis basis = predictor.basis(facts, at_ms);

@@ -70,7 +70,7 @@ void Activity::look_at(const Attempt& attempt, AttemptRow& row) {
   std::vector<MemberActivity> members;
   for (uint32_t member = 0; member < attempt.members.size(); ++member) {
     const Connection* connection = connections_.of(attempt.members[member].node);
-    if (connection == nullptr) return;  // Whoever is silent may be at work.
+    if (connection == nullptr) return;  // A silent node may be at work.
     if (attempt.members[member].device_mask == 0) continue;
     if (member >= row.told.size()) return;
     const AttemptRow::Told& told = row.told[member];

@@ -26,9 +26,9 @@ constexpr bool may_become(AttemptState from, AttemptState to) {
   return to > from || (from == AttemptState::kStopping && to == AttemptState::kStopping);
 }
 
-/// What the scheduler's process knows of an attempt beside what the journal says of it. Never journaled.
+/// Facts about an attempt in the scheduler's process beside the journal's. Never journaled.
 struct AttemptRow {
-  /// What the heartbeat `beat` of a connection told of one member.
+  /// Report about one member by the heartbeat `beat` of a connection.
   struct Told {
     uint64_t connection = 0;  ///< 0: nothing was told.
     uint64_t beat = 0;

@@ -25,7 +25,7 @@ using SessionId = uint64_t;
 /// of the same name (src/node/core) what one feature of the protocol needs.
 namespace hub {
 
-/// What the parts have of their owner, the host's core.
+/// Functions of the host's core for the parts.
 struct Hooks {
   std::function<void(Command, Decision)> propose;
   std::function<const State&()> state;
@@ -35,7 +35,7 @@ struct Hooks {
 
 /// One agent's stream.
 struct Connection {
-  /// What its agent runs for another scheduler: it is left alone until an operator takes its devices back.
+  /// Attempt of another scheduler: it is left alone until an operator takes its devices back.
   struct Foreign {
     AttemptKey key;
     Time placed_at;
@@ -60,7 +60,7 @@ struct Connection {
   std::size_t asked = 0;                    ///< Proposals for it that are not decided.
   std::size_t log_reads = 0;                ///< Pieces of output that it was asked for and did not send.
   std::string boot_id;                      ///< That it registered with.
-  uint64_t process = 0;                     ///< Of the agent; 0: it does not tell.
+  uint64_t process = 0;                     ///< Number of the agent's process; 0: unknown.
   uint64_t beats = 0;                       ///< Heartbeats that came.
   uint64_t validation = 0;                  ///< The newest validation report.
   std::map<uint32_t, uint64_t> conditions;  ///< The newest condition report, by the agent's device index.
@@ -68,7 +68,7 @@ struct Connection {
   std::vector<Foreign> foreign;
 };
 
-/// What agents repeat until it is decided: kind, whose, which.
+/// Reports that agents repeat until they are decided: kind, whose, which.
 enum class Ask : uint8_t { kReport, kSaved, kHeat, kBusy, kBack };
 using AskKey = std::tuple<Ask, uint64_t, uint64_t, uint64_t>;
 
@@ -99,7 +99,7 @@ class Connections {
   /// Proposes for the agent, unless the same is proposed already or too much of the agent's is undecided:
   /// then it will say it again.
   void propose_once(Connection& connection, const AskKey& key, Command command, Decision decision = {});
-  /// What the report said is durable, or says nothing: the agent may forget it.
+  /// The report is durable, or says nothing: the agent may forget it.
   void acknowledge(SessionId id, uint64_t report);
   /// Sends the acknowledgements, one message an agent.
   void send_acks();

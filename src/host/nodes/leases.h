@@ -44,7 +44,7 @@ class Leases {
   Duration lease_;
   Duration heartbeat_;
   std::map<NodeId, Time> heard_at_;  ///< Monotonic.
-  std::set<NodeId> losing_;          ///< Whose lease is taken away by a proposal that is not decided.
+  std::set<NodeId> losing_;          ///< Nodes whose loss is proposed and not decided.
   Time next_check_ = kNever;
 };
 

@@ -99,10 +99,10 @@ void NodeHub::on_register(hub::Connection& connection, const v1::Register& messa
   });
 }
 
-// Of an agent that was killed the stream ends with it, or falls silent for longer than a few heartbeats.
+// A killed agent's stream ends with it, or falls silent for longer than a few heartbeats.
 bool NodeHub::has_rival(const v1::Register& message) {
   const Node* node = hooks_.state().find_node_named(message.node_name());
-  // Of another folder's agent the engine says better why it is refused.
+  // The engine gives a better reason for refusing another folder's agent.
   if (node == nullptr || message.process() == 0 || node->instance != message.instance()) return false;
   const hub::Connection* present = connections_.of(node->id);
   if (present == nullptr || present->process == 0 || present->process == message.process()) return false;

@@ -12,7 +12,7 @@
 namespace gpusched::hub {
 namespace {
 
-/// What a job that is ended for another one asked for: its own signal, its own time.
+/// Adds the wishes of a job that is ended for another one: its own signal, its own time.
 void ask_to_save(const Job& job, Duration grace_max, v1::StopAttempt& stop) {
   stop.set_until_saved(true);
   v1::JobSpec spec;

@@ -42,7 +42,7 @@ class Orders {
   void stop_everywhere(const Attempt& attempt);
   void stop(const Connection& connection, const AttemptKey& key, Time placed_at, StopReason reason) const;
   void on_updated(JobId job, bool new_max_runtime);
-  /// What a running attempt may take longer or shorter for now.
+  /// Sends a running attempt's changed time limit.
   void change(JobId job);
 
   /// Has the node's agent run its reboot command, or its checks. False when it is not connected.

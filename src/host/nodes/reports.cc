@@ -11,7 +11,7 @@
 namespace gpusched::hub {
 namespace {
 
-/// What an agent says of an image, if it can be one: it is kept for as long as its job.
+/// The agent's digest of an image, if it can be one: it is kept for as long as its job.
 std::string image_digest_of(const v1::Started& started) {
   constexpr std::string_view kPrefix = "sha256:";
   constexpr std::size_t kDigits = 64;

@@ -64,7 +64,7 @@ void SessionRouter::attach(JobId job, uint64_t number, std::shared_ptr<SessionCl
   int64_t held = 0;
   for (const v1::SessionOutput& output : session.held) held += static_cast<int64_t>(output.data().size());
   if (session.unread > held && !session.ended) {
-    // What the client before did not read is gone with it.
+    // Output that the client before did not read is gone with it.
     v1::SessionInput input;
     input.set_credit(std::exchange(session.unread, held) - held);
     send_input(session, number, std::move(input));

@@ -14,13 +14,13 @@
 
 namespace gpusched {
 
-/// Whoever sits at a session's near end. Called on the host's thread; it must not block.
+/// Client at a session's near end. Called on the host's thread; it must not block.
 class SessionClient {
  public:
   virtual ~SessionClient() = default;
   /// The session has this number from now on: it can be detached from and come back to.
   virtual void on_number(uint64_t session) = 0;
-  /// What the command wrote, or that it ended: `ended` comes once, last.
+  /// Output of the command, or its end: `ended` comes once, last.
   virtual void on_output(v1::SessionOutput output) = 0;
 };
 

@@ -16,7 +16,7 @@
 
 namespace gpusched {
 
-/// What a node last said of itself. Never journaled.
+/// Latest figures of a node by its agent. Never journaled.
 struct NodeTelemetry {
   struct Device {
     int32_t utilization_percent = 0;
@@ -30,12 +30,12 @@ struct NodeTelemetry {
   double memory_utilization = 0;  ///< 0..1
   bool connected = false;
   std::chrono::steady_clock::time_point heard = {};  ///< When it came; never: the epoch.
-  /// What attempts do that were ordered and do not run yet, such as pulling an image.
+  /// Activities of attempts that were ordered and do not run yet, such as pulling an image.
   std::map<AttemptKey, std::string> preparing;
   /// Where a service's replica is reached.
   struct Endpoint {
     uint32_t port = 0;
-    std::optional<bool> ready;  ///< What its probe said last; absent: it has none, or said nothing yet.
+    std::optional<bool> ready;  ///< Last answer of its probe; absent: it has none, or no answer yet.
     std::string detail;         ///< Why it is not ready.
   };
   std::map<AttemptKey, Endpoint> endpoints;
@@ -59,8 +59,8 @@ class TelemetryTable {
 
 namespace hub {
 
-/// What heartbeats tell of nodes: figures for readers, where services are reached, GPUs that became too hot
-/// for new work or have cooled, and work that jobs have saved.
+/// Figures from heartbeats: for readers, where services are reached, GPUs that became too hot for new work or
+/// have cooled, and work that jobs have saved.
 class Telemetry {
  public:
   Telemetry(const Hooks& hooks, Connections& connections, HeatLimits heat)

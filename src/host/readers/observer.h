@@ -22,11 +22,11 @@ namespace gpusched {
 /// thread-safe.
 class Observer final : public ChangeSink {
  public:
-  /// What a reader sees, for the duration of its call, on the observer's thread.
+  /// View of a reader, for the duration of its call, on the observer's thread.
   struct View {
     const State& state;
     const std::vector<WaitReason>& reasons;  ///< By class number; may be shorter than the classes.
-    uint64_t position = 0;                   ///< Of the newest journal record in it.
+    uint64_t position = 0;                   ///< Position of the newest journal record in it.
 
     const WaitReason& reason_of(const Job& job) const;
   };

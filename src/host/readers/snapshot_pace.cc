@@ -95,7 +95,7 @@ SnapshotPace::Advice SnapshotPace::look(Time now, bool journal_full, uint64_t fr
   advice.missing_bytes = missing();
   if (advice.missing_bytes == 0) return advice;
   shed_bytes_ = last_bytes_;
-  // What follows from it shall not wait.
+  // Nothing that follows from it may wait.
   advice.take = false;
   pauses_ = 0;
   press_at_ = {};

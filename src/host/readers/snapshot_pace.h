@@ -15,12 +15,12 @@ class SnapshotPace {
   static constexpr uint64_t kUnknown = UINT64_MAX;
 
   struct Options {
-    /// Of journal between two snapshots; at least as much as the last one was large, and less on a small
-    /// volume.
+    /// Bytes of journal between two snapshots; at least as much as the last one was large, and less on a
+    /// small volume.
     uint64_t every_bytes = 0;
-    uint64_t segment_bytes = 0;    ///< That the journal needs to go on.
-    uint64_t bytes_since = 0;      ///< Of journal behind the newest snapshot already.
-    uint64_t newest_position = 0;  ///< Of that snapshot; 0: there is none.
+    uint64_t segment_bytes = 0;    ///< Bytes that the journal needs to go on.
+    uint64_t bytes_since = 0;      ///< Bytes of journal behind the newest snapshot already.
+    uint64_t newest_position = 0;  ///< Position of that snapshot; 0: there is none.
   };
   explicit SnapshotPace(const Options& options)
       : options_(options), bytes_since_(options.bytes_since), newest_position_(options.newest_position) {}
@@ -33,7 +33,7 @@ class SnapshotPace {
   /// Whether so much was added since the volume was last seen that it has to be seen again: whoever writes
   /// fast fills it between two looks.
   bool wants_sight() const { return unseen_bytes_ >= options_.segment_bytes / 16; }
-  /// What is free on the volume now; kUnknown holds nobody up.
+  /// Reports the free space on the volume; kUnknown holds nobody up.
   void see(uint64_t free_bytes);
   /// Whether anything came since the newest snapshot.
   bool has_news() const { return bytes_since_ > 0; }
@@ -48,7 +48,7 @@ class SnapshotPace {
   /// The journal may forget what is before this record.
   void compacted(uint64_t position) { compacted_position_ = position; }
 
-  /// What is to be done now. To be asked each second or so, but not while a snapshot is being taken.
+  /// Advice for now. To be asked each second or so, but not while a snapshot is being taken.
   struct Advice {
     bool take = false;  ///< A snapshot is due.
     /// A record is to be written that changes nothing: the journal is shortened up to the older of two
@@ -78,9 +78,9 @@ class SnapshotPace {
 
   const Options options_;
   uint64_t bytes_since_;
-  uint64_t pending_bytes_ = 0;  ///< Of journal, in the one that is being taken.
-  uint64_t unseen_bytes_ = 0;   ///< Of journal, since the volume was last seen.
-  uint64_t last_bytes_ = 0;     ///< Of the newest snapshot.
+  uint64_t pending_bytes_ = 0;  ///< Bytes of journal in the one that is being taken.
+  uint64_t unseen_bytes_ = 0;   ///< Bytes of journal since the volume was last seen.
+  uint64_t last_bytes_ = 0;     ///< Size of the newest snapshot.
   uint64_t newest_position_;
   uint64_t compacted_position_ = 0;
   uint64_t free_bytes_ = kUnknown;  ///< At the last look.
@@ -89,8 +89,8 @@ class SnapshotPace {
   bool no_room_ = false;  ///< For the newest snapshot, which failed.
   int failures_ = 0;      ///< In a row.
   int pauses_ = 0;        ///< In a row, on a full volume.
-  Time retry_at_;         ///< After a failure;
-  Time press_at_;         ///< on a full volume.
+  Time retry_at_;         ///< Time of the next try after a failure.
+  Time press_at_;         ///< Time of the next snapshot on a full volume.
 };
 
 }  // namespace gpusched

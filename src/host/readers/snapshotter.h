@@ -16,14 +16,14 @@
 
 namespace gpusched {
 
-/// What became of snapshots since the start, for metrics and health.
+/// Outcomes of snapshots since the start, for metrics and health.
 struct SnapshotStats {
-  uint64_t written = 0;     ///< And proven.
+  uint64_t written = 0;     ///< Written and proven.
   uint64_t failed = 0;      ///< Not written: the disk.
   uint64_t unprovable = 0;  ///< Written, and not believed: a defect.
   uint64_t last_sequence = 0;
   uint64_t last_bytes = 0;
-  Time last_at;         ///< Of the monotonic clock; not valid: none was written.
+  Time last_at;         ///< Monotonic time of the last one; not valid: none was written.
   std::string trouble;  ///< Why the newest try failed; empty: it did not.
 };
 
@@ -38,7 +38,7 @@ class Snapshotter {
     std::function<void()> ask;
     /// Whether the journal has only its reserve left; cheap.
     std::function<bool()> full;
-    /// What is free on the volume; SnapshotPace::kUnknown: not known.
+    /// Returns the free space on the volume; SnapshotPace::kUnknown: not known.
     std::function<uint64_t()> free_bytes;
     /// New work has to wait for room, or no longer. The reason is a sentence.
     std::function<void(bool waits, const std::string& reason)> hold;
@@ -67,7 +67,7 @@ class Snapshotter {
  private:
   void run();
   void tick(std::unique_lock<std::mutex>& lock);
-  /// Whoever writes fast must not fill the volume between two ticks.
+  /// Looks at the free space, so that a fast writer does not fill the volume between two ticks.
   void see_room();
   void tell_hold(std::unique_lock<std::mutex>& lock, uint64_t free_bytes);
   void write(std::unique_lock<std::mutex>& lock);

@@ -122,7 +122,7 @@ class Agent {
       device.set_model("NVIDIA A100");
     }
   }
-  /// What it says of itself when it connects next.
+  /// Registration that it sends when it connects next.
   v1::Register& hello() { return *hello_.mutable_register_(); }
   v1::AttemptOnNode& knows(JobId job, uint32_t attempt, Time placed_at, bool ended = false) {
     v1::AttemptOnNode& known = *hello().add_attempts();

@@ -14,7 +14,7 @@ namespace gpusched {
 namespace hub {
 namespace {
 
-/// What does not fit the devices is not known, and said so.
+/// Takes the links; those that do not fit the devices count as unknown, and a note says so.
 void take_topology(const v1::Register& message, RegisterNode& command) {
   command.topology_note = message.topology_note().substr(0, limits::kLabelBytesMax);
   command.links.assign(message.links().begin(), message.links().end());

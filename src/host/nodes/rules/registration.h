@@ -15,10 +15,10 @@ namespace gpusched {
 /// that was drawn. `wall`: now; a journal that begins knows that everything before is not its own.
 void name_cluster(const State& state, Time wall, std::string drawn, EngineConfig& config);
 
-/// What a registration says and whether it may be taken. Pure.
+/// Reads a registration and decides whether it may be taken. Pure.
 namespace hub {
 
-/// What is wrong with its words, or with whose node it is; empty: nothing.
+/// Fault of its words, or of whose node it is; empty: none.
 std::string problem_of(const v1::Register& message);
 std::string problem_of_cluster(const State& state, const v1::Register& message);
 RegisterNode command_of(const State& state, const v1::Register& message);

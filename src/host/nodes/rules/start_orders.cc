@@ -31,7 +31,7 @@ std::string packed(const v1::JobSpec& spec) {
   return bytes;
 }
 
-/// What an element runs: its array's specification, with its index in the environment.
+/// Specification of an element: its array's, with its index in the environment.
 std::string element_spec(const State& state, const Job& job) {
   const JobArray* array = state.find_array(job.array);
   CHECK(array != nullptr);
@@ -58,7 +58,7 @@ Duration silence_limit(Duration asked, Duration lease) {
   return std::max(asked, lease);
 }
 
-/// What the members of a gang are told of each other.
+/// Adds the facts about each other that a gang's members need.
 void add_gang(const State& state, const Attempt& attempt, v1::StartAttempt& start) {
   if (!attempt.is_gang()) return;
   v1::Gang& gang = *start.mutable_gang();

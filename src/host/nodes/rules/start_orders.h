@@ -18,12 +18,12 @@
 /// packed once and kept once, however many agents it waits for.
 namespace gpusched {
 
-/// What all members of an attempt are told alike: `common` of StartMembers, or a StartAttempt without the
+/// Part that all members of an attempt have alike: `common` of StartMembers, or a StartAttempt without the
 /// rest.
 v1::StartAttempt common_start(const State& state, const Attempt& attempt, Duration grace, Duration lease);
 
-/// What one member is told beside it. Nothing when its agent no longer has one of the devices; its
-/// registration then settles the attempt. `index_of` gives the agent's number of a device's slot.
+/// Part of one member. Nothing when its agent no longer has one of the devices; its registration then settles
+/// the attempt. `index_of` gives the agent's number of a device's slot.
 using AgentIndex = std::function<std::optional<uint32_t>(uint32_t slot)>;
 std::optional<v1::StartAttempt> member_start(const State& state, const Attempt& attempt, uint32_t member,
                                              const AgentIndex& index_of);
@@ -35,7 +35,7 @@ class SharedStarts {
 
   /// `by_node` chooses the form: for agents that take StartMembers, or for older ones.
   SharedPart part_of(const AttemptKey& attempt, Time placed_at, bool by_node, const Make& make);
-  /// What the job is told has changed.
+  /// The job's orders have changed.
   void forget(JobId job);
   /// An agent registered: where gangs reach its node may be another address now.
   void node_registered(NodeId node, const std::string& address);

@@ -10,7 +10,7 @@
 
 namespace gpusched {
 
-/// What a running job may leave undone for how long, and what follows then.
+/// Limits for what a running job may leave undone, and the actions that follow.
 struct WatchPolicy {
   Duration idle_after;  ///< Its GPUs unused; zero: that is not looked at.
   WatchAction idle_action = WatchAction::kWarn;
@@ -31,7 +31,7 @@ struct WatchLimits {
   bool on() const { return usual.idle_after.ns > 0 || usual.hung_after.ns > 0; }
 };
 
-/// What holds for a job that asks for what its specification says. Words that are no action count as none.
+/// Policy for a job by its specification. Words that are no action count as none.
 WatchPolicy policy_of(const WatchLimits& limits, const v1::JobSpec& spec);
 
 /// For how long one member of an attempt has done what, as its node tells.
@@ -39,11 +39,11 @@ struct MemberActivity {
   Duration idle;        ///< Its GPUs unused.
   Duration busy;        ///< All of them at work.
   Duration quiet;       ///< No output, and no word that its work is saved.
-  int64_t over_mb = 0;  ///< It uses so much more memory of a GPU than its share has,
-  Duration over;        ///< for so long.
+  int64_t over_mb = 0;  ///< Memory of a GPU that it uses beyond its share.
+  Duration over;        ///< Time for which it has done so.
 };
 
-/// What an attempt is to be warned about; kNone: nothing.
+/// Warning about an attempt; kNone: nothing.
 struct WatchFinding {
   WatchdogFinding kind = WatchdogFinding::kNone;
   std::string detail = {};
@@ -55,8 +55,8 @@ struct RunTime {
   Duration limit;  ///< Zero: for ever.
   Duration past;
 };
-/// Of an attempt with these members: idle or hung when all of them are, over its share when one is; a lease
-/// is ending for its last minutes, at most a quarter of its time.
+/// Judges an attempt with these members: idle or hung when all of them are, over its share when one is; a
+/// lease is ending for its last minutes, at most a quarter of its time.
 WatchFinding judge(const WatchPolicy& policy, std::span<const MemberActivity> members,
                    const RunTime& run_time = {});
 
