@@ -110,7 +110,7 @@ class Decoder {
   void decode(T& value) {
     next_tag();
     T::fields(value, *this);
-    // What is left are fields of a newer writer.
+    // The remaining fields are those of a newer writer.
     newer_ |= has_tag_;
     while (has_tag_) skip();
   }

@@ -38,7 +38,7 @@ Decoded decode_command(std::size_t index, std::string_view bytes, Command& comma
 bool is_caller_kind(CallerKind kind) { return kind >= CallerKind::kAnonymous && kind <= kCallerKindLast; }
 
 Decoded decode_proposer(std::string_view bytes, Proposer& proposer) {
-  proposer.kind = {};  // Of what has none.
+  proposer.kind = {};  // For commands without a proposer.
   Decoder decoder(bytes);
   decoder.decode(proposer);
   if (!decoder.ok()) return Decoded::kCorrupt;
@@ -62,7 +62,7 @@ Error newer(const std::string& what) {
 
 void GroupEncoder::begin(Time at) {
   CHECK(at >= Time{});
-  CHECK(at <= limits::kTimeMax);  // What is written must be readable.
+  CHECK(at <= limits::kTimeMax);  // Everything that is written must be readable.
   bytes_.clear();
   count_ = 0;
   ByteWriter(bytes_).fixed64(static_cast<uint64_t>(at.ns));
@@ -77,7 +77,7 @@ void GroupEncoder::note_digest(uint64_t digest) {
 }
 
 void GroupEncoder::add(const Command& command, const Proposer* proposer) {
-  CHECK(well_formed(command));  // What is written must be readable.
+  CHECK(well_formed(command));  // Everything that is written must be readable.
   if (proposer != nullptr) {
     CHECK(is_caller_kind(proposer->kind));
     add_entry(kProposerEntry, *proposer);

@@ -21,11 +21,11 @@ struct CommandGroup {
   /// The state's running digest behind the group before; absent in what older versions wrote.
   std::optional<uint64_t> digest_before;
   std::vector<Command> commands;
-  /// Who proposed them, where that is known: places in `commands`, ascending.
+  /// Proposers, where they are known, by places in `commands`, ascending.
   std::vector<std::pair<std::size_t, Proposer>> proposers;
 
-  /// Who proposed the command at this place; null: an agent or the scheduler itself, or an older version
-  /// wrote it.
+  /// Proposer of the command at this place; null: an agent or the scheduler itself proposed it, or an older
+  /// version wrote it.
   const Proposer* proposer_of(std::size_t index) const;
 };
 

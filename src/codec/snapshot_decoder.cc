@@ -344,7 +344,7 @@ class SnapshotDecoder {
     bool all_over = true;
     for (uint32_t i = 0; i < attempt.members.size(); ++i) {
       const Member& member = attempt.members[i];
-      // What an abandoned one was of may have been changed since.
+      // The parts of an abandoned attempt's job may have been changed since.
       const bool of_job = attempt.abandoned || member.part < parts.size();
       if (!possible(member) || !of_job || state_.find_node(member.node) == nullptr)
         return corrupt("an attempt's member");
@@ -585,7 +585,7 @@ class SnapshotDecoder {
   int64_t backoff_timers_ = 0;
   std::vector<JobId> dependents_;        ///< Jobs with open dependencies.
   std::map<JobId, Blob> element_specs_;  ///< The last of each array's elements that is not the array's own.
-  std::map<JobId, JobArray> elements_;   ///< What was counted of arrays that are still to come.
+  std::map<JobId, JobArray> elements_;   ///< Counts for arrays that are still to come.
   JobId newest_array_;                   ///< The last number of the newest array.
   int64_t array_jobs_ = 0;               ///< Arrays' own jobs whose arrays are still to come.
   int64_t with_deadline_ = 0;            ///< Pending.

@@ -6,8 +6,8 @@
 #include "base/fields.h"
 #include "model/state.h"
 
-/// What a snapshot is made of, for its encoder and its decoder alone: sections, each one byte of kind, a
-/// number (a varint), four bytes of length, and a struct in the binary form.
+/// Parts of a snapshot, for its encoder and its decoder alone: sections, each one byte of kind, a number (a
+/// varint), four bytes of length, and a struct in the binary form.
 namespace gpusched::snapshot {
 
 inline constexpr uint32_t kFormat = 1;
