@@ -268,8 +268,8 @@ Result<Unit> FileJournal::open_mark(const char* name, std::size_t bytes, std::un
   return Unit{};
 }
 
-/// What the marks say may be in memory only, after a sync that failed or never came, and a new life of the
-/// machine would then find another: it is made true before anything is done that relies on it.
+/// Writes the marks again as they were read, before anything that relies on them: after a failed or missing
+/// sync they may be in memory only, and a new life of the machine would find others.
 Result<Unit> FileJournal::settle_marks(const JournalScan& scan) {
   const Result<Unit> done = write_truncate_mark(scan.truncate_after);
   if (!done || scan.compacted.generation == 0) return done;

@@ -266,7 +266,7 @@ class Scanner {
     return Unit{};
   }
 
-  /// What is behind a last segment's end cannot say that it was more once: a mark beside the segments does.
+  /// Compares with the mark: bytes behind a last segment's end cannot tell that there was more once.
   Result<Unit> check_reached(const ReachedMark& mark) const {
     if (scan_.truncate_after) return Unit{};
     if (mark.segment_index > (scan_.segments.empty() ? 0 : scan_.segments.back().header.index)) {
@@ -287,7 +287,7 @@ class Scanner {
   const StoredVisitor& visit_;
   const uint64_t needed_from_;
   JournalScan scan_;
-  std::vector<PreparedSegment> passed_by_;  ///< Of zero bytes, between segments in use.
+  std::vector<PreparedSegment> passed_by_;  ///< Segments of zero bytes between segments in use.
   std::string bytes_;
 };
 

@@ -48,8 +48,8 @@ class MemoryJournal final : public Journal {
 
   /// Returns what is durable now, without unsynced records.
   Image durable() const;
-  /// What a crash now leaves: all that is durable and, by the draw, some unsynced records behind it, in
-  /// order and without a gap. Each is whole or not there, as a reader of a torn file finds it.
+  /// Image after a crash now: all that is durable and, by the draw, some unsynced records behind it, in order
+  /// and without a gap. Each is whole or not there, as a reader of a torn file finds it.
   Image crash(Prng& prng) const;
 
   /// The disk is full, and so many bytes are left in the reserve; each record takes its payload and 64 bytes.

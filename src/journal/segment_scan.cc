@@ -81,7 +81,7 @@ void judge_tail(std::string_view segment, const SegmentHeader& header, SegmentSc
     if (!clean) scan.reason = "there are bytes after the seal";
     return;
   }
-  // What was never proven may be the rest of an unfinished write that a later one has overwritten in part.
+  // Unproven bytes may be the rest of an unfinished write that a later one has overwritten in part.
   if (here && here->synced_position >= std::max<uint64_t>(scan.last_position, 1)) {
     scan.tail = SegmentTail::kDamaged;
     scan.reason =

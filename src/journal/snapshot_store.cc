@@ -363,7 +363,7 @@ Result<Snapshot> read_snapshot(Disk& disk, const std::string& path) {
   if (!file) return file.error();
   const Result<uint64_t> size = (*file)->size();
   if (!size) return size.error();
-  (*file)->drop_cached();  // What counts is what the disk has.
+  (*file)->drop_cached();  // Only the bytes on the disk count.
   std::string buffer;
   // Read, not mapped, for the check: a bad sector is an error here, and a signal there.
   const auto read = [&](uint64_t offset, uint64_t bytes) -> Result<std::string_view> {

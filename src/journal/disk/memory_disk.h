@@ -71,11 +71,11 @@ class MemoryDisk final : public Disk {
   /// Known once it has a capacity.
   std::optional<DiskRoom> room(const std::string& path) override;
 
-  /// What the disk holds after a power loss now: each dirty sector of 512 bytes is the old or the new one,
-  /// and so is each name whose folder was not synced. The same draws give the same image.
+  /// Image of the disk after a power loss now: each dirty sector of 512 bytes is the old or the new one, and
+  /// so is each name whose folder was not synced. The same draws give the same image.
   std::unique_ptr<MemoryDisk> crash(Prng& prng) const;
-  /// What another process finds after this one was killed: everything as it reads now, and what was not
-  /// synced is still to be lost.
+  /// Image for another process after this one was killed: everything as it reads now, and what was not synced
+  /// can still be lost.
   std::unique_ptr<MemoryDisk> killed() const;
   /// The power goes, here. Files that are open stay usable and are nobody's any more.
   void lose_power(Prng& prng);

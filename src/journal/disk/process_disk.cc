@@ -64,7 +64,7 @@ class ProcessFile final : public DiskFile {
   std::unique_ptr<DiskFile> file_;
 };
 
-/// What the caller holds; the real one ends with the process at the latest.
+/// Lock for the caller; the real one ends with the process at the latest.
 class ProcessLock final : public DiskLock {
  public:
   ProcessLock(std::shared_ptr<ProcessDisk::Life> life, uint64_t number)
