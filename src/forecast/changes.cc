@@ -99,7 +99,7 @@ class Asker {
             .parts = std::move(parts)};
   }
   bool request(const Part& part, Duration limit) {
-    // Of several parts none is changed: which one would have to be said too.
+    // With several parts none is changed: the answer would have to name the part too.
     if (parts_.size() > 1 && part != part_) return false;
     return !world_.apply(change_of(part, limit)).rejection.has_value();
   }

@@ -6,8 +6,8 @@
 
 #include "forecast/world.h"
 
-/// What would start a job now? Asked of the real planner in a world of its own, one changed request after the
-/// other.
+/// Finds changes that would start a job now. Asks the real planner in a world of its own, one changed request
+/// after the other.
 namespace gpusched::forecast {
 
 /// Kind of change to a request, from the cheapest for its owner to the most expensive.
@@ -29,8 +29,8 @@ struct Change {
   Part part;              ///< Resources of one member after the change.
   Duration max_runtime;   ///< Time limit after the change; zero: none.
   PlanGroup start;        ///< Placement; with kIdleGuarantee also the borrowers that are preempted.
-  TenantId lender;        ///< kIdleGuarantee: tenant whose guarantee it is,
-  int64_t lent_gpus = 0;  ///< and how many GPUs of it are needed.
+  TenantId lender;        ///< kIdleGuarantee: tenant whose guarantee it is.
+  int64_t lent_gpus = 0;  ///< kIdleGuarantee: number of its GPUs that are needed.
 };
 
 /// The smallest changes of the job's request that start it now, the cheapest kind first; of each kind the

@@ -22,7 +22,7 @@ class WholeLimits final : public RunSource {
   }
 };
 
-/// What the runs said, one column a run.
+/// Results of the runs, one column a run.
 class Table {
  public:
   Table(const World& begin, uint32_t runs) : runs_(runs) {

@@ -23,9 +23,9 @@ class RunSource {
   virtual Duration whole_run(const State& state, const Job& job, Duration elapsed, int32_t per_mille) = 0;
 };
 
-/// What RunSource::whole_run answers when `known` is what is known of the job's run time, and `limit` its
-/// limit; zero: none. Where no similar work ever ran for so long, a job that has run for a time runs twice as
-/// long as likely as not, and ten times as long with a chance of a tenth: the heavy tail that run times have
+/// Answer of RunSource::whole_run when `known` is what is known of the job's run time, and `limit` its limit;
+/// zero: none. Where no similar work ever ran for so long, a job that has run for a time runs twice as long
+/// as likely as not, and ten times as long with a chance of a tenth: the heavy tail that run times have
 /// (Harchol-Balter, Downey 1997, "Exploiting process lifetime distributions for dynamic load balancing"); one
 /// that has not begun counts as one that has run for kFirstRun.
 Duration sampled_run(const predict::RunTimes& known, Duration limit, Duration elapsed, int32_t per_mille);
@@ -41,7 +41,7 @@ struct Options {
   JobId only;                                  ///< Given: a run ends when this one has started.
 };
 
-/// When a waiting job starts, as far as is known. Of a job that was placed, that is its placement.
+/// Start of a waiting job, as far as is known; for a placed job its placement.
 struct Estimate {
   Time p50 = kNever;  ///< Half of the runs started it by then; kNever: not within the work limit.
   Time p90 = kNever;

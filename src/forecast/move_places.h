@@ -42,7 +42,7 @@ class Places {
   /// Everywhere else that the job fits, the tightest first: fewest free devices left, then the node that
   /// registered first; without their devices. Costs a look a node.
   std::vector<Place> others(const Job& job, uint32_t but, Work& work) const;
-  /// Of the place's free devices those that the job would get: the best linked ones.
+  /// The place's free devices that the job would get: the best linked ones.
   uint64_t devices_at(const Part& part, const Place& place) const;
   bool anywhere_else(const Job& job, uint32_t but, Work& work) const;
 

@@ -124,7 +124,7 @@ uint64_t MoveSearch::fit_of_class(uint32_t slot, uint32_t device_class) const {
   return mask;
 }
 
-// What the node has for the part, with what is free of it, by class; without GPUs one entry.
+// The node's devices for the part, and the free ones among them, by class; without GPUs one entry.
 std::vector<std::pair<uint32_t, uint64_t>> MoveSearch::kinds_on(const Part& part, uint32_t slot) const {
   std::vector<std::pair<uint32_t, uint64_t>> kinds;
   for (const auto& [device_class, free] : places_.room(slot).free) {
@@ -332,7 +332,7 @@ std::optional<MoveProposal> MoveSearch::carried_out(const Job& job, const Set& s
 std::optional<MoveProposal> MoveSearch::cheapest(const Job& job) {
   const Part& part = world_.state().class_of(job).parts.front();
   places_.look_for(job);
-  elsewhere_.clear();  // What is kept free for one is kept from the other.
+  elsewhere_.clear();  // A place that is kept free for one job is kept from the other.
   std::vector<Set> sets;
   const auto nodes = static_cast<uint32_t>(world_.state().nodes.size());
   if (!work_.take(nodes)) return std::nullopt;
@@ -356,8 +356,7 @@ Unmoved MoveSearch::nearest(const Job& job) {
   const State& state = world_.state();
   const Part& part = state.class_of(job).parts.front();
   Unmoved out{.job = job.id, .gpus_wanted = part.gpu_count, .nearest = {}, .blockers = {}};
-  std::pair<int64_t, int64_t> best{INT64_MAX,
-                                   0};  // What would still be missing, and how many are in the way.
+  std::pair<int64_t, int64_t> best{INT64_MAX, 0};  // Still missing, and jobs in the way.
   for (const Node& node : state.nodes) {
     if (!work_.take(1)) break;
     for (const auto& [device_class, free] : kinds_on(part, node.slot)) {

@@ -63,8 +63,8 @@ class MoveSearch {
   struct Elsewhere {
     uint32_t job_class = 0;
     int64_t max_runtime_ns = 0;
-    uint32_t slot = 0;    ///< The first node where it fits;
-    uint32_t places = 0;  ///< 2: and there are others.
+    uint32_t slot = 0;    ///< First node where it fits.
+    uint32_t places = 0;  ///< 1: no other node; 2: there are others.
   };
 
   std::optional<MoveObstacle> obstacle(const Job& gains, const AttemptKey& key);

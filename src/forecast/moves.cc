@@ -15,7 +15,7 @@ namespace {
 /// So many jobs of one class count for what comes.
 constexpr uint64_t kCountedOfClassMax = 64;
 
-/// What the jobs that the state knows ask for of a node.
+/// Shapes of what the jobs that the state knows ask of a node.
 std::vector<policy::PopularShape> shapes_of(const State& state) {
   std::vector<policy::PopularShape> shapes;
   for (const JobClass& known : state.classes) {

@@ -22,11 +22,11 @@ enum class MoveObstacle : uint8_t {
   kArranged,            ///< The job asks for specific GPUs, a layout or an exclusive node.
   kEnding,              ///< The job is already being stopped.
   kJustStarted,         ///< The job has not started, or only just now.
-  kEndedLately,         ///< The job was preempted or moved recently,
-  kEndedOften,          ///< or as often as a job may be.
+  kEndedLately,         ///< The job was preempted or moved recently.
+  kEndedOften,          ///< The job was preempted or moved as often as a job may be.
   kHigherPriority,      ///< The waiting job's is lower.
   kNoOtherPlace,        ///< The job fits nowhere else now.
-  kTooLate,             ///< What it gives back comes after the waiting job's deadline.
+  kTooLate,             ///< Its release comes after the waiting job's deadline.
 };
 std::string_view to_string(MoveObstacle obstacle);
 /// Continues the sentence "job-7 holds 2 of node n1 and ".
@@ -36,11 +36,11 @@ struct MoveOptions {
   JobId only;                         ///< Given: moves for this waiting job alone.
   std::size_t moves_max = 4;          ///< Maximum moves for one job; at most limits::kMovesMax.
   std::size_t proposals = 8;          ///< Maximum proposals; at most limits::kMoveProposalsMax.
-  Duration protection = seconds(60);  ///< A job that started so shortly ago is left alone,
-  Duration recent = minutes(10);      ///< so is one that was ended for another so shortly ago,
-  int64_t budget = 3;                 ///< or so often in all.
-  Duration grace = seconds(10);       ///< So long a job may take to end,
-  Duration grace_max = minutes(5);    ///< or as long as it asks for, but at most this.
+  Duration protection = seconds(60);  ///< A job that started more recently is left alone.
+  Duration recent = minutes(10);      ///< A job that was ended for another more recently is left alone.
+  int64_t budget = 3;                 ///< A job that was ended for others so often is left alone.
+  Duration grace = seconds(10);       ///< Time that a job may take to end.
+  Duration grace_max = minutes(5);    ///< Maximum, where the job asks for its own time.
 };
 
 /// Price of one or several moves. Compared field by field; the first that differs decides.
@@ -72,8 +72,8 @@ struct MoveProposal {
   std::vector<JobId> starts;    ///< Jobs that would start at once, the beneficiary first.
   int64_t gpus_started = 0;     ///< GPUs of these together.
   Time otherwise;               ///< Expected start of the beneficiary without the moves; none: unknown.
-  int64_t unusable_before = 0;  ///< Thousandths of free GPUs that the shapes which come could not use,
-  int64_t unusable_after = 0;   ///< and afterwards.
+  int64_t unusable_before = 0;  ///< Thousandths of free GPUs that expected shapes could not use, before.
+  int64_t unusable_after = 0;   ///< The same after the moves.
 
   JobId job() const { return command.groups.front().job; }
 };
@@ -117,8 +117,8 @@ std::string describe(const State& state, const Unmoved& unmoved);
 /// Limits of moves that are carried out automatically.
 struct MoveBounds {
   int64_t price_max = 0;  ///< GPU-seconds that may be lost for each GPU that starts.
-  Duration patience;      ///< The gaining job has waited so long,
-  Duration soon;          ///< and is not expected to start within so long anyway.
+  Duration patience;      ///< Least time that the gaining job has waited.
+  Duration soon;          ///< Least time to its expected start without the moves.
 };
 bool is_worth_it(const World& world, const MoveProposal& proposal, const MoveBounds& bounds);
 

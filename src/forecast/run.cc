@@ -50,7 +50,7 @@ void Run::add(Coming coming) {
   coming_.push(coming);
 }
 
-// What a silent node does, nobody is told.
+// A silent node reports nothing.
 bool Run::reports(NodeId node) const {
   const Node* found = world_.state().find_node(node);
   CHECK(found != nullptr);
@@ -83,7 +83,7 @@ void Run::expect_stop(const Attempt& attempt) {
   }
 }
 
-// What did not become empty at once may take as long again as it took until now.
+// A device that was not empty at once may take as long again as it took until now.
 Duration Run::release_delay(Time draining_since) const {
   return std::max(options_.release_delay, world_.now() - draining_since);
 }
@@ -166,7 +166,7 @@ void Run::carry_out(const Coming& coming) {
   }
 }
 
-// What the newest command's events have coming.
+// Looks at the newest command's events for what will follow from them.
 void Run::look_at_events() {
   const State& state = world_.state();
   const auto visitor = Overloaded{

@@ -9,7 +9,7 @@
 namespace gpusched::forecast {
 namespace {
 
-/// What a slice that looks at little costs.
+/// Cost of a slice that looks at little.
 constexpr uint64_t kSliceWork = 8;
 
 }  // namespace

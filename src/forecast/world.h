@@ -62,8 +62,8 @@ class World {
   /// Lets what is due fire and the planner start what it starts, until nothing more changes now. Calls `seen`
   /// after each command. False when the work was used up before.
   bool settle(Work& work, const std::function<void()>& seen = {});
-  /// What the planner would start the job on now, or end others for, without doing it; nothing when the job
-  /// would go on waiting: the planner has its reason then. Of a settled world.
+  /// The group that the planner would start the job with now, ending others if need be, without doing it;
+  /// nothing when the job would go on waiting: the planner has its reason then. The world must be settled.
   std::optional<PlanGroup> would_start(JobId job, Work& work);
 
  private:
