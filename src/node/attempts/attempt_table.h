@@ -50,8 +50,8 @@ constexpr bool is_over(AttemptState state) { return state >= AttemptState::kEnde
 /// By when something is to have happened to an attempt.
 enum class Deadline : uint8_t {
   kSlices,       ///< The driver is to have made its slices.
-  kStart,        ///< Its shim is to have begun,
-  kEnd,          ///< and to have ended it.
+  kStart,        ///< Its shim is to have begun.
+  kEnd,          ///< Its shim is to have ended it.
   kExamination,  ///< Its devices are to have been looked at.
 };
 inline constexpr std::size_t kDeadlines = static_cast<std::size_t>(Deadline::kExamination) + 1;
@@ -61,7 +61,7 @@ struct AttemptRow {
   /// While its MIG slices are made.
   struct Slicing {
     v1::StartAttempt order;
-    std::vector<MadeSlice> made;  ///< Of its devices, in their order.
+    std::vector<MadeSlice> made;  ///< Slices of its devices, in their order.
     std::size_t open = 0;         ///< So many answers are still to come.
     bool asked = false;
     std::string problem;
@@ -89,22 +89,22 @@ struct AttemptRow {
 
   const AttemptKey key;
 
-  // What is on record.
+  // Facts on record.
   std::vector<HeldDevice> devices;
-  std::string user;                           ///< Whom it runs as; empty: the agent's own user.
+  std::string user;                           ///< User that it runs as; empty: the agent's own user.
   std::optional<shim::Credentials> identity;  ///< The same as numbers.
   ShimProcess shim;
   int64_t placed_at_ns = 0;  ///< As ordered; 0: not known.
   bool prolog = false;       ///< Its prolog may have begun: its epilog follows.
-  int64_t pid = 0;           ///< Of its command; 0: it is not known to have begun.
+  int64_t pid = 0;           ///< Process of its command; 0: it is not known to have begun.
   int64_t started_unix_ns = 0;
   std::optional<v1::Outcome> outcome;  ///< Set when it is over.
-  uint64_t ended_position = 0;         ///< Of its kEnded record; 0: durable before this agent began.
+  uint64_t ended_position = 0;         ///< Position of its kEnded record; 0: durable before this agent began.
   bool acked = false;                  ///< The scheduler has the outcome.
   bool of_earlier_boot = false;
   bool of_earlier_agent = false;
 
-  // What is under way.
+  // Facts about work under way.
   bool found = false;            ///< It runs on devices that its lost record named.
   bool holds = false;            ///< Its devices are its own: it is not over, or its end is not durable yet.
   std::size_t unreleased = 0;    ///< Devices whose release is not acknowledged yet.
@@ -115,14 +115,14 @@ struct AttemptRow {
   uint64_t started_report = 0;
   uint64_t ended_report = 0;
 
-  // What is expected of it, until it is over.
+  // Expectations, until it is over.
   std::unique_ptr<SpawnRequest> request;  ///< Until its shim is told.
   std::unique_ptr<Slicing> slicing;
   std::unique_ptr<Examination> examination;
-  std::optional<RunLimit> run_limit;                    ///< Of attempts that this agent started.
+  std::optional<RunLimit> run_limit;                    ///< Set for attempts that this agent started.
   v1::Outcome::Cause end_cause = v1::Outcome::STOPPED;  ///< Why it is to end by Deadline::kEnd.
-  std::optional<v1::Outcome::Cause> ignored_order;  ///< It did not start or end in time: what that makes of
-                                                    ///< an end without an outcome of its own.
+  std::optional<v1::Outcome::Cause> ignored_order;  ///< It did not start or end in time: the cause of an end
+                                                    ///< without an outcome of its own.
   ActivityMeter activity_meter;
   GpuUseMeter gpu_use;                              ///< While this agent saw it run.
   int64_t peak_gpu_memory_mb = 0;                   ///< Likewise, of all its GPUs; 0: not known.

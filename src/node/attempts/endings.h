@@ -27,7 +27,7 @@ class Endings {
   void end(AttemptRow& attempt, v1::Outcome::Cause cause, const std::string& detail) {
     end(attempt, outcome(cause, detail));
   }
-  /// Of an earlier agent, which may have ended before its record was durable.
+  /// Records again the end of an earlier agent's attempt, which may have ended before its record was durable.
   void record_again(AttemptRow& attempt);
   /// Calls `visit` with the attempts whose end is durable by now, once each and in the order of their ends.
   template <typename Visit>

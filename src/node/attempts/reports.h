@@ -11,8 +11,8 @@
 
 namespace gpusched::agent {
 
-/// What the agent tells the scheduler until it is acknowledged: that attempts are prepared, have begun and
-/// ended, and whatever else other parts have to say. Not thread-safe.
+/// Reports to the scheduler that are repeated until it acknowledges them: attempts are prepared, have begun
+/// and ended, and reports of other parts. Not thread-safe.
 class Reports {
  public:
   Reports(Spawner& spawner, uint64_t first_id) : spawner_(spawner), outbox_(first_id) {}

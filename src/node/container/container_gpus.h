@@ -18,8 +18,8 @@ struct GpuPlaces {
 };
 
 struct ContainerGpus {
-  std::vector<std::string> options = {};  ///< Of the runtime's `run`.
-  std::string note = {};                  ///< What the container lacks, and what mends it; empty: nothing.
+  std::vector<std::string> options = {};  ///< Options of the runtime's `run`.
+  std::string note = {};                  ///< Lack of the container, and how to repair it; empty: none.
 };
 
 /// The device names of one CDI specification (YAML or JSON), each with its kind:

@@ -42,7 +42,7 @@ constexpr std::array<std::pair<std::string_view, int>, 14> kLimitNames = {{{"cor
                                                                            {"rtprio", RLIMIT_RTPRIO},
                                                                            {"sigpending", RLIMIT_SIGPENDING},
                                                                            {"stack", RLIMIT_STACK}}};
-/// What a process's environment begins with, and an image's own values replace.
+/// Variables that a process's environment begins with, and that an image's own values replace.
 constexpr std::array<std::string_view, 8> kImagesOwn = {"PATH", "HOME",   "USER",  "LOGNAME",
                                                         "LANG", "TMPDIR", "SHELL", "PWD"};
 
@@ -152,7 +152,7 @@ class ContainerPlanner {
                               spec_.image() + "': " + node_.support.why_not);
     }
     add_identity();
-    // What is not allowed here is the job's own mistake: its error output says so, and no retry is spent.
+    // A wish that is not allowed is the job's own mistake: its error output says so, and no retry is spent.
     if (const Result<Unit> good = add_wishes(); !good) plan_.refusal = good.error().message;
     finish();
     return Unit{};
@@ -291,7 +291,7 @@ class ContainerPlanner {
       add({"--memory", size, "--memory-swap", size});
     }
     if (request_.box.processes_max > 0) add({"--pids-limit", std::to_string(request_.box.processes_max)});
-    // Of 1024 for a core, as the kernel counts; only matters where cores are short.
+    // 1024 stand for a core, as the kernel counts; this only matters where cores are short.
     if (order_.cpu_milli() > 0)
       add({"--cpu-shares",
            std::to_string(std::clamp<int64_t>(order_.cpu_milli() * 1024 / 1000, 2, 262'144))});
@@ -393,7 +393,7 @@ class ContainerPlanner {
     entries.push_back(marker);
     plan_.client = node_.support.client;
     if (!plan_.cgroup_parent.empty()) plan_.client.options.push_back("--cgroup-manager=cgroupfs");
-    // What the client starts carries the mark too: whoever ends a lost attempt finds all of it.
+    // Processes of the client carry the mark too: whoever ends a lost attempt finds all of it.
     plan_.client.environment.push_back(marker);
     request_.environment = std::move(entries);
     request_.arguments = {node_.shim_program, std::string(shim::kContainerFlag)};

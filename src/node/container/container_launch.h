@@ -12,16 +12,16 @@
 
 namespace gpusched {
 
-/// What a node needs to know to run containers; the same as long as the agent runs.
+/// Facts of a node that runs containers; the same as long as the agent runs.
 struct ContainerNode {
   ContainerOptions options;
   ContainerSupport support;
   std::string data_folder;  ///< Absolute.
   std::string instance;
   std::string shim_program;  ///< Absolute.
-  std::string home;          ///< Of the agent's user, for the runtime's client.
+  std::string home;          ///< Home of the agent's user, for the runtime's client.
   GpuPlaces gpu_places = {};
-  int64_t memory_mb = 0;  ///< Of the machine.
+  int64_t memory_mb = 0;  ///< Memory of the machine.
 };
 
 /// The container of an attempt's member: unique on a machine, also beside another agent's.

@@ -16,7 +16,7 @@ namespace gpusched {
 struct ContainerOptions {
   std::string runtime = "auto";             ///< podman, docker, apptainer, none; auto: the first that works.
   std::vector<std::string> client_options;  ///< For every call of the runtime: `--runtime=runc`.
-  /// What jobs may mount: "/data" or "/data:ro", with everything below it. Empty: nothing.
+  /// Folders that jobs may mount: "/data" or "/data:ro", with everything below. Empty: none.
   std::vector<std::string> mounts;
   /// Further options of `run` that jobs may give: "--ipc=host" exactly, "--shm-size=" with any value.
   std::vector<std::string> job_options;

@@ -17,7 +17,7 @@ struct ContainerSupport {
   bool rootless = false;          ///< The runtime maps users by itself.
   std::vector<std::string> features =
       {};                    ///< "container", "container:podman": what the node tells the scheduler.
-  std::string why_not = {};  ///< What keeps the wanted runtimes from working, and what mends it.
+  std::string why_not = {};  ///< Reason why the wanted runtimes do not work, and how to repair it.
 };
 
 /// The environment of a runtime's client: what it needs of ours, nothing of a job's.

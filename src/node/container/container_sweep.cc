@@ -64,7 +64,7 @@ void ContainerSweep::remove_containers() const {
   }
 }
 
-/// What a job's first attempt ran matters as long as the job may be retried.
+/// Removes pins of images; a job's first image matters as long as the job may be retried.
 void ContainerSweep::remove_old_pins() const {
   std::error_code ignored;
   const time_t now = time(nullptr);

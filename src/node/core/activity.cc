@@ -48,7 +48,7 @@ std::optional<int64_t> Activity::gpu_memory_mb(const AttemptRow& attempt, Time n
   return sum_mb;
 }
 
-/// What the readings and its files show of it now.
+/// The attempt's use by the readings and by its files, now.
 ActivityMeter::Look Activity::look_of(const AttemptRow& attempt, Time now) const {
   ActivityMeter::Look look{
       .idle = true, .busy = true, .mark = ports_.files.output_size(attempt.key), .over_mb = 0};
@@ -56,13 +56,13 @@ ActivityMeter::Look Activity::look_of(const AttemptRow& attempt, Time now) const
   for (const HeldDevice& device : attempt.devices) {
     if (device.index >= watch_.facts().size()) continue;
     const DeviceReading& last = watch_.last_reading(device.index);
-    // What could not be read, or was read long ago, proves nothing.
+    // A reading that failed or is old proves nothing.
     if (!watch_.is_current(device.index, now)) {
       look.busy = look.idle = false;
       continue;
     }
     look.busy = look.busy && last.utilization_percent.value_or(0) >= kBusyPercent;
-    if (device.is_slice()) {  // What it has is its own, and how busy it is nobody tells.
+    if (device.is_slice()) {  // Its processes are its own; its utilisation is not reported.
       look.busy = false;
       look.idle = look.idle && watch_.is_empty(device);
       continue;
@@ -86,7 +86,7 @@ bool Activity::is_alone_on(const AttemptRow& attempt, uint32_t index) const {
                      [&attempt](const AttemptRow* holder) { return holder == &attempt; });
 }
 
-/// How busy each of its GPUs is. Of a slice nobody can tell, and of a share only while it is alone there.
+/// Utilisation of each of its GPUs: unknown for a slice, and for a share that is not alone there.
 std::vector<int32_t> Activity::gpu_percents(const AttemptRow& attempt, Time now) const {
   std::vector<int32_t> percents;
   for (const HeldDevice& device : attempt.devices) {

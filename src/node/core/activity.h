@@ -14,8 +14,8 @@
 
 namespace gpusched::agent {
 
-/// What running attempts do with their devices, by the readings and their output: told with each heartbeat,
-/// and the end of one that uses more memory than its share for too long.
+/// Use of devices by running attempts, from the readings and their output: told with each heartbeat. Ends an
+/// attempt that uses more memory than its share for too long.
 class Activity {
  public:
   /// `share_memory_grace`: for so long an attempt may use more memory than its share; zero: for ever.
@@ -38,7 +38,7 @@ class Activity {
   struct OwnProcesses {
     bool any = false;
     bool all_told = true;   ///< The driver says of each how much memory it has.
-    int64_t memory_mb = 0;  ///< Of those of which it does.
+    int64_t memory_mb = 0;  ///< Sum over those whose memory the driver tells.
   };
 
   OwnProcesses own_processes(const AttemptRow& attempt, const DeviceReading& reading) const;

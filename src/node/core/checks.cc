@@ -40,7 +40,7 @@ void Checks::note_fault(const std::string& problem) {
   fault_ = problem;
   fault_until_ = now + kFaultStands * (int64_t{1} << (faults_in_a_row_ - 1));
   take_verdict(problem);
-  next_check_ = std::min(next_check_, now + kCheckAgain);  // What is wrong may be found, or mended.
+  next_check_ = std::min(next_check_, now + kCheckAgain);  // The fault may be found or repaired.
 }
 
 void Checks::note_orders(const std::string& problem) {

@@ -55,7 +55,7 @@ class Checks {
   Limits limits_;
   std::optional<std::string> verdict_;  ///< Empty: passed; nothing: not known yet.
   uint64_t verdict_report_ = 0;
-  std::string fault_;  ///< Of a hook, standing until `fault_until_`.
+  std::string fault_;  ///< Fault of a hook, standing until `fault_until_`.
   Time fault_until_;
   int faults_in_a_row_ = 0;  ///< Without an attempt that began.
   std::string clock_problem_;

@@ -45,7 +45,7 @@ Faults::Faults(const NodePorts& ports, AttemptTable& attempts, DeviceWatch& watc
       faults_(uuids_of(watch.facts()), std::move(table),
               ports.memory == nullptr ? std::string() : ports.memory->load(), rebooted, ports.clock.wall()) {}
 
-/// What was read of devices since the last call.
+/// Takes the readings since the last call.
 void Faults::take_readings() {
   const Time now = ports_.clock.monotonic();
   const Time wall = ports_.clock.wall();
@@ -161,7 +161,7 @@ void Faults::end_examined() {
   }
 }
 
-// What stands against a device came up while the attempt had it: nothing is placed on it afterwards.
+// The fault came up while the attempt had the device: nothing is placed on it afterwards.
 v1::Outcome Faults::blame_device(const AttemptRow& attempt, const v1::Outcome& outcome) {
   take_readings();
   for (const HeldDevice& device : attempt.devices) {

@@ -16,9 +16,9 @@
 
 namespace gpusched::agent {
 
-/// What stands against devices: told to the scheduler, mended by a reset where that helps, and blamed for the
-/// end of attempts that failed on them. The end of an attempt that failed is put off for a moment, in which
-/// its devices are looked at.
+/// Standing faults of devices: told to the scheduler, repaired by a reset where that helps, and blamed for
+/// the end of attempts that failed on them. The end of a failed attempt is put off for a moment, in which its
+/// devices are looked at.
 class Faults {
  public:
   /// `memory_text`: what FaultMemory gave; `rebooted`: since then.

@@ -41,12 +41,12 @@ class Leases {
   const NodePorts& ports_;
   bool registered_ = false;
   uint64_t sequence_ = 0;
-  std::deque<Time> sent_at_;  ///< Of the newest heartbeats on this connection, up to `sequence_`.
+  std::deque<Time> sent_at_;  ///< Times of the newest heartbeats on this connection, up to `sequence_`.
   Time registration_sent_at_;
   Duration heartbeat_every_;
   Time next_beat_ = kNever;
   Time contact_at_;
-  Time contact_marked_at_;  ///< What the spawner knows of it.
+  Time contact_marked_at_;  ///< Contact time that the spawner knows.
 };
 
 }  // namespace gpusched::agent

@@ -148,7 +148,7 @@ void NodeCore::on_link_up() {
 void NodeCore::on_link_down() {
   link_up_ = false;
   leases_.on_link_down();
-  ports_.files.forget_reads();  // Whoever asked asks again.
+  ports_.files.forget_reads();  // Clients ask again.
   sessions_.end_all();
 }
 
@@ -204,7 +204,7 @@ void NodeCore::add_attempts(v1::Register& out) {
     known.set_ended(attempt->over() || attempt->state() == agent::AttemptState::kExamined);
     known.set_placed_at_ns(attempt->placed_at_ns);
     for (const HeldDevice& device : attempt->devices) {
-      if (device.index >= options_.devices.size()) continue;  // Of an earlier life of this node.
+      if (device.index >= options_.devices.size()) continue;  // A device of an earlier life of this node.
       v1::GrantedDevice& held = *known.add_devices();
       held.set_index(device.index);
       held.set_generation(device.generation);
@@ -285,7 +285,7 @@ void NodeCore::on_not_obeyed(const v1::SchedulerMessage& message, const std::str
   log_event(LogLevel::kError, "agent", "order_not_obeyed", {}, {{"order", name}, {"why", why}});
   const std::string problem = "this node does not obey the scheduler's order (" + name + "): " + why;
   if (message.has_registered()) {
-    // What runs goes on, and is reported on. No work is taken until a registration is signed as it must be.
+    // Running work goes on, and is reported on. No work is taken until a registration is signed properly.
     checks_.note_orders(problem);
     return on_registered(message.registered());
   }
@@ -349,7 +349,7 @@ void NodeCore::on_report_acked(const v1::Report& report) {
   }
 }
 
-// What becomes of attempts.
+// Outcomes of attempts.
 
 bool NodeCore::take_word(AttemptRow& attempt, AttemptState to) {
   const AttemptState from = attempt.state();
@@ -438,7 +438,7 @@ void NodeCore::release_after_epilog(AttemptRow& attempt) {
   const bool never_ran = attempt.pid == 0 && !attempt.prolog;
   if (never_ran || ports_.hooks == nullptr || !ports_.hooks->has_epilog()) return fence_.release(attempt);
   attempts_.move(attempt, AttemptState::kCleaning);
-  if (!attempt.holds) fence_.hold(attempt);  // Of an earlier agent: nobody is told that they are idle.
+  if (!attempt.holds) fence_.hold(attempt);  // An earlier agent's: nobody is told that they are idle.
   ports_.hooks->epilog(attempt.key, attempt.devices, *attempt.outcome);
 }
 

@@ -32,13 +32,13 @@ namespace gpusched {
 
 struct NodeOptions {
   std::string node_name;
-  std::string instance;   ///< Of the data folder; made once.
+  std::string instance;   ///< Mark of the data folder; made once.
   std::string mark = {};  ///< See mark_of_instance; empty: the instance.
   std::string boot_id;
   std::string version;
   std::string machine = {};  ///< Names the machine through its boots; empty: not known.
   uint64_t process = 0;      ///< Drawn at the agent's start.
-  std::string cluster = {};  ///< Whose node it is; empty: nobody's yet.
+  std::string cluster = {};  ///< Cluster of the node; empty: none yet.
   int64_t cpu_milli = 0;
   int64_t memory_mb = 0;
   std::map<std::string, std::string> labels = {};
@@ -49,12 +49,12 @@ struct NodeOptions {
   /// Ended attempts whose folders and tombstones are kept; the oldest that the scheduler knows all about go
   /// first.
   std::size_t finished_kept = 10'000;
-  std::vector<std::string> features = {};  ///< What it can do, for placement and for people.
+  std::vector<std::string> features = {};  ///< Features of the node, for placement and for people.
   Duration check_every = minutes(5);       ///< Between checks that pass.
   Duration check_patience = seconds(70);   ///< Checks without an answer for so long have failed.
   Duration clock_skew_max = seconds(60);   ///< Against the scheduler's clock.
   Duration order_patience = seconds(60);   ///< A shim that did not do as it was told by then is ended.
-  FaultTable faults = {};                  ///< What is done about which fault of a device.
+  FaultTable faults = {};                  ///< Reactions to the faults of a device.
   /// An attempt that used more memory of a device than its share has for so long is ended; zero: none is.
   Duration share_memory_grace = {};
 };

@@ -53,14 +53,14 @@ void Orders::on_start(const v1::StartAttempt& order) {
 }
 
 void Orders::not_obeyed(const v1::StartAttempt& order, const std::string& why) {
-  if (parts_.attempts.find(from_wire(order.key())) != nullptr) return;  // What became of that one is told.
+  if (parts_.attempts.find(from_wire(order.key())) != nullptr) return;  // The outcome of that one is told.
   if (parts_.reports.unacknowledged_count() > limits::kAttemptsPerNodeMax) return;
   parts_.reports.ended_other(order.key(), order.placed_at_ns(),
                              parts_.endings.outcome(v1::Outcome::NODE_FAULT, why));
 }
 
-/// Whoever gave the order believes that what the device is taken by is over: as long as it is not, nothing
-/// else runs there.
+/// Refuses the start. Its giver believes that the earlier user of the device is over: as long as it is not,
+/// nothing else runs there.
 void Orders::refuse_start(const v1::StartAttempt& order, const std::string& why) {
   AttemptRow& attempt = parts_.attempts.add(from_wire(order.key()), AttemptState::kOrdered);
   attempt.placed_at_ns = order.placed_at_ns();

@@ -26,7 +26,7 @@ namespace gpusched::agent {
 /// ended, and what starts shims is replaced.
 class Orders {
  public:
-  /// What the shim is to run; without `boxes` it is only looked whether it could run.
+  /// Makes the request for the shim; without `boxes` it is only checked whether the attempt could run.
   using Plan = std::function<Result<SpawnRequest>(const v1::StartAttempt& order, BoxMaker* boxes,
                                                   const std::vector<MadeSlice>& slices)>;
   struct Parts {
@@ -70,7 +70,7 @@ class Orders {
   void stop_queued();
   /// Whether what was ordered of shims came true.
   void look(Time now);
-  /// What an attempt without an outcome of its own ended by.
+  /// Outcome of an attempt without an outcome of its own.
   v1::Outcome outcome_of_lost(const AttemptRow& attempt, const std::string& detail) const;
 
  private:

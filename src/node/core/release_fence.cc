@@ -13,7 +13,7 @@ constexpr Duration kLateSlicePause = seconds(2);
 constexpr Duration kDestroyPauseFirst = milliseconds(250);
 constexpr Duration kDestroyPauseMax = seconds(5);
 
-/// Of shares of the same generation as `but_shares_of` only its own; null: of none.
+/// True for another share of the device that is no older than `but_shares_of`; null: false.
 bool is_beside(const HeldDevice& device, const HeldDevice* but_shares_of) {
   return but_shares_of != nullptr && device.is_share() && device.generation >= but_shares_of->generation &&
          device.share_of != but_shares_of->share_of;
@@ -101,7 +101,7 @@ void ReleaseFence::release_unheld(const v1::StartAttempt& order) {
   }
 }
 
-// Who has what.
+// Holders of devices.
 
 const AttemptRow* ReleaseFence::holder_of(uint32_t index) const {
   const auto found = holders_.find(index);
@@ -208,7 +208,7 @@ void ReleaseFence::supersede(const Fence& fence) {
   endings_.close_if_done(*attempt);
 }
 
-// What is told.
+// Reports to the scheduler.
 
 /// Nothing is told of a release that another one took the place of.
 void ReleaseFence::report(const HeldDevice& device, bool released, const std::string& evidence,
@@ -275,7 +275,7 @@ void ReleaseFence::report_news() {
   for (const ConditionNews& news : watch_.take_conditions()) report_condition(news);
 }
 
-// What is said back.
+// Answers of the scheduler.
 
 void ReleaseFence::on_released_acked(const v1::Released& released, uint64_t report) {
   const Fence fence{released.index(), from_wire(released.share_of())};

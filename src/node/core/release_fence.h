@@ -18,9 +18,9 @@
 
 namespace gpusched::agent {
 
-/// Who holds a device or a share of one, and what the scheduler is told of its release. A device goes back
-/// when the attempt that had it is over and DeviceWatch has seen it empty; the scheduler names a generation
-/// with each grant, by which late words about earlier ones are known. Also tells devices' conditions.
+/// Holders of devices and shares, and reports of their release. A device goes back when the attempt that had
+/// it is over and DeviceWatch has seen it empty; the scheduler names a generation with each grant, by which
+/// late words about earlier ones are known. Also tells devices' conditions.
 class ReleaseFence {
  public:
   using DestroySlice = std::function<void(const HeldDevice&)>;
@@ -42,7 +42,7 @@ class ReleaseFence {
   std::optional<std::string> conflict_of(const std::vector<HeldDevice>& wanted) const;
   /// The attempt is over, and so is all that runs around it: its devices are looked at until they are empty.
   void release(AttemptRow& attempt);
-  /// What an order granted that is not carried out.
+  /// Releases devices of an order that is not carried out.
   void release_unheld(const v1::StartAttempt& order);
 
   void on_check_release(const v1::CheckRelease& order);
@@ -66,9 +66,9 @@ class ReleaseFence {
   bool is_wanted(uint32_t index, const SliceReading& slice) const;
 
  private:
-  /// What is released: a device, or an attempt's share of one.
+  /// Subject of a release: a device, or an attempt's share of one.
   using Fence = std::pair<uint32_t, AttemptKey>;
-  /// Who waits for a release: the attempt that held it last.
+  /// Release that is awaited: by the attempt that held it last.
   struct Release {
     HeldDevice device;
     std::optional<AttemptKey> key;

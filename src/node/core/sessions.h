@@ -15,7 +15,7 @@ class Sessions {
   void on_open(const v1::OpenSession& order) const;
   void on_input(const v1::SessionInput& input) const;
   void on_read_file(const v1::ReadFile& order) const;
-  /// Who may not give orders, or may and is not believed, gets neither.
+  /// Refuses an order whose giver may not give it or is not believed.
   void not_obeyed(const v1::OpenSession& order, const std::string& why) const;
   void not_obeyed(const v1::ReadFile& order, const std::string& why) const;
   /// Those of a scheduler that is gone.

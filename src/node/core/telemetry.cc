@@ -23,7 +23,7 @@ void Telemetry::add_saved(const SavedWork& work, v1::Heartbeat& out) {
   saved.set_placed_at_ns(attempt->placed_at_ns);
 }
 
-// What running jobs said of their work since the last heartbeat.
+// Adds the saved work that running jobs reported since the last heartbeat.
 void Telemetry::add_saved(v1::Heartbeat& out) {
   for (const SavedWork& work : std::exchange(last_words_, {})) add_saved(work, out);
   for (const SavedWork& work : ports_.spawner.saved()) add_saved(work, out);

@@ -12,8 +12,8 @@
 
 namespace gpusched::agent {
 
-/// What heartbeats tell: how devices and the machine are used, what attempts prepare, which have saved their
-/// work, what running ones do, and where those of services are reached.
+/// Content of heartbeats: use of devices and the machine, what attempts prepare, which have saved their work,
+/// what running ones do, and where those of services are reached.
 class Telemetry {
  public:
   Telemetry(const NodePorts& ports, AttemptTable& attempts, const DeviceWatch& watch, const Slices& slices,
@@ -34,7 +34,7 @@ class Telemetry {
   const DeviceWatch& watch_;
   const Slices& slices_;
   const Activity& activity_;
-  std::vector<SavedWork> last_words_;  ///< Of attempts that end, for the next heartbeat.
+  std::vector<SavedWork> last_words_;  ///< Saved work of attempts that end, for the next heartbeat.
 };
 
 }  // namespace gpusched::agent

@@ -20,7 +20,7 @@ namespace {
 
 constexpr Duration kLookPauseMax = minutes(1);
 
-/// What the shim noted of its attempt's port; nothing: it has none.
+/// Port that the shim noted for its attempt; nothing: it has none.
 std::optional<ServicePort> noted_port(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0) return std::nullopt;

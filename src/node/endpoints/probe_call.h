@@ -9,7 +9,7 @@
 
 namespace gpusched {
 
-/// What an answer to an HTTP request says, by its first line: empty for 200 to 399, else why it is not good.
+/// Judges an answer to an HTTP request by its first line: empty for 200 to 399, else why it is not good.
 /// Nothing: the line is not whole yet.
 std::optional<std::string> judge_http_answer(std::string_view begin);
 

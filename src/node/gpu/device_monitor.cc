@@ -102,7 +102,7 @@ class InlineMonitor final : public DeviceMonitor {
   std::vector<Finished> finished_;
 };
 
-/// What monitor and thread share. The thread keeps it alive, so that a hanging one may be left behind.
+/// Data that monitor and thread share. The thread keeps it alive, so that a hanging one may be left behind.
 struct Shared {
   ~Shared() { close(event); }
 

@@ -77,7 +77,7 @@ std::optional<Link> link_of(std::string_view word, int64_t nvlink_gbs) {
 /// The heading's cells, and the lines below it.
 struct Matrix {
   std::vector<std::string_view> heading;
-  std::vector<std::vector<std::string_view>> rows;  ///< Of GPUs alone.
+  std::vector<std::vector<std::string_view>> rows;  ///< Rows of GPUs alone.
 };
 
 std::optional<Matrix> matrix_of(std::string_view text) {
@@ -98,7 +98,7 @@ std::optional<Matrix> matrix_of(std::string_view text) {
 
 }  // namespace
 
-// What a driver that knows no MIG says.
+// Defaults of a driver that knows no MIG.
 Result<std::vector<SliceReading>> GpuDriver::slices(uint32_t) { return std::vector<SliceReading>{}; }
 Result<MadeSlice> GpuDriver::make_slice(uint32_t, const std::string&, int32_t) {
   return Error{.code = ErrorCode::kUnavailable, .message = "this GPU driver does not create MIG slices"};

@@ -12,16 +12,16 @@
 /// How a machine's GPUs are linked, as drivers tell it. All functions are pure and thread-safe.
 namespace gpusched {
 
-/// What a link of this kind gives in one direction, in GB/s, where nobody says: of PCIe what transfers
-/// between two GPUs reach over generation 4 with 16 lanes; of NVLink so many times `nvlink_gbs`.
+/// Usual bandwidth of a link of this kind in one direction, in GB/s: for PCIe what transfers between two GPUs
+/// reach over generation 4 with 16 lanes; for NVLink `nvlinks` times `nvlink_gbs`.
 int64_t usual_gbs(LinkKind kind, int64_t nvlinks, int64_t nvlink_gbs);
 /// One NVLink's, in one direction, by the GPU's model: 50 for Blackwell, 20 for Pascal, 25 for all others.
 int64_t nvlink_gbs_of(std::string_view model);
 
 namespace smi {
 
-/// What `nvidia-smi topo -m` prints about so many devices, in their order. `model` is the first one's.
-/// kInvalidArgument says what is wrong with the text: then nothing of it is believed.
+/// Reads the output of `nvidia-smi topo -m` about so many devices, in their order. `model` is the first
+/// one's. kInvalidArgument says what is wrong with the text: then nothing of it is believed.
 Result<DeviceTopology> topology_of(std::string_view text, std::size_t devices, std::string_view model);
 
 }  // namespace smi

@@ -13,9 +13,9 @@ namespace gpusched {
 /// control daemon, DCGM, the display, persistence.
 std::vector<std::string> default_gpu_daemons();
 
-/// What the machine says of one process.
+/// Facts about one process, from the machine.
 struct ProgramFacts {
-  std::string name;      ///< Of its executable's file.
+  std::string name;      ///< Name of its executable's file.
   bool trusted = false;  ///< Only root can have put that file there, or the process is none of our users'.
   std::string mps_directory = {};  ///< Its CUDA_MPS_PIPE_DIRECTORY; empty: it has none, or may not be asked.
 };

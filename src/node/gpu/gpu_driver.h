@@ -14,7 +14,7 @@
 
 namespace gpusched {
 
-/// What the uuids of simulated devices begin with.
+/// Prefix of simulated devices' uuids.
 inline constexpr std::string_view kSimUuidMark = "GPU-sim-";
 
 /// A way to look at this machine's GPUs. Not thread-safe: one thread at a time calls it.
@@ -32,7 +32,7 @@ class GpuDriver {
   virtual bool may_block() const = 0;
   /// Its readings have the Xids that come up.
   virtual bool tells_xids() const { return false; }
-  /// What a process of a reading runs; absent: it is not known.
+  /// Program of a process of a reading; absent: it is not known.
   virtual std::optional<ProgramFacts> program_of(int64_t pid) const { return program_of_process(pid); }
   /// The MIG slices that are there, or why they cannot be told. All seem ours.
   virtual Result<std::vector<SliceReading>> slices(uint32_t index);
@@ -78,7 +78,7 @@ class DeviceMonitor : public DeviceReader, public SliceMaker {
     Kind kind = Kind::kReading;
     uint32_t index = 0;
     DeviceReading reading = {};
-    std::string profile = {};  ///< Of a slice.
+    std::string profile = {};  ///< Profile, for a slice.
     int32_t start = 0;
     MadeSlice made = {};
     std::string problem = {};  ///< Empty: it was made, or destroyed.

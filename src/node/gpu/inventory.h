@@ -23,7 +23,7 @@ Result<Unit> keep_inventory(const std::string& data_folder, const std::vector<Kn
 /// Empty when none was ever kept. Lines that do not parse are passed over.
 Result<std::vector<KnownDevice>> load_inventory(const std::string& data_folder);
 
-/// What the driver shows now, in the slots that were kept. What it no longer shows stays as missing until the
+/// The driver's present devices in the kept slots. One that it no longer shows stays as missing until the
 /// boot after the one in which it was missed, and as long as an attempt has it (`held`, by uuid).
 std::vector<KnownDevice> settle_inventory(const std::vector<KnownDevice>& before,
                                           const std::vector<DeviceFacts>& shown,

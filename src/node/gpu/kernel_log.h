@@ -21,8 +21,8 @@ class KernelLog {
   KernelLog& operator=(KernelLog&&) = delete;
   ~KernelLog();
 
-  /// What came since the last call, bounded; a line longer than a record is cut. A file that became shorter
-  /// is read from its beginning.
+  /// Lines since the last call, bounded; a line longer than a record is cut. A file that became shorter is
+  /// read from its beginning.
   std::vector<XidLine> take();
   /// Behind what was taken: of /dev/kmsg the record's number plus one, of a file its offset.
   uint64_t position() const { return position_; }
@@ -36,7 +36,7 @@ class KernelLog {
   int file_;
   bool records_;  ///< Each read gives one record, as of /dev/kmsg.
   uint64_t position_;
-  std::string rest_;  ///< Of a line that has no end yet.
+  std::string rest_;  ///< Begin of a line that has no end yet.
 };
 
 /// `<data folder>/gpu-faults`, written beside and renamed.
@@ -44,7 +44,7 @@ class FaultFile final : public FaultMemory {
  public:
   explicit FaultFile(const std::string& data_folder) : path_(data_folder + "/gpu-faults") {}
   std::string load() override;
-  /// What cannot be written is logged, and lost when the agent ends.
+  /// Writes the text; a failure is logged, and the text is lost when the agent ends.
   void save(const std::string& text) override;
 
  private:

@@ -46,7 +46,7 @@ struct Ran {
   std::string out;
 };
 
-/// What a run said, as one line.
+/// The result of a run, as one line.
 std::string reason_of(const Ran& ran) {
   if (ran.timed_out) return "nvidia-smi did not answer in time; the driver may hang";
   if (const std::string line = smi::first_line(ran.out); !line.empty()) return line;
@@ -193,7 +193,7 @@ class SmiDriver final : public GpuDriver {
       return slice.start == start && slice.profile == profile;
     });
     if (ran.status == 0 && made != now->end() && !made->made.uuid.empty()) return made->made;
-    // What came of it without a compute instance is of no use.
+    // An instance without a compute instance is of no use.
     if (made != now->end() && made->made.uuid.empty()) {
       [[maybe_unused]] const Result<Unit> gone = destroy_slice(index, profile, start);
     }
@@ -307,7 +307,7 @@ class SmiDriver final : public GpuDriver {
     return reading;
   }
 
-  /// What it cannot tell, jobs do without.
+  /// Reads the topology; jobs do without what it cannot tell.
   void take_topology() {
     const Ran ran = run_program(program_, {"topo", "-m"}, patience_);
     if (ran.status != 0) {
@@ -375,10 +375,10 @@ class SmiDriver final : public GpuDriver {
   std::map<std::string, smi::Row> rows_;  ///< By uuid, of the last look.
   std::map<std::string, std::vector<int64_t>> processes_;
   std::map<std::string, std::vector<int64_t>> process_memory_;
-  std::map<uint32_t, bool> asked_;             ///< Who was told of the last look: nobody gets one twice.
+  std::map<uint32_t, bool> asked_;             ///< Devices that got the last look: none gets it twice.
   std::map<std::string, smi::MigMode> modes_;  ///< By uuid.
   bool any_mig_ = false;
-  std::string instances_text_, tables_text_, list_text_;  ///< What it said of slices last.
+  std::string instances_text_, tables_text_, list_text_;  ///< Its last output about slices.
   std::string slices_trouble_;
   std::string trouble_;  ///< Why the last look failed.
   std::string processes_trouble_;

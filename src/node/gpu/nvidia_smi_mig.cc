@@ -46,7 +46,7 @@ std::optional<std::vector<int64_t>> numbers_of(const std::vector<std::string>& w
   return numbers;
 }
 
-/// What stands between `begin` and `end`; empty when `begin` is not there.
+/// The text between `begin` and `end`; empty when `begin` is not there.
 std::string_view section_of(std::string_view text, std::string_view begin, std::string_view end) {
   const std::size_t from = text.find(begin);
   if (from == std::string_view::npos) return {};

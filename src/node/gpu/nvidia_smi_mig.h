@@ -9,11 +9,11 @@
 
 #include "node/ports/ports.h"
 
-/// What nvidia-smi prints of MIG, as values. Its tables are for people, and the words in them are the only
-/// way to a slice's processes; what is not understood is left out. All functions are thread-safe.
+/// Reads nvidia-smi's output about MIG. Its tables are for people, and the words in them are the only way to
+/// a slice's processes; text that is not understood is left out. All functions are thread-safe.
 namespace gpusched::smi {
 
-/// Of `--query-gpu`, as for kGpuQuery. Old drivers do not know it.
+/// Fields of `--query-gpu`, as kGpuQuery. Old drivers do not know them.
 inline constexpr const char* kMigQuery = "--query-gpu=uuid,index,mig.mode.current,mig.mode.pending";
 
 struct MigMode {
@@ -21,7 +21,7 @@ struct MigMode {
   bool on = false;
   bool changes = false;  ///< With the next reset.
 };
-/// Of kMigQuery's answer, by uuid; those that cannot be in MIG mode are not among them.
+/// Modes in kMigQuery's answer, by uuid; devices that cannot be in MIG mode are not among them.
 std::map<std::string, MigMode> mig_modes(std::string_view text);
 
 /// A line of `nvidia-smi mig -lgi`.
@@ -32,7 +32,7 @@ struct GpuInstance {
   int32_t start = 0;
 };
 std::vector<GpuInstance> gpu_instances(std::string_view text);
-/// What that says when there is none, and fails.
+/// True for the text of `mig -lgi` when there is none, and it fails.
 bool says_none(std::string_view text);
 
 /// A line of the table "MIG devices" that nvidia-smi prints without arguments.
@@ -51,7 +51,7 @@ struct MigProcess {
 };
 std::vector<MigProcess> mig_processes(std::string_view text);
 
-/// Of `nvidia-smi -L`: the uuids of MIG devices, by GPU and number of the device.
+/// The uuids of MIG devices in `nvidia-smi -L`, by GPU and number of the device.
 std::map<std::pair<uint32_t, int32_t>, std::string> mig_uuids(std::string_view text);
 
 /// The slices of one GPU, from the three texts.

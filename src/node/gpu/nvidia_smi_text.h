@@ -10,8 +10,8 @@
 #include "node/ports/ports.h"
 #include "node/watch/device_watch.h"
 
-/// What nvidia-smi prints, as values. Its text may be cut anywhere, and says in its own words what it cannot
-/// tell. All functions are thread-safe.
+/// Reads nvidia-smi's output. Its text may be cut anywhere, and says in its own words what it cannot tell.
+/// All functions are thread-safe.
 namespace gpusched::smi {
 
 /// The queries whose answers are read here, with `--format=csv,noheader,nounits`. They are those of
@@ -35,9 +35,9 @@ Result<std::vector<DeviceFacts>> devices_of(std::string_view text);
 /// The whole lines of kGpuQuery's answer; of two with one uuid, the later.
 std::map<std::string, Row> rows_by_uuid(std::string_view text);
 
-/// What each of these uses of its device's memory in MB, in their order; -1: not told.
+/// Memory in MB that each of these uses of its device, in their order; -1: not told.
 std::map<std::string, std::vector<int64_t>> process_memory_by_uuid(std::string_view text);
-/// Of kSlotQuery's answer: see DeviceFacts::pci_slot.
+/// Slots in kSlotQuery's answer: see DeviceFacts::pci_slot.
 std::map<std::string, std::string> slots_by_uuid(std::string_view text);
 /// Process ids of kAppsQuery's answer.
 std::map<std::string, std::vector<int64_t>> processes_by_uuid(std::string_view text);

@@ -6,15 +6,15 @@
 #include <cstdint>
 #include <cstring>
 
-/// What all that calls NVML shares. Numbers and functions are NVIDIA's, from its "NVML API Reference Guide";
-/// NVML keeps them stable.
+/// Shared parts of all calls of NVML. Numbers and functions are NVIDIA's, from its "NVML API Reference
+/// Guide"; NVML keeps them stable.
 namespace gpusched::nvml {
 
 constexpr int kSuccess = 0;
 constexpr int kNotSupported = 3;
 constexpr int kInsufficientSize = 7;
 constexpr int64_t kBytesPerMb = 1 << 20;
-/// Of one device, in one answer.
+/// Maximum processes of one device in one answer.
 constexpr unsigned kProcessesMax = 4'096;
 
 /// Looks the function up in the opened library; leaves null where the library has none of that name.

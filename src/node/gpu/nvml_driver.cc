@@ -76,7 +76,7 @@ struct Functions {
   NvmlReturn (*device_name)(NvmlDevice, char*, unsigned) = nullptr;
   NvmlReturn (*memory)(NvmlDevice, NvmlMemory*) = nullptr;
   NvmlReturn (*processes)(NvmlDevice, unsigned*, NvmlProcess*) = nullptr;
-  // What draws, and what computes through CUDA's multi-process service, is in lists of its own; optional.
+  // Processes that draw, and those of CUDA's multi-process service, are in lists of their own; optional.
   NvmlReturn (*graphics_processes)(NvmlDevice, unsigned*, NvmlProcess*) = nullptr;
   NvmlReturn (*mps_processes)(NvmlDevice, unsigned*, NvmlProcess*) = nullptr;
   NvmlReturn (*utilization)(NvmlDevice, NvmlUtilization*) = nullptr;                        ///< Optional.
@@ -98,7 +98,7 @@ struct Functions {
     return event_set_create != nullptr && event_set_free != nullptr && register_events != nullptr &&
            event_wait != nullptr;
   }
-  // Of the topology; all optional.
+  // Functions for the topology; all optional.
   NvmlReturn (*common_ancestor)(NvmlDevice, NvmlDevice, int*) = nullptr;
   NvmlReturn (*nvlink_state)(NvmlDevice, unsigned, unsigned*) = nullptr;
   NvmlReturn (*nvlink_remote)(NvmlDevice, unsigned, NvmlPciInfo*) = nullptr;

@@ -11,8 +11,8 @@ namespace gpusched {
 
 using NvmlDevice = struct NvmlDeviceOpaque*;
 
-/// What NVML says of MIG and does to it. Each of its functions may be missing in an old library: then no
-/// device is in MIG mode. Not thread-safe.
+/// MIG through NVML. Each of its functions may be missing in an old library: then no device is in MIG mode.
+/// Not thread-safe.
 class NvmlMig {
  public:
   /// `library`: of dlopen, open as long as this lives.

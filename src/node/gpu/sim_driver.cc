@@ -194,12 +194,12 @@ class SimDriver final : public GpuDriver {
     std::string profile;
     int32_t start = 0;
   };
-  /// What the control file says of a device.
+  /// State of a device by the control file.
   struct Change {
     DeviceReading reading;
-    std::vector<int32_t> process_slices;  ///< Of each of its processes the first slot; -1: of none.
-    int64_t make_ms = 0;                  ///< How long it takes until a slice is there,
-    int64_t made_ms = 0;                  ///< and then until that is told.
+    std::vector<int32_t> process_slices;  ///< First slot of each of its processes; -1: none.
+    int64_t make_ms = 0;                  ///< Time until a slice is there.
+    int64_t made_ms = 0;                  ///< Further time until that is told.
     std::string make_error, destroy_error;
     bool absent = false;  ///< The driver no longer shows it.
   };
@@ -334,7 +334,7 @@ class SimDriver final : public GpuDriver {
     programs_.clear();
   }
 
-  /// What is said of the driver itself.
+  /// Takes the part of the file about the driver itself.
   void take_driver(const google::protobuf::Struct& parsed) {
     forget_driver();
     for (const auto& [name, value] : parsed.fields()) {
@@ -430,7 +430,7 @@ class SimDriver final : public GpuDriver {
 
   std::vector<DeviceFacts> facts_;  ///< By their numbers in the shape, which the control file uses.
   const DeviceTopology topology_;
-  std::vector<uint32_t> numbers_;  ///< Of those that are shown, in their order.
+  std::vector<uint32_t> numbers_;  ///< Numbers of the shown devices, in their order.
   std::vector<DeviceFacts> shown_;
   DeviceTopology shown_topology_;
   std::string control_file_;

@@ -20,7 +20,7 @@ constexpr std::string_view kNoUuid = "-";
 constexpr std::size_t kPidsTold = 8;
 /// A driver may leave one out of a listing that has it.
 constexpr int kMissedMax = 3;
-/// What an earlier agent left being made is there by then, or never.
+/// A slice that an earlier agent began to make is there by then, or never.
 constexpr auto kLateMax = std::chrono::seconds(30);
 
 Error refuse(std::string message) {

@@ -7,9 +7,9 @@
 
 namespace gpusched {
 
-/// Whom an attempt runs or ran as: by the agent's record; of attempts from before there was one, by the name
-/// of the user or by whose its folder is. Never by what a process of the attempt shows. kNotFound: nobody can
-/// tell.
+/// User that an attempt runs or ran as: by the agent's record; for attempts from before there was one, by the
+/// name of the user or by the owner of its folder. Never by what a process of the attempt shows. kNotFound:
+/// unknown.
 Result<shim::Credentials> identity_of(const AttemptKey& key, const AttemptProcess& process,
                                       const std::string& data_folder);
 

@@ -397,7 +397,7 @@ Result<Unit> AttemptLog::begin_segment() {
   return Unit{};
 }
 
-/// What is preallocated behind its end, and what the next writes find, must do.
+/// Goes on in the old segment: preallocated space behind its end, and what the next writes find, must do.
 Result<Unit> AttemptLog::go_on_in_old_segment() {
   const std::string path = segment_path(whole_segment_);
   const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
@@ -422,7 +422,7 @@ Result<Unit> AttemptLog::go_on_in_old_segment() {
 
 bool AttemptLog::give_up_reserve() { return unlink((data_folder_ + "/reserve").c_str()) == 0; }
 
-/// Of real blocks: a file of holes keeps nothing free.
+/// Makes the reserve of real blocks: a file of holes keeps nothing free.
 void AttemptLog::make_reserve() const {
   const std::string path = data_folder_ + "/reserve";
   struct stat facts{};

@@ -34,7 +34,7 @@ class AttemptLog final : public AttemptStore {
   static Result<std::unique_ptr<AttemptLog>> open(const std::string& data_folder);
   ~AttemptLog() override;
 
-  /// What the records so far say.
+  /// State by the records so far.
   const StoreImage& image() const { return image_; }
 
   uint64_t append(const StoreRecord& record) override;
@@ -71,8 +71,8 @@ class AttemptLog final : public AttemptStore {
   uint64_t segment_ = 0;  ///< Number of the one that is written.
   uint64_t segment_bytes_ = 0;
   uint64_t whole_segment_ = 0;   ///< The newest one that was read and begins with a whole snapshot; 0: none.
-  uint64_t whole_bytes_ = 0;     ///< Of it, what is whole.
-  uint64_t reserved_bytes_ = 0;  ///< Of the file's blocks; a failed try is made again with the next record.
+  uint64_t whole_bytes_ = 0;     ///< Bytes of it that are whole.
+  uint64_t reserved_bytes_ = 0;  ///< Bytes of the file's blocks; a failed try is repeated with the next.
   uint64_t segment_bytes_max_ = 16u << 20;
   std::string buffer_;
   uint64_t position_ = 0;

@@ -180,7 +180,7 @@ int64_t FolderFiles::size_behind(const std::string& link) {
   return size ? std::strtoll(size->c_str(), nullptr, 10) : 0;
 }
 
-// Of files of the job's own too, as far as the links to them can be followed.
+// Counts files of the job's own too, as far as the links to them can be followed.
 int64_t FolderFiles::output_size(const AttemptKey& key) {
   int64_t size = 0;
   for (const char* const name : {shim::kStdoutFile, shim::kStderrFile}) {

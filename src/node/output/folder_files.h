@@ -43,7 +43,7 @@ class SpareFolders {
 struct FolderFilesOptions {
   std::string data_folder;
   SpareFolders* spares = nullptr;  ///< Where emptied folders go; null: they are removed.
-  int64_t log_bytes_max = 0;       ///< Of all attempts' output together; 0: no limit.
+  int64_t log_bytes_max = 0;       ///< Limit of all attempts' output together; 0: none.
   Duration logs_kept = {};         ///< After an attempt's end; zero: for ever.
   std::size_t finished_kept = 0;   ///< Only told: how many ended attempts are kept.
 };

@@ -60,14 +60,14 @@ class LogFile {
   LogFile(std::string folder, bool of_stderr, int file)
       : folder_(std::move(folder)), of_stderr_(of_stderr), file_(file) {}
   int64_t line_begin(int64_t offset) const;
-  /// What `log-times` says.
+  /// The entries of `log-times`.
   std::vector<shim::LogTime> times() const;
 
   std::string folder_;
   bool of_stderr_ = false;
   int file_ = -1;
   int64_t size_ = 0;
-  int64_t blocks_bytes_ = 0;  ///< What it takes on the disk.
+  int64_t blocks_bytes_ = 0;  ///< Bytes that it takes on the disk.
   int64_t modified_unix_ns_ = 0;
 };
 

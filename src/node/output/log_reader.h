@@ -36,7 +36,7 @@ class LogReader {
   void read(const v1::ReadLog& order, AttemptLife life);
   /// Nothing writes to the attempt's output any more.
   void ended(const AttemptKey& key);
-  /// Whoever asked is gone.
+  /// Forgets all reads: their askers are gone.
   void forget_reads();
 
   /// Becomes readable when `take` has something.
@@ -49,7 +49,7 @@ class LogReader {
     AttemptKey key;
     AttemptLife life = AttemptLife::kRunning;
     Time arrived;
-    Time deadline;        ///< Of waiting; then it is answered, whatever there is.
+    Time deadline;        ///< End of waiting; then it is answered, whatever there is.
     Time due = kNever;    ///< When to look at the file. Changed by `look_at` alone.
     int64_t skipped = 0;  ///< Told when it is answered.
     bool began = false;   ///< `order.offset` is where it stands; tail and since are done with.

@@ -13,7 +13,7 @@ namespace gpusched {
 
 struct LogRetentionOptions {
   std::string data_folder;
-  int64_t bytes_max = 0;  ///< Of all attempts' output together; 0: no limit.
+  int64_t bytes_max = 0;  ///< Limit of all attempts' output together; 0: none.
   Duration kept = {};     ///< After an attempt's end; zero: for ever.
 };
 
@@ -31,7 +31,7 @@ class LogRetention {
   void ended(const AttemptKey& key, Time wall);
   /// Its folder goes now.
   void forgot(const AttemptKey& key, Time wall, const std::string& why);
-  /// What an earlier agent left, by the attempts' folders. What dates from before `born`, when the data
+  /// Takes in what an earlier agent left, by the attempts' folders. A file older than `born`, when the data
   /// folder was made, was written by a wrong clock: it counts from `wall` on.
   void look_around(Time born, Time wall);
   /// The clock whose times were given so far was wrong by this much. What files say stays.
@@ -55,7 +55,7 @@ class LogRetention {
   std::set<AttemptKey> running_;
   std::map<AttemptKey, std::pair<int64_t, int64_t>> ended_;  ///< When, in Unix ns, and how many bytes.
   std::set<Age> by_age_;
-  std::set<AttemptKey> by_clock_;  ///< Of the ended ones: dated by times that were given.
+  std::set<AttemptKey> by_clock_;  ///< Ended ones that are dated by given times.
   int64_t ended_bytes_ = 0;
   int64_t running_bytes_ = 0;
   Time running_seen_at_;

@@ -12,7 +12,7 @@ class App;
 
 namespace gpusched {
 
-/// What the command line says of attempts' boxes, before it is read further.
+/// Settings of attempts' boxes from the command line, before they are read further.
 struct BoxRequestFields {
   std::vector<std::string> environment;
   std::vector<std::string> environment_files;

@@ -152,7 +152,7 @@ Result<Unit> BoxPlanner::prepare() {
   return Unit{};
 }
 
-/// Whoever a job runs as must get through to its own folders, and see no others.
+/// Makes the folders so that a job's user gets through to its own folders, and sees no others.
 void BoxPlanner::prepare_folders() const {
   if (!policy_.is_root) return;
   for (const std::string& folder : {facts_.data_folder, facts_.data_folder + "/" + shim::kAttemptsFolder}) {
@@ -251,7 +251,7 @@ std::vector<std::string> BoxPlanner::features() const {
                                        fences_devices() ? "device-fence" : "device-advisory"};
   if (!policy_.is_root) return features;
   features.emplace_back("user-switch");
-  // Whom it runs jobs as that name no user.
+  // The user of jobs that name none.
   if (policy_.default_user.empty()) {
     features.emplace_back(policy_.allow_root_jobs ? "default-user:root" : "default-user:none");
   } else {
@@ -289,7 +289,7 @@ std::vector<uint32_t> BoxPlanner::cores_near(const v1::StartAttempt& order) cons
 }
 
 Result<std::vector<shim::ResourceLimit>> BoxPlanner::limits_of(const v1::JobSpec& spec) const {
-  // What nobody asks for is the agent's own, but for these two.
+  // Limits that nobody asks for are the agent's own, except these two.
   std::map<std::string, int64_t> wanted = {{"core", 0}, {"memlock", -1}};
   for (const auto& [name, value] : options_.limits) wanted[name] = value;
   for (const auto& [name, value] : spec.limits()) {

@@ -17,16 +17,16 @@
 
 namespace gpusched {
 
-/// What an operator decides about the boxes of a node's attempts.
+/// An operator's settings for the boxes of a node's attempts.
 struct BoxOptions {
-  std::string default_user = {};  ///< Of jobs that name none, where the agent is root.
+  std::string default_user = {};  ///< User of jobs that name none, where the agent is root.
   bool allow_root_jobs = false;
   std::optional<uint32_t> user_min_uid = {};  ///< Not given: as /etc/login.defs says.
   std::vector<std::string> allowed_users = {};
   std::vector<std::string> allowed_groups = {};
   std::vector<std::string> kept_groups = {"video", "render"};  ///< GPUs' device nodes are theirs.
-  int64_t processes_max = 32'768;                              ///< And threads, of one attempt; 0: no limit.
-  int64_t shm_mb = 0;       ///< Of a private /dev/shm; 0: half of the memory.
+  int64_t processes_max = 32'768;                              ///< With threads, per attempt; 0: none.
+  int64_t shm_mb = 0;       ///< Size of a private /dev/shm; 0: half of the memory.
   bool private_shm = true;  ///< Where the agent may mount; and so System V's memory and the like.
   bool private_tmp = false;
   bool allow_set_user_id = false;  ///< Else jobs gain nothing by such programs.
@@ -40,10 +40,10 @@ struct BoxOptions {
   std::map<uint32_t, std::vector<std::string>> gpu_nodes =
       {};                                               ///< Further device nodes that belong to a GPU.
   std::map<std::string, int64_t> limits = {};           ///< By setrlimit's names; -1: unlimited.
-  std::map<std::string, std::string> environment = {};  ///< Of every job, before its own.
+  std::map<std::string, std::string> environment = {};  ///< Variables of every job, before its own.
 };
 
-/// What BoxPlanner knows of this machine and this agent.
+/// Facts of this machine and this agent for BoxPlanner.
 struct BoxFacts {
   std::string data_folder;
   std::string instance;

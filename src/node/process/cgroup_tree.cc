@@ -347,7 +347,7 @@ void CgroupTree::fill(const std::string& key_text, const CgroupLimits& limits, s
     }
     box.fence_by_program = list == nullptr && unified_.has_value();
   }
-  // What all of the attempt is found and killed by.
+  // All of the attempt is found and killed by this group.
   if (unified_) {
     settings[*unified_];
   } else {

@@ -13,7 +13,7 @@ namespace gpusched {
 enum class Controller : uint8_t { kMemory, kCpu, kCpuset, kPids, kDevices, kFreezer };
 inline constexpr std::size_t kControllerCount = 6;
 
-/// What one attempt may use. Zero or empty: no limit of that kind.
+/// Limits of one attempt. Zero or empty: no limit of that kind.
 struct CgroupLimits {
   int64_t memory_bytes = 0;
   int64_t cpu_milli = 0;     ///< Its share when cores are scarce...
@@ -31,7 +31,7 @@ class CgroupTree {
   struct Source {
     std::string mountinfo;    ///< As /proc/self/mountinfo.
     std::string memberships;  ///< As /proc/self/cgroup.
-    std::string name;         ///< Of our folder: "gpusched-<instance>".
+    std::string name;         ///< Name of our folder: "gpusched-<instance>".
     std::string root = {};    ///< Put before every path, for tests; what mountinfo says stays as it is.
   };
   /// Reads /proc. `name` as above. Makes our folders; what cannot be made is not used, and `notes` says why.
@@ -62,8 +62,8 @@ class CgroupTree {
   struct Hierarchy {
     std::string folder;  ///< Ours.
     bool unified = false;
-    std::string cores = {};   ///< Of a version 1 cpuset: all of them...
-    std::string memory = {};  ///< ...and the memory nodes.
+    std::string cores = {};   ///< All cores of a version 1 cpuset.
+    std::string memory = {};  ///< All memory nodes of a version 1 cpuset.
   };
 
   static std::size_t index_of(Controller controller) { return static_cast<std::size_t>(controller); }
@@ -81,7 +81,7 @@ class CgroupTree {
 
 /// "0-3,7" as numbers; empty when it is no such list.
 std::vector<uint32_t> parse_cores(std::string_view text);
-/// And back.
+/// The inverse of parse_cores.
 std::string format_cores(const std::vector<uint32_t>& cores);
 
 }  // namespace gpusched

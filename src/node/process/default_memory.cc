@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t kLeastMb = 1'024;
 constexpr int64_t kKeptLeastMb = 1'024;
-constexpr int64_t kKeptDivisor = 20;    ///< Of all memory: 5 %.
+constexpr int64_t kKeptDivisor = 20;    ///< Part of all memory: 5 %.
 constexpr int64_t kKeptDivisorMin = 4;  ///< On a small machine not more than a quarter.
 constexpr int64_t kMillion = 1'000'000;
 

@@ -6,9 +6,9 @@
 
 namespace gpusched {
 
-/// What a node has, as the default limit of a job's memory is computed from it.
+/// Resources of a node, from which the default limit of a job's memory is computed.
 struct NodeMemory {
-  int64_t total_mb = 0;      ///< Of the machine.
+  int64_t total_mb = 0;      ///< Memory of the machine.
   int64_t offered_mb = 0;    ///< To jobs; may be more than there is.
   int64_t cpu_milli = 0;     ///< Offered, in thousandths of a core.
   int64_t device_count = 0;  ///< GPUs of the node, missing ones included.

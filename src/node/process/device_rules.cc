@@ -27,7 +27,7 @@ bool parse_number(std::string_view text, int32_t& number) {
   return error == std::errc{} && end == text.data() + text.size();
 }
 
-/// What stands behind "Name:" on its line.
+/// The value behind "Name:" on its line.
 std::string value_of(const std::string& text, const std::string& name) {
   const std::size_t at = text.find(name);
   if (at == std::string::npos) return {};

@@ -156,7 +156,7 @@ ScriptResult run_script(const std::vector<std::string>& arguments,
   std::string output;
   const bool ended = read_output(ends[0], due, give_up, output) && wait_for(pid, due, give_up);
   close(ends[0]);
-  kill(-pid, SIGKILL);  // What it left in its group must not outlive it.
+  kill(-pid, SIGKILL);  // Processes left in its group must not outlive it.
   const bool gone = ended || wait_for(pid, Steady::now() + kGoneMax, {});
   int status = 0;
   if (gone) waitpid(pid, &status, 0);
@@ -343,7 +343,7 @@ std::string ScriptHooks::check_machine(const Shared& shared) {
   for (const std::string* hook : {&shared.options.prolog, &shared.options.epilog}) {
     if (std::string untrusted = untrusted_hook(*hook); !untrusted.empty()) return untrusted;
   }
-  // Whatever somebody removed: attempts need one, and another one does.
+  // Makes the attempts' folder again if somebody removed it.
   if (const Result<Unit> made = make_attempts_folder(shared.facts.data_folder); !made)
     return made.error().message + "; no attempt can start without it";
   return shared.facts.fault ? shared.facts.fault() : std::string();

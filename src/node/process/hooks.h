@@ -17,7 +17,7 @@
 
 namespace gpusched {
 
-/// What an operator lets run around attempts and to judge the node. Paths of programs; empty: none.
+/// Programs of the operator that run around attempts and judge the node. Paths; empty: none.
 struct HookOptions {
   std::string prolog;          ///< Before each attempt's start; not zero: the node is held.
   std::string epilog;          ///< After each attempt's end, before its devices are released.
@@ -64,7 +64,7 @@ class ScriptHooks final : public NodeHooks {
     std::string data_folder;
     std::vector<std::string> device_uuids;
     std::function<std::string()> fault;
-    std::string instance = {};  ///< Of the data folder: marks what this agent's hooks are.
+    std::string instance = {};  ///< Instance of the data folder: marks this agent's hooks.
   };
   ScriptHooks(HookOptions options, Facts facts);
   /// Ends what runs; the next agent does it again. What does not end within a second is left behind.
@@ -86,7 +86,7 @@ class ScriptHooks final : public NodeHooks {
     Kind kind = Kind::kCheck;
     AttemptKey key;
     std::string problem;  ///< Empty: passed.
-    uint32_t device = 0;  ///< Of kReset.
+    uint32_t device = 0;  ///< Device of kReset.
   };
   /// Readable when something finished.
   int finished_event() const { return shared_->event; }
@@ -100,7 +100,7 @@ class ScriptHooks final : public NodeHooks {
     std::vector<std::string> environment;
     uint32_t device = 0;
   };
-  /// What the threads have; it outlives the hooks when one of them hangs.
+  /// Data of the threads; it outlives the hooks when one of them hangs.
   struct Shared {
     Shared(HookOptions hook_options, Facts hook_facts);
     ~Shared();

@@ -75,7 +75,7 @@ std::vector<std::string> command_words(const v1::JobSpec& spec) {
   if (spec.command_size() == 0) {
     words = {"/bin/sh", "-c", spec.script()};
     if (spec.args_size() > 0)
-      words.push_back("script");  // What the shell calls $0, so that args begin at $1.
+      words.push_back("script");  // The shell's name of $0: the job's args begin at $1, not at $0.
   } else {
     words.assign(spec.command().begin(), spec.command().end());
   }
@@ -83,7 +83,7 @@ std::vector<std::string> command_words(const v1::JobSpec& spec) {
   return words;
 }
 
-/// What "%j" and the like stand for in the paths of the job's files.
+/// Values of "%j" and the like in the paths of the job's files.
 FileWords file_words(const v1::StartAttempt& order, const v1::JobSpec& spec, const LaunchDefaults& defaults,
                      const BoxPlan& box) {
   const auto value = [](const auto& map, const char* name, const std::string& otherwise) {
@@ -99,7 +99,7 @@ FileWords file_words(const v1::StartAttempt& order, const v1::JobSpec& spec, con
           .node = defaults.node};
 }
 
-/// What a gang has on one node.
+/// A gang's part on one node.
 struct GangNode {
   std::string name;
   std::string address;
@@ -130,7 +130,7 @@ std::string hosts_of(const v1::Gang& gang) {
   return lines;
 }
 
-/// What launchers of distributed programs look for. MASTER_ADDR and MASTER_PORT may be the job's own.
+/// Variables for launchers of distributed programs. MASTER_ADDR and MASTER_PORT may be the job's own.
 void add_gang(std::map<std::string, std::string>& variables, const v1::Gang& gang, uint32_t member) {
   const auto rank = static_cast<int>(member);
   if (rank >= gang.members_size()) return;
@@ -160,8 +160,8 @@ void add_gang(std::map<std::string, std::string>& variables, const v1::Gang& gan
   variables["GPU_SCHEDULER_PART"] = std::to_string(gang.members(rank).part());
 }
 
-/// A replica of a service that has a port asks its shim for one, and PORT is nobody else's. Of a gang, the
-/// first member is the one that is reached.
+/// Asks the shim for a port for a replica of a service that has one; PORT is nobody else's. A gang is reached
+/// at its first member.
 void ask_for_port(SpawnRequest& request, const v1::StartAttempt& order, const v1::JobSpec& spec,
                   const PortRange& ports) {
   const auto label = [&spec](std::string_view name) {
@@ -287,7 +287,7 @@ std::vector<std::string> build_environment(const v1::StartAttempt& order, const 
   variables["GPU_SCHEDULER_JOB_ID"] = order.job_name();
   if (order.has_gang()) add_gang(variables, order.gang(), order.key().member());
   variables["GPU_SCHEDULER_GPU_COUNT"] = std::to_string(order.devices_size());
-  // What CUDA's multi-process service, where one runs, holds a share to; elsewhere nobody reads it. A MIG
+  // CUDA's multi-process service, where one runs, holds a share to these; elsewhere nobody reads them. A MIG
   // slice has its memory by itself.
   for (const char* name :
        {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "GPU_SCHEDULER_GPU_MILLI",

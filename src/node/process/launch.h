@@ -12,7 +12,7 @@
 
 namespace gpusched {
 
-/// What every attempt's environment begins with; the job's own entries replace these.
+/// First entries of every attempt's environment; the job's own entries replace these.
 struct LaunchDefaults {
   std::string home = "/";
   std::string user = "nobody";
@@ -21,7 +21,7 @@ struct LaunchDefaults {
   Duration grace = seconds(10);  ///< Where the scheduler names none.
   /// Null: this node runs no container.
   std::shared_ptr<const ContainerNode> containers = {};
-  PortRange ports = {};  ///< Of services' replicas.
+  PortRange ports = {};  ///< Ports for services' replicas.
   std::string instance;  ///< Part of the mark that every process of an attempt carries.
 };
 

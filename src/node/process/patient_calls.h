@@ -18,8 +18,8 @@ class PatientCalls {
 
   PatientCalls();
 
-  /// What `call` gives, if that is within `wait`. Nothing: it did not come back yet, or one with the same key
-  /// did not, or too many others. `call` may outlive this object, and may refer to nothing of the caller's.
+  /// The result of `call` within `wait`. Nothing: it did not come back yet, or one with the same key did not,
+  /// or too many others. `call` may outlive this object, and refers to nothing of the caller's.
   std::optional<std::string> ask(const std::string& key, std::function<std::string()> call, Duration wait);
 
  private:

@@ -40,14 +40,14 @@ uint64_t begin_of(pid_t pid) {
 
 }  // namespace
 
-/// What caller and thread share. It outlives the call when the thread hangs.
+/// Data that caller and thread share. It outlives the call when the thread hangs.
 struct ProcessReader::Batch {
   Read read;
   std::vector<pid_t> pids;
   std::string file;
   std::mutex mutex;  ///< Guards what follows.
   std::condition_variable progress;
-  std::vector<std::string> texts;  ///< Of the first pids, so far.
+  std::vector<std::string> texts;  ///< Texts of the first pids, so far.
 };
 
 ProcessReader::ProcessReader() : ProcessReader(read_file_of, kPatience) {}

@@ -17,20 +17,20 @@ namespace gpusched {
 /// left behind when it hangs, and a process that held one is not asked again. Not thread-safe.
 class ProcessReader {
  public:
-  /// What stands in /proc/<pid>/<file>; empty: gone, or not for us to read. Called on other threads.
+  /// Reads /proc/<pid>/<file>; empty: gone, or not for us to read. Called on other threads.
   using Read = std::function<std::string(pid_t pid, const std::string& file)>;
 
   ProcessReader();
   /// For tests.
   ProcessReader(Read read, Duration patience) : read_(std::move(read)), patience_(patience) {}
 
-  /// Of each process that answered. `hung`: those that did not.
+  /// Texts of the processes that answered. `hung`: those that did not.
   std::map<pid_t, std::string> read_all(const std::vector<pid_t>& pids, const std::string& file,
                                         std::vector<pid_t>* hung = nullptr);
   /// The words of its command line; none when it has gone or hangs.
   std::vector<std::string> command_line(pid_t pid);
   bool has_environment(pid_t pid, const std::string& entry);
-  /// Of this machine, and the descendants of these.
+  /// Processes of this machine with the entry, and their descendants.
   std::vector<pid_t> processes_with_environment(const std::string& entry);
 
  private:

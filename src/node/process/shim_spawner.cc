@@ -45,7 +45,7 @@ constexpr Duration kPreparingPause = milliseconds(100);
 constexpr std::size_t kProgressBytesMax = 4096;
 constexpr Duration kServerPatience = seconds(2);
 constexpr Duration kNoDescriptorPause = seconds(1);
-/// What is left of an attempt and may not be ended is left to itself after so long.
+/// Time after which the rest of an attempt that may not be ended is left to itself.
 constexpr Duration kPurgePatience = seconds(10);
 constexpr std::size_t kEventBytesMax = 16 * 1024;
 constexpr int kSocketBufferBytes = 1 << 20;
@@ -189,7 +189,7 @@ void ShimSpawner::end_server() {
 
 void ShimSpawner::on_server_gone() {
   log_event(LogLevel::kWarning, "agent", "shim_server_gone", {}, {{"pid", server_pid_}});
-  take_events();  // What its shims said so far counts before a search.
+  take_events();  // Reports of its shims so far count before a search.
   end_server();
   requests_.clear();  // Their attempts are among those that are looked for.
   for (auto& [key, track] : tracks_) track.by_server = false;
@@ -796,7 +796,7 @@ void ShimSpawner::remove_leftovers() {
 /// nothing.
 void ShimSpawner::purge(Time now) {
   std::vector<pid_t> orphans = strays();
-  // Who is another user's now is not ours to end, and nobody waits for that.
+  // A process that is another user's now is not ours to end, and nobody waits for that.
   std::erase_if(orphans, [](pid_t pid) { return kill(pid, SIGKILL) != 0 && errno == EPERM; });
   std::vector<AttemptKey> clean;
   for (const auto& [key, detail] : purging_) {

@@ -24,7 +24,7 @@ namespace gpusched {
 
 v1::Outcome to_wire(const shim::Outcome& outcome);
 
-/// What became of attempts. NodeCore's on_shim_* functions, by way of the agent.
+/// Receives outcomes of attempts. NodeCore's on_shim_* functions, by way of the agent.
 class ShimListener {
  public:
   virtual ~ShimListener() = default;
@@ -32,7 +32,7 @@ class ShimListener {
   virtual void on_shim_started(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) = 0;
   virtual void on_shim_ended(const AttemptKey& key, const v1::Outcome& outcome) = 0;
   virtual void on_shim_lost(const AttemptKey& key, const std::string& detail) = 0;
-  /// Of an attempt that was asked to save its work: it did, and ends now.
+  /// An attempt that was asked to save its work has done so, and ends now.
   virtual void on_shim_saved(const AttemptKey& key, int64_t unix_ns) = 0;
   virtual void on_shim_found(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) = 0;
 };

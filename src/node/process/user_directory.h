@@ -47,22 +47,22 @@ class UserDirectory {
   std::map<std::string, Known> known_;
 };
 
-/// Who may be whom on this node.
+/// Rules for the users of jobs on this node.
 struct UserPolicy {
   bool is_root = false;           ///< The agent can switch users.
-  std::string own_name;           ///< Of the agent's user.
-  std::string default_user = {};  ///< Of jobs that name none; empty: none.
+  std::string own_name;           ///< Name of the agent's user.
+  std::string default_user = {};  ///< User of jobs that name none; empty: none.
   bool allow_root_jobs = false;   ///< Uid 0 may be asked for, and is what jobs run as that name none.
   /// Below it are the system's users, who own services, and groups, some of which are as good as root: jobs
   /// run as none of the former, and have none of the latter, unless they are named below.
   ops::IdFloor floor = {};
-  std::vector<std::string> allowed_users = {};  ///< Whatever their number. With one of these two lists...
-  std::vector<uint32_t> allowed_groups = {};    ///< ...jobs run as those users and members of these alone.
-  std::vector<uint32_t> kept_groups = {};       ///< That jobs keep though they are below the floor.
+  std::vector<std::string> allowed_users = {};  ///< Allowed whatever their number; see allowed_groups.
+  std::vector<uint32_t> allowed_groups = {};    ///< With either list jobs run as those users alone.
+  std::vector<uint32_t> kept_groups = {};       ///< Groups that jobs keep though they are below the floor.
 };
 
-/// Whom a job runs as that asks for `wanted`; without a value of its own: as the agent. `never_root`: whoever
-/// submitted it may not be root. An error is one sentence that says what to do.
+/// The user that a job runs as that asks for `wanted`; empty: the agent's. `never_root`: the submitter may
+/// not be root. An error is one sentence that says what to do.
 Result<UserFacts> choose_user(const std::string& wanted, const UserPolicy& policy, UserDirectory& directory,
                               bool never_root = false);
 /// The number of a group that this machine knows.

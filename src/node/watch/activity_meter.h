@@ -10,7 +10,7 @@ namespace gpusched {
 /// than its share; counted from the first look at the earliest. Not thread-safe.
 class ActivityMeter {
  public:
-  /// What one look at the attempt shows.
+  /// Result of one look at the attempt.
   struct Look {
     bool idle = false;    ///< None of its devices is used.
     bool busy = false;    ///< All of them are at work.

@@ -198,7 +198,7 @@ const SliceReading* DeviceWatch::slice_of(const HeldDevice& device) const {
   return nullptr;
 }
 
-// Of a share beside others': whose memory it is cannot be seen, so the processes alone decide. A slice has
+// Beside others a share's memory cannot be told apart, so the processes alone decide. A slice has memory of
 // its own.
 std::optional<std::string> DeviceWatch::evidence_against_release(uint32_t index, const Check& check) const {
   const Slot& slot = slots_[index];

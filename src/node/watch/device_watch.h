@@ -27,15 +27,15 @@ struct DeviceFacts {
 /// The links of a node's devices, as they are registered.
 struct DeviceTopology {
   std::vector<int64_t> links;  ///< `Link::code` of each pair, in the order of `pair_index`; empty: not known.
-  std::vector<int32_t> numa_plus_one;  ///< Of each device; 0: not known. Empty: of none.
-  std::string note;                    ///< Where it is from, or why it is not known.
+  std::vector<int32_t> numa_plus_one;  ///< For each device; 0: not known. Empty: for none.
+  std::string note;                    ///< Source of the links, or why they are not known.
 };
 
-/// What a fence check has to say.
+/// Result of a fence check.
 struct ReleaseVerdict {
   HeldDevice device;
   bool released = false;
-  std::string evidence = {};  ///< Of what is still there, when not released.
+  std::string evidence = {};  ///< Evidence that something is still there, when not released.
   Duration checked = {};      ///< For how long it has been looked at.
   bool slice_there = false;   ///< Nothing is in the MIG slice, and it is still to be destroyed.
 };
@@ -104,7 +104,7 @@ class DeviceWatch {
   void tick(Time now);
   Time next_due() const;
 
-  /// What became known since the last call.
+  /// Verdicts and conditions since the last call.
   std::vector<ReleaseVerdict> take_verdicts();
   std::vector<ConditionNews> take_conditions();
 
@@ -125,7 +125,7 @@ class DeviceWatch {
     HeldDevice device;
     Duration pause;
     Time due;
-    Time since = {};     ///< Of the first look.
+    Time since = {};     ///< Time of the first look.
     bool asked = false;  ///< The outstanding reading was asked for after the check began.
   };
   struct Slot {
@@ -133,8 +133,8 @@ class DeviceWatch {
     Time read_at;  ///< Not valid: never.
     int holders = 0;
     std::optional<int64_t> idle_memory_mb;
-    std::vector<Check> checks;  ///< One of the device, or one each of shares.
-    Time asked_at;              ///< Of the outstanding reading; not valid when there is none.
+    std::vector<Check> checks;  ///< One for the device, or one for each of its shares.
+    Time asked_at;              ///< Time of the outstanding reading; not valid: none.
     bool silence_told = false;  ///< The driver's silence was made a condition.
     ConditionNews told;
     std::string barred;  ///< Why, until `barred_until`.

@@ -21,7 +21,7 @@ bool read_number(const std::string& text, Number& value) {
   return error == std::errc{} && end == text.data() + text.size();
 }
 
-/// What `settle` gives: 0 means no finding, and there is always a next one.
+/// Ids that `settle` gives: 0 means no finding, and there is always a next one.
 bool is_id(int64_t id) { return id > 0 && id < std::numeric_limits<int64_t>::max() / 2; }
 
 std::vector<std::string> columns_of(const std::string& line) {

@@ -24,7 +24,7 @@ class FaultWatch {
     FaultRule rule = FaultRule::kIgnore;  ///< kIgnore: nothing stands.
     std::string code;
     std::string detail;
-    int64_t id = 0;  ///< Of the last word on this device; differs from all before it.
+    int64_t id = 0;  ///< Number of the last report about this device; differs from all before it.
 
     bool bars() const { return rule >= FaultRule::kDrain; }
   };
@@ -34,7 +34,7 @@ class FaultWatch {
              Time wall);
 
   void on_reading(uint32_t index, const DeviceReading& reading, Time now, Time wall);
-  /// Of the kernel's log.
+  /// Notes a line of the kernel's log.
   void on_xid(uint32_t index, uint32_t xid, const std::string& text, Time now, Time wall);
   /// Notes that are old go.
   void tick(Time now, Time wall);
@@ -60,8 +60,8 @@ class FaultWatch {
     Standing standing;
     Time seen_at;              ///< The standing fault, last.
     bool known = false;        ///< `seen_at` is of this agent.
-    int64_t ecc_now = 0;       ///< As counted last,
-    int64_t ecc_released = 0;  ///< and at the last release.
+    int64_t ecc_now = 0;       ///< Last count.
+    int64_t ecc_released = 0;  ///< Count at the last release.
     bool remap_pending_now = false, remap_pending_released = false;
     bool remap_failed_now = false, remap_failed_released = false;
     bool news = false;

@@ -12,7 +12,7 @@
 
 namespace gpusched {
 
-/// What a node does about a kind of fault, from mild to grave. The reference is docs/reference/gpu-health.md.
+/// Reactions of a node to a kind of fault, from mild to grave. The reference is docs/reference/gpu-health.md.
 enum class FaultRule : uint8_t {
   kIgnore = 0,  ///< The job's own doing, or nothing.
   kNote,        ///< Shown for a while.
@@ -33,14 +33,14 @@ struct FaultKind {
 /// docs.nvidia.com/deploy/xid-errors) and its guide to memory errors, in our words.
 std::span<const FaultKind> fault_kinds();
 
-/// What is done about which fault here: the kinds above, with an operator's changes.
+/// Reactions to faults on this node: the kinds above, with an operator's changes.
 class FaultTable {
  public:
   /// "79=replace,63=ignore,ecc_uncorrected=drain": Xids by their number, the others by their code; empty:
   /// nothing is changed. kInvalidArgument names what is no code and no rule.
   static Result<FaultTable> parse(std::string_view changes);
 
-  /// Of an Xid that the catalogue does not have: kNote.
+  /// The rule of a code; kNote for an Xid that the catalogue does not have.
   FaultRule rule_of(std::string_view code) const;
   /// Empty when the code is not known.
   static std::string_view meaning_of(std::string_view code);
@@ -55,7 +55,7 @@ std::string xid_code(uint32_t xid);
 struct XidLine {
   std::string pci;  ///< "0000:3b:00": domain, bus, device, in small letters.
   uint32_t xid = 0;
-  std::string text;  ///< What stands behind the number, bounded and clean.
+  std::string text;  ///< Text behind the number, bounded and clean.
 };
 /// Nothing of any other line. Takes "NVRM: Xid (PCI:0000:3b:00): 79, pid=..." and the older form without
 /// "PCI:", whatever stands before it, and a record of /dev/kmsg.

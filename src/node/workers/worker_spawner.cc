@@ -29,7 +29,7 @@ namespace {
 constexpr uint64_t kShimsTag = 0;  ///< epoll data; of a worker it is its job's number.
 constexpr int kGreetingPatienceMs = 2'000;
 constexpr Duration kIdleGrace = seconds(2);
-/// Of an earlier agent's worker, until its tasks are taken from it.
+/// Time that an earlier agent's worker has, until its tasks are taken from it.
 constexpr Duration kSilenceMax = seconds(10);
 constexpr int kTriesMax = 3;
 constexpr Duration kFullPause = milliseconds(5);
@@ -249,7 +249,7 @@ void WorkerSpawner::give_again() {
   }
 }
 
-/// Of a task that did not begin.
+/// Gives back the spare folder of a task that did not begin.
 void WorkerSpawner::keep_spare(Task& task) {
   if (!task.spare_folder.empty()) options_.spares->give_back(std::exchange(task.spare_folder, {}));
 }
@@ -369,7 +369,7 @@ void WorkerSpawner::adopt(const std::vector<AttemptKey>& keys) {
   adopt_rest();
 }
 
-/// What is neither a worker's task nor has a shim would be taken for lost.
+/// Adopts the rest: an attempt that is neither a worker's task nor has a shim would be taken for lost.
 void WorkerSpawner::adopt_rest() {
   const bool silent =
       std::any_of(workers_.begin(), workers_.end(), [](const auto& entry) { return entry.second.silent; });
@@ -410,7 +410,7 @@ void WorkerSpawner::adopt_worker(const AttemptKey& key, std::set<AttemptKey>& ru
   }
 }
 
-// What shims say.
+// Reports of shims.
 
 void WorkerSpawner::on_shim_started(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) {
   if (!shim::is_worker_key(key)) return listener_.on_shim_started(key, pid, started_unix_ns);

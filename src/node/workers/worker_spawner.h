@@ -82,7 +82,7 @@ class WorkerSpawner final : public Spawner, public ShimListener {
   struct Worker {
     AttemptKey key;
     std::string match;           ///< Empty: an earlier agent's.
-    std::set<uint32_t> devices;  ///< Of one that an earlier agent began: not known.
+    std::set<uint32_t> devices;  ///< Not known for a worker that an earlier agent began.
     uint32_t room = 1;           ///< So many tasks it takes at once.
     bool cancels = false;        ///< It can end one of them alone.
     int connection = -1;
@@ -129,11 +129,11 @@ class WorkerSpawner final : public Spawner, public ShimListener {
   /// They wait until workers on their devices are gone, or their endpoint has room.
   std::deque<SpawnRequest> held_;
   bool has_room_again_ = false;  ///< Some may go.
-  /// Of an earlier agent; it is looked for them when no silent worker may have them any more.
+  /// Attempts of an earlier agent, to be looked for when no silent worker may have them any more.
   std::vector<AttemptKey> to_adopt_;
   Time silence_ends_ = kNever;       ///< Then silent workers are ended by force.
   Time gives_again_ = kNever;        ///< Then tasks for which a shim's socket had no room are given.
-  std::map<AttemptKey, int> tries_;  ///< Of tasks whose workers ended before they took them.
+  std::map<AttemptKey, int> tries_;  ///< Tries of tasks whose workers ended before they took them.
   /// What is said when nobody is calling.
   std::vector<std::function<void()>> later_;
 };
