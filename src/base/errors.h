@@ -9,15 +9,15 @@
 
 namespace gpusched {
 
-/// What errno says, such as "No such file or directory".
+/// Text of errno, such as "No such file or directory".
 inline std::string errno_words() { return std::strerror(errno); }
 
-/// Of a system call that failed just now: `what`, and what errno says.
+/// Error of a system call that failed just now: `what`, and the text of errno.
 inline Error io_error(const std::string& what) {
   return Error{.code = ErrorCode::kIo, .message = what + ": " + errno_words()};
 }
 
-/// Of input that nothing can be done with; the message says what would be right.
+/// Error for useless input; the message says what would be right.
 inline Error invalid_argument(std::string message) {
   return Error{.code = ErrorCode::kInvalidArgument, .message = std::move(message)};
 }

@@ -19,7 +19,7 @@ inline constexpr std::string_view kServiceLabel = "gpusched.service";
 inline constexpr std::string_view kServiceGenerationLabel = "gpusched.service-generation";
 /// Asks for one more than the newest.
 inline constexpr std::string_view kNextGeneration = "next";
-// Of a record.
+// Labels of a record.
 inline constexpr std::string_view kServiceReplicasLabel = "gpusched.service-replicas";
 inline constexpr std::string_view kServiceRestartLabel = "gpusched.service-restart";
 inline constexpr std::string_view kServiceReadyLabel = "gpusched.service-ready-after-ms";
@@ -27,8 +27,8 @@ inline constexpr std::string_view kServiceReadyLabel = "gpusched.service-ready-a
 // the scheduler, since their jobs are not kept for ever.
 inline constexpr std::string_view kServiceCompletedLabel = "gpusched.service-completed";
 inline constexpr std::string_view kServiceFailedLabel = "gpusched.service-failed";
-// Of a record and its replicas: each has a port of its node ("1"), and how it is found out whether it is
-// ready ("tcp", "http:/PATH").
+// Labels of a record and its replicas: whether each has a port of its node ("1"), and the probe that tells
+// whether it is ready ("tcp", "http:/PATH").
 inline constexpr std::string_view kServicePortLabel = "gpusched.service-port";
 inline constexpr std::string_view kServiceHasPort = "1", kServiceHasNoPort = "0";
 inline constexpr std::string_view kServiceProbeLabel = "gpusched.service-probe";
@@ -36,11 +36,11 @@ inline constexpr std::string_view kServiceNoProbe = "none";
 inline constexpr std::string_view kServiceProbePeriodLabel = "gpusched.service-probe-period-ms";
 inline constexpr std::string_view kServiceProbeTimeoutLabel = "gpusched.service-probe-timeout-ms";
 inline constexpr std::string_view kServiceProbeFailuresLabel = "gpusched.service-probe-failures";
-// Of a record: for how long a rollout waits for a new replica before it is called stalled.
+// Label of a record: time that a rollout waits for a new replica before it is called stalled.
 inline constexpr std::string_view kServiceDeadlineLabel = "gpusched.service-rollout-deadline-ms";
-// Of a record whose replicas follow a queue: the jobs of its tenant that wait and have this label
-// ("KEY=VALUE", "KEY"), the bounds of their number, for how many jobs there is one, and how long fewer must
-// be enough.
+// Labels of a record whose replicas follow a queue: the label of the waiting jobs of its tenant that are the
+// queue ("KEY=VALUE", "KEY"), the bounds of the replicas' number, the jobs for each replica, and how long
+// fewer replicas must be enough.
 inline constexpr std::string_view kServiceQueueLabel = "gpusched.service-scale-queue";
 inline constexpr std::string_view kServiceNoQueue = "none";
 inline constexpr std::string_view kServiceScaleMinLabel = "gpusched.service-scale-min";
@@ -72,7 +72,7 @@ inline constexpr ServiceSettingName kServiceSettingNames[] = {
     {kServiceScaleJobsLabel, "scale_per_replica", "--scale-per-replica"},
     {kServiceScaleDownLabel, "scale_down_after_ms", "--scale-down-after"},
 };
-// Of a replica, which the scheduler submits: its index, its starts after an end, and those in quick
+// Labels of a replica, which the scheduler submits: its index, its starts after an end, and those in quick
 // succession.
 inline constexpr std::string_view kReplicaLabel = "gpusched.replica";
 inline constexpr std::string_view kReplicaRestartsLabel = "gpusched.replica-restarts";

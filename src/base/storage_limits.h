@@ -9,10 +9,10 @@ namespace gpusched::limits {
 
 // Snapshots.
 inline constexpr uint64_t kSnapshotEveryMin = uint64_t{1} << 20;  ///< Bytes of journal, smallest volume.
-inline constexpr Duration kSnapshotRetryFirst = seconds(2);       ///< Delay after a failed one; doubling,
-inline constexpr Duration kSnapshotRetryMax = minutes(5);         ///< up to this.
-inline constexpr Duration kSnapshotPressFirst = seconds(1);       ///< Delay on a full volume; doubling,
-inline constexpr Duration kSnapshotPressMax = minutes(1);         ///< up to this.
+inline constexpr Duration kSnapshotRetryFirst = seconds(2);       ///< Delay after a failed one; doubling.
+inline constexpr Duration kSnapshotRetryMax = minutes(5);         ///< Maximum of that delay.
+inline constexpr Duration kSnapshotPressFirst = seconds(1);       ///< Delay on a full volume; doubling.
+inline constexpr Duration kSnapshotPressMax = minutes(1);         ///< Maximum of that delay.
 /// Size of the volume of a scheduler's folder below which `doctor` and the log warn.
 inline constexpr uint64_t kVolumeBytesMin = uint64_t{1} << 30;
 

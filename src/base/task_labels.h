@@ -15,8 +15,8 @@ inline constexpr std::string_view kTaskUserLabel = "agent_user_id";
 /// or absent for the default of the scheduler's configuration.
 inline constexpr std::string_view kTaskMemoryLabel = "agent_task_memory";
 inline constexpr std::string_view kTaskMemoryLearned = "learned";
-/// What is learned of the load that such tasks are to a GPU, in thousandths of it, from 0 to 1000; absent:
-/// nothing. It counts in the order of tasks.
+/// Learned load of such a task on a GPU, in thousandths of it, from 0 to 1000; absent: unknown. It counts in
+/// the order of tasks.
 inline constexpr std::string_view kTaskLoadLabel = "agent_task_load";
 
 }  // namespace gpusched

@@ -1,4 +1,4 @@
-// What is said of keys, and how they are found.
+// Texts about keys, and the search for keys.
 #include <algorithm>
 #include <array>
 #include <charconv>

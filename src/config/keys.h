@@ -43,7 +43,7 @@ struct ConfigKey {
 /// All settings, by section.
 std::span<const ConfigKey> config_keys();
 
-/// What the scheduler decides by, and what stands beside the sections (scheduler_keys.cc).
+/// Settings by which the scheduler decides, and those beside the sections (scheduler_keys.cc).
 std::span<const ConfigKey> scheduler_config_keys();
 /// All other sections: admission, the service and its agents (service_keys.cc).
 std::span<const ConfigKey> service_config_keys();

@@ -26,7 +26,7 @@ constexpr size_t kFileBytesMax = 1 << 20;
 constexpr size_t kProblemsMax = 20;
 constexpr size_t kShownBytesMax = 60;
 
-/// What stands in the input for one key: a scalar, or a list of them.
+/// Input for one key: a scalar, or a list of them.
 struct RawValue {
   std::vector<std::string> items;
   bool is_list = false;
@@ -177,7 +177,7 @@ void Loader::set(const ConfigKey& key, const RawValue& raw, const std::string& f
   const ConfigSlot slot = key.slot(out_.values);
   if (key.effect == ConfigEffect::kNone) {
     Config kept = out_.values;
-    // Whatever it is changes nothing: what the key cannot hold leaves the value that was there.
+    // A value that the key cannot hold leaves the old one.
     if (raw.items.empty() || !std::visit(Assign{key, raw}, slot)) out_.values = std::move(kept);
     out_.origins[key.full_name()] = from;
     return;
@@ -320,7 +320,7 @@ void Loader::load_override(const ConfigOverride& override) {
   set(*key, {.items = {override.value}}, override.from, override.from);
 }
 
-/// Of a Unix socket.
+/// Checks the path of a Unix socket.
 void Loader::check_socket(const std::string& key, const std::string& path) {
   if (path.empty() || path == "auto" || path.starts_with('/')) return;
   problem(key, key + " is \"" + path + "\"; expected auto, a path that starts with /, or nothing");
@@ -365,7 +365,7 @@ void Loader::check_jwt(const Config::Api& api) {
   }
 }
 
-/// What one key alone cannot tell.
+/// Checks rules about several keys.
 void Loader::check_whole() {
   const Config& config = out_.values;
   if (!config.attained_gpu_seconds().has_value()) {

@@ -14,7 +14,7 @@ constexpr ConfigKey kKeys[] = {
      .meaning = "Name of the installation, such as development or production.",
      .effect = ConfigEffect::kNone},
 
-    // What the scheduler decides by.
+    // Settings by which the scheduler decides.
     {.section = "scheduler",
      .name = "max_queue_size",
      .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.max_queue_size; },

@@ -8,7 +8,7 @@ constexpr double kBillion = 1e9;
 constexpr double kPortMax = 65'535;
 
 constexpr ConfigKey kKeys[] = {
-    // Who may submit how much.
+    // Settings of admission.
     {.section = "admission",
      .name = "soft_queue",
      .slot = [](Config& c) -> ConfigSlot { return &c.admission.soft_queue; },

@@ -11,7 +11,7 @@ std::string yaml_problem(const std::string& path, std::string_view text, int lin
     const std::size_t end = std::min(text.find('\n', begin), text.size());
     const std::string_view one = text.substr(begin, end - begin);
     const std::size_t word = std::min(one.find_first_not_of(" \t"), one.size());
-    // What the parser stumbles over stands at most one line behind the tab that it took for text.
+    // The parser stumbles at most one line behind the tab that it took for text.
     if (number <= line + 2 && word < one.size() && one[word] != '#' &&
         one.substr(0, word).find('\t') != std::string_view::npos) {
       return path + ":" + std::to_string(number) +

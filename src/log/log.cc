@@ -240,7 +240,7 @@ Result<Unit> log_reopen(const LogOptions& options) {
     if (file_to_file) {
       const Result<int> fresh = open_target(options.path);
       if (!fresh) return fresh.error();
-      flush_locked(log);  // What was said before belongs into the old file.
+      flush_locked(log);  // Earlier lines belong into the old file.
       const int failed = ::dup3(*fresh, current, O_CLOEXEC) < 0 ? errno : 0;
       ::close(*fresh);
       if (failed != 0) {

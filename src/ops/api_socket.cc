@@ -80,7 +80,7 @@ bool make_socket_folder(const std::string& path, bool for_everybody) {
   const std::string folder = folder_of(path);
   const mode_t mode = for_everybody ? 0755 : 0700;
   if (::mkdir(folder.c_str(), mode) == 0) {
-    ::chmod(folder.c_str(), mode);  // Whatever the umask is.
+    ::chmod(folder.c_str(), mode);  // Regardless of the umask.
   } else if (errno != EEXIST) {
     return false;
   }

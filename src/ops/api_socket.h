@@ -12,20 +12,20 @@
 /// sides know.
 namespace gpusched::ops {
 
-/// Of the machine's scheduler, in a folder that only root or the service manager makes.
+/// Path of the machine's scheduler, in a folder that only root or the service manager makes.
 inline constexpr const char* kSystemSocket = "/run/gpu-scheduler/api.sock";
 inline constexpr const char* kSocketName = "api.sock";
 /// Where agents of this machine come without a token, beside it.
 inline constexpr const char* kSystemAgentSocket = "/run/gpu-scheduler/agent.sock";
 inline constexpr const char* kAgentSocketName = "agent.sock";
-/// Of a person's own one, below XDG_RUNTIME_DIR, which is given; empty: there is none.
+/// Path of a person's own socket, below the given XDG_RUNTIME_DIR; empty: there is none.
 std::string personal_socket(const std::string& runtime_dir, const char* name = kSocketName);
 
 /// Makes the folder of a well-known socket, for everybody to pass or for its owner alone, unless it is there.
 /// False: it is not, or others could put a socket of theirs into it.
 bool make_socket_folder(const std::string& path, bool for_everybody);
 
-/// Whose process listens on a Unix socket; nothing: nobody does, or it cannot be reached.
+/// User whose process listens on a Unix socket; nothing: nobody does, or it cannot be reached.
 std::optional<uid_t> socket_listener(const std::string& path);
 
 /// The first of these sockets where somebody answers whom this process may believe: neither its folder nor

@@ -79,7 +79,7 @@ Finding check_file_system(const Patient& patient, const std::string& folder) {
   return finding;
 }
 
-/// What each of some durable writes took, in microseconds, sorted; the error's number when one failed.
+/// Times of some durable writes, in microseconds, sorted; the error's number when one failed.
 int time_syncs(int file, std::array<int64_t, kSyncs>& took) {
   const std::array<char, 4096> block{};
   for (std::size_t i = 0; i < took.size(); ++i) {
@@ -130,7 +130,7 @@ std::vector<Finding> check_disk(const Patient& patient, const std::string& folde
 Finding check_volume(const std::string& folder, uint64_t recommended_bytes) {
   const std::string there = nearest_existing(folder);
   struct statvfs facts{};
-  // What cannot be looked at is said by `check_disk`.
+  // `check_disk` reports what cannot be looked at.
   if (::statvfs(there.c_str(), &facts) != 0) return {.check = "volume", .detail = "unknown for " + folder};
   const uint64_t bytes = uint64_t{facts.f_blocks} * facts.f_frsize;
   if (bytes >= recommended_bytes)

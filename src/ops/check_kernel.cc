@@ -48,7 +48,7 @@ std::string joined(const std::vector<std::string>& words) {
   return out;
 }
 
-/// What is limited how where cgroups cannot be used.
+/// Limits that remain where cgroups cannot be used.
 constexpr const char* kWithout = "; memory, cores and processes of jobs are limited by rlimits only";
 
 Finding version_1(const Patient& patient, const std::vector<Mount>& all, bool hybrid) {

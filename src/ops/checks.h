@@ -7,8 +7,8 @@
 #include "base/time.h"
 #include "ops/doctor.h"
 
-/// What a doctor of either daemon looks at. Each check says what it found, what that costs, and the command
-/// that mends it. Paths of the system are taken below `root`, which is empty but in tests.
+/// Checks of the doctors of both daemons. Each says what it found, what that costs, and the command that
+/// repairs it. Paths of the system are taken below `root`, which is empty but in tests.
 namespace gpusched::ops {
 
 /// Which daemon is examined, for the words and the commands.

@@ -10,7 +10,7 @@
 
 #include "base/result.h"
 
-/// Who answers on this machine's loopback: a port is whoever's took it first, and any user may.
+/// Finds who answers on this machine's loopback: any user may take a free port.
 namespace gpusched::ops {
 
 /// A shorter token is none: it could be guessed.

@@ -91,7 +91,7 @@ std::optional<std::string> closed_folder_above(const std::string& path, const Pa
   for (const std::filesystem::path& part : std::filesystem::path(path).parent_path()) {
     so_far /= part;
     struct stat facts{};
-    if (::stat(so_far.c_str(), &facts) != 0) return std::nullopt;  // Who makes it decides.
+    if (::stat(so_far.c_str(), &facts) != 0) return std::nullopt;  // Its maker decides.
     const bool in_group = facts.st_gid == who.gid ||
                           std::find(who.groups.begin(), who.groups.end(), facts.st_gid) != who.groups.end();
     const mode_t wanted = facts.st_uid == who.uid ? S_IXUSR : in_group ? S_IXGRP : S_IXOTH;

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kProcessesMax = 100'000;
-constexpr std::size_t kFilesMax = 100'000;  ///< Of one process.
+constexpr std::size_t kFilesMax = 100'000;  ///< Limit for one process.
 
 struct Listening {
   std::string inode;

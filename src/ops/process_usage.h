@@ -5,7 +5,7 @@
 
 namespace gpusched {
 
-/// What this process uses of its machine. Absent: the kernel does not tell.
+/// Resource usage of this process. Absent: the kernel does not tell.
 struct ProcessUsage {
   std::optional<double> cpu_seconds;         ///< In user and system mode, since its start.
   std::optional<double> resident_bytes;      ///< Memory in use.

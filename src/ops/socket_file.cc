@@ -98,7 +98,7 @@ Result<std::unique_ptr<SocketFile>> SocketFile::bind(const std::string& path, mo
   if (::lstat(path.c_str(), &facts) != 0) return failed(path, "stat", errno);
   file->device_ = facts.st_dev;
   file->inode_ = facts.st_ino;
-  // Whatever the umask is. Nobody connects before it listens.
+  // Regardless of the umask. Nobody connects before it listens.
   if (::chmod(path.c_str(), mode) != 0) return failed(path, "chmod", errno);
   return file;
 }

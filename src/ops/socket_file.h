@@ -13,7 +13,7 @@ namespace gpusched::ops {
 
 /// Length of a path that the kernel takes, without its end.
 inline constexpr std::size_t kSocketPathMax = 107;
-/// Who decides by who connects lets everybody connect.
+/// For servers that decide by who connects: everybody may connect.
 inline constexpr mode_t kSocketForAll = 0666;
 inline constexpr mode_t kSocketForOwner = 0600;
 

@@ -14,7 +14,7 @@ namespace gpusched {
 struct Endpoint {
   std::string url;  ///< "http://ADDRESS[:port][/path][?query]", as `parse_endpoint_url` takes it.
   std::string health_path = {};      ///< Asked by GET before tasks are sent; empty: it is not asked.
-  Duration timeout = seconds(300);   ///< Of one try, from connecting to the answer's last byte.
+  Duration timeout = seconds(300);   ///< Limit of one try, from connecting to the answer's last byte.
   int64_t retries = 3;               ///< Further tries, 0 to kEndpointRetriesMax.
   Duration patience = seconds(300);  ///< A task waits so long for the endpoint to be healthy.
 
@@ -35,7 +35,7 @@ bool is_health_path(std::string_view path);
 
 /// As one line without a blank at its ends, for `parse_endpoint`.
 std::string to_text(const Endpoint& endpoint);
-/// What `to_text` made; nothing for any other, nor for values out of range.
+/// Reads a text that `to_text` made; nothing for any other, nor for values out of range.
 std::optional<Endpoint> parse_endpoint(std::string_view text);
 
 }  // namespace gpusched

@@ -38,7 +38,7 @@ bool is_mapped4(std::span<const uint8_t> address) {
          address[10] == 0xFF && address[11] == 0xFF;
 }
 
-/// Of what is global unicast, 2000::/3, without 2001::/23 (Teredo and other protocols), 2001:db8::/32 and
+/// True for global unicast, 2000::/3, without 2001::/23 (Teredo and other protocols), 2001:db8::/32 and
 /// 3fff::/20 (documentation) and 2002::/16, which has IPv4 addresses inside.
 bool is_public6(std::span<const uint8_t> address) {
   if (is_mapped4(address)) return is_public4(address.subspan(12));

@@ -7,13 +7,13 @@
 
 #include "base/time.h"
 
-/// What a replica of a service asks its node for, as one line of text: in the environment that the agent
-/// gives the attempt's shim, and in the file where the shim notes which port it took. Pure functions.
+/// A service replica's request for a port, as one line of text: in the environment that the agent gives the
+/// attempt's shim, and in the file where the shim notes which port it took. Pure functions.
 namespace gpusched {
 
 /// How it is found out whether a replica can be used.
 struct ReadyProbe {
-  std::string path = {};  ///< Of an HTTP request; empty: it is enough that a TCP connection is accepted.
+  std::string path = {};  ///< Path of an HTTP request; empty: an accepted TCP connection is enough.
   Duration period = seconds(2);
   Duration timeout = seconds(1);
   int64_t failures = 3;  ///< So many in a row make a ready replica unready.

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view kBlank = " \t\r\n";
 
-/// What needs no quotes wherever it stands.
+/// True for characters that never need quotes.
 bool is_plain(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
          std::string_view("_-./=:,@%+").find(c) != std::string_view::npos;

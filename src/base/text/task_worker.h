@@ -11,7 +11,7 @@
 /// the job's script, as any other job's.
 namespace gpusched {
 
-/// What the names of these variables, and of those that a worker gets, begin with.
+/// Prefix of the names of these variables, and of those that a worker gets.
 inline constexpr std::string_view kWorkerVariables = "GPU_SCHEDULER_WORKER";
 /// The worker's command, a line for /bin/sh. An agent gives the task to a worker with this command instead of
 /// running the job's own.
@@ -28,10 +28,10 @@ inline constexpr std::string_view kWorkerEndpointVariable = "GPU_SCHEDULER_WORKE
 /// The task's payload, in base64.
 inline constexpr std::string_view kTaskPayloadVariable = "TASK_PAYLOAD_BASE64";
 
-/// Whatever a specification says, no worker without a task stays longer.
+/// Longest stay of a worker without a task, whatever a specification says.
 inline constexpr int64_t kWorkerIdleMsMax = 600'000;
 
-/// Whatever a specification says, no worker has more tasks at once.
+/// Most tasks of a worker at once, whatever a specification says.
 inline constexpr int64_t kWorkerTasksMax = 64;
 
 struct WorkerRequest {
@@ -46,7 +46,7 @@ inline bool is_worker_variable(std::string_view name) { return name.starts_with(
 
 /// After all else that is packed, and before `add_request_id` and `add_trace`.
 void add_worker(std::string& packed_spec, const WorkerRequest& worker);
-/// What `add_worker` put there; nothing where it put nothing, whatever the job's own variables are.
+/// The request that `add_worker` put there; nothing without one, whatever the job's own variables are.
 std::optional<WorkerRequest> worker_of(std::string_view packed_spec);
 
 }  // namespace gpusched

@@ -7,7 +7,7 @@
 namespace gpusched {
 
 /// The trace's id (32 digits) in a `traceparent`, W3C Trace Context, section 3.2; empty: it is not valid,
-/// which is as if there were none. Of versions that do not exist yet what version 00 has is read.
+/// which is as if there were none. Later versions are read as version 00.
 std::string_view trace_id_of(std::string_view traceparent);
 
 /// Whether a client's name for its request can be taken into headers and logs as it is: 1 to 64 letters,

@@ -49,7 +49,7 @@ std::optional<std::string_view> without_entry(std::string_view packed_spec, std:
 
 bool is_traceparent(std::string_view text) { return !trace_id_of(text).empty(); }
 
-/// Of how many bytes it is stands before it alone. No letter of an id is a tag: one length fits at most.
+/// Only the entry's length tells where it begins. No letter of an id is a tag: one length fits at most.
 std::string_view without_request_id(std::string_view packed_spec) {
   if (!packed_spec.ends_with(kRequestVariable)) return packed_spec;
   for (std::size_t bytes = 1; bytes <= kRequestNameBytesMax; ++bytes) {
@@ -67,7 +67,7 @@ void add_request_id(std::string& packed_spec, std::string_view request_id) {
 
 void add_trace(std::string& packed_spec, std::string_view traceparent) {
   if (trace_id_of(traceparent).empty() || keeps_away(packed_spec, kTraceVariable)) return;
-  // Of a version to come what version 00 has is passed on, as the standard asks for.
+  // A later version is cut to what version 00 has, as the standard asks for.
   packed_spec +=
       late_variable(kTraceVariable, "00" + std::string(traceparent.substr(2, kTraceparentBytes - 2)));
 }

@@ -3,11 +3,11 @@
 #include <string>
 #include <string_view>
 
-/// What a client calls the submission of a job: the trace that it belongs to, as the job's variable
+/// A client's names for the submission of a job: the trace that it belongs to, as the job's variable
 /// TRACEPARENT, and its X-Request-Id, as GPU_SCHEDULER_REQUEST_ID before it. They stand at the end of the
-/// packed JobSpec, their values before their names: so is no variable of the job itself ever packed, and so
-/// they are told apart. Whoever reads the specification finds variables like others. Repetitions of a request
-/// are compared without them: each try of a client has names of its own.
+/// packed JobSpec, their values before their names: no variable of the job itself is ever packed that way, so
+/// they are told apart. Readers of the specification find variables like others. Repetitions of a request are
+/// compared without them: each try of a client has names of its own.
 namespace gpusched {
 
 inline constexpr std::string_view kTraceVariable = "TRACEPARENT";
