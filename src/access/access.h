@@ -8,18 +8,18 @@
 #include "access/caller.h"
 #include "base/ids.h"
 
-/// Who may do what. Pure functions over a caller, the table of actions, and facts about what is asked for:
+/// Decides who may do what. Pure functions over a caller, the table of actions, and facts about the resource:
 /// they allocate nothing, know no state, and refuse whatever the table does not allow.
 namespace gpusched::access {
 
-/// Who submitted a job, or made a key for itself.
+/// Submitter of a job, or maker of an own key.
 struct Owner {
   CallerKind kind = CallerKind::kOperator;
   std::string_view name = {};  ///< Empty: nobody knows, and nobody owns it, unless the kind is anonymous.
 };
 
-/// What an action is done to. Path, owner and node never change while it exists, so that a decision about
-/// them cannot be overtaken by another command.
+/// Object of an action. Path, owner and node never change while it exists, so that a decision about them
+/// cannot be overtaken by another command.
 struct Resource {
   /// The tenant that it belongs to, then that one's parent, and so on up to the top. Empty: the cluster, or a
   /// tenant that is to be created at the top. A view: it must live as long as the call.

@@ -56,7 +56,7 @@ enum class Action : uint8_t {
   kSetPools,     ///< Divide the cluster into pools.
   kEditCluster,  ///< Apply a cluster's file.
   kReadAudit,
-  kSeeUser,  ///< Who is recorded as a user.
+  kSeeUser,  ///< To see the recorded users.
   kCreateUser,
   kUpdateUser,
   kSignIn,   ///< Come back from the provider of identities, with a browser.
@@ -65,7 +65,7 @@ enum class Action : uint8_t {
 };
 inline constexpr std::size_t kActionCount = static_cast<std::size_t>(Action::kSeeHealth) + 1;
 
-/// What an action is done to. The first three belong to a tenant, and its walls hold for them.
+/// Kinds of objects of actions. The first three belong to a tenant, and its walls hold for them.
 enum class Subject : uint8_t { kJob, kTenant, kKey, kNode, kCluster };
 constexpr bool has_walls(Subject subject) { return subject <= Subject::kKey; }
 
@@ -88,7 +88,7 @@ struct ActionRow {
   Action action = Action::kSubmitJob;
   std::string_view name;  ///< As audits and messages have it.
   Subject subject = Subject::kJob;
-  Action seen_by = Action::kSubmitJob;  ///< Whoever may do that knows that the subject exists.
+  Action seen_by = Action::kSubmitJob;  ///< Action whose permission reveals that the subject exists.
   bool as_unix_user = false;            ///< Done as a Unix user: `may_run_as` is asked as well.
   Audit audit = Audit::kRefusals;
   std::array<Reach, kRoleCount> reach{};  ///< By index_of(Role).

@@ -19,7 +19,7 @@ struct Caller {
   /// Name, unique among callers of one kind: what jobs' owners are compared with. Empty: anonymous.
   std::string name = {};
   std::string key_id = {};  ///< Id of the key that it showed; empty: its credential is another.
-  /// What it may do. Of no meaning for nodes and for anonymous callers, whose kind says it.
+  /// Its rights. Without meaning for nodes and anonymous callers, whose kind decides.
   std::vector<Binding> bindings = {};
   /// Unix users whom its jobs and sessions may run as. `*`: all but root, which is named or not meant.
   std::vector<std::string> unix_users = {};

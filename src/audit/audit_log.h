@@ -50,7 +50,7 @@ class AuditLog {
   explicit AuditLog(AuditOptions options) : options_(std::move(options)) {}
 
   void run();
-  // Of the thread, or before it starts.
+  // For the thread alone, or before it starts.
   Result<Unit> open_file();
   void close_file();
   void rotate();
@@ -70,15 +70,15 @@ class AuditLog {
 
   std::atomic<uint64_t> written_{0}, lost_{0};
 
-  // Of the thread.
+  // For the thread alone.
   int fd_ = -1;
   int open_errno_ = 0;  ///< Why it could not be opened.
-  int64_t size_ = 0;    ///< Of a regular file.
+  int64_t size_ = 0;    ///< Size of a regular file.
   bool is_regular_ = true;
   bool torn_ = false;  ///< The file does not end with a newline.
   uint64_t said_ = 0;  ///< Lost lines that the log was told of.
   int64_t said_at_ns_ = 0;
-  std::string why_;  ///< Of the latest loss.
+  std::string why_;  ///< Reason of the latest loss.
   std::thread thread_;
 };
 

@@ -42,7 +42,7 @@ std::string_view kind_of(Action action) {
   UNREACHABLE();
 }
 
-/// What runs of the program are told apart by.
+/// Letters that tell runs of the program apart.
 const std::string& run_letters() {
   static const std::string kLetters = [] {
     std::random_device device;

@@ -11,8 +11,8 @@
 #include "base/ids.h"
 #include "base/time.h"
 
-/// Who did what, and who was refused what. A call's line tells of the call, never what was in it: no body,
-/// command, environment, script, query or credential.
+/// Lines about who did what, and who was refused what. A call's line tells of the call, never its content: no
+/// body, command, environment, script, query or credential.
 namespace gpusched::audit {
 
 /// Where a call came in.
@@ -39,23 +39,23 @@ struct RequestId {
 RequestId next_request();
 std::string to_string(RequestId request);
 
-/// What is told about one call, or about one outcome of a batch.
+/// Line about one call, or about one outcome of a batch.
 struct Line {
-  Time at;  ///< Of the answer, since 1970.
+  Time at;  ///< Time of the answer, since 1970.
   RequestId request;
   Door door = Door::kRest;
   Outcome outcome = Outcome::kDone;
   std::optional<access::Action> action;          ///< None: the call is none of those that there are.
   std::shared_ptr<const access::Caller> caller;  ///< Null: nobody knows.
   std::string peer;                              ///< The client's address, without port.
-  std::string claimed_by;                        ///< Whom the client calls itself, unchecked; empty: nobody.
-  std::string client_request_id, trace_id;       ///< What it calls the call and its trace; empty: nothing.
+  std::string claimed_by;                        ///< The client's name for itself, unchecked; empty: none.
+  std::string client_request_id, trace_id;       ///< The client's names for call and trace; empty: none.
   std::string resource;   ///< Id or name of what it is about; empty: nothing in particular.
-  std::string last;       ///< Of a batch: the last one; `resource` is the first.
+  std::string last;       ///< Batches only: the last one; `resource` is the first.
   JobId job, last_job;    ///< Instead of both, when valid.
-  uint64_t count = 1;     ///< Of what it was done to.
-  std::string unix_user;  ///< Whom a job or session runs as, where that is named.
-  std::string_view code;  ///< Of the error; empty: none. Of static storage.
+  uint64_t count = 1;     ///< Number of objects of the action.
+  std::string unix_user;  ///< Unix user of the job or session, where that is named.
+  std::string_view code;  ///< Code of the error, in static storage; empty: none.
   uint64_t repeated = 0;  ///< So many more calls, alike in all but their numbers, within the same moment.
 };
 

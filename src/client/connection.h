@@ -35,7 +35,7 @@ class Connection {
   Step write(const char* from, std::size_t size, std::size_t& count);
   /// Bytes have come that a poll of the descriptor does not tell of.
   bool buffered() const;
-  /// Of the last kBroken.
+  /// Reason of the last kBroken.
   const std::string& why() const { return why_; }
 
   /// From here on: a stream of Boost.Beast that waits, until then.

@@ -78,7 +78,7 @@ struct HttpClient::Impl {
   std::string host_header;
   std::unique_ptr<Connection> connection;
   beast::flat_buffer buffer;
-  HttpOnHead on_head;  ///< Of the stream that is under way.
+  HttpOnHead on_head;  ///< Handler of the stream that is under way.
 
   error_code send(const HttpRequest& request);
   std::optional<Failure> exchange(const HttpRequest& request, const HttpOnData* on_data, HttpAnswer& answer);
@@ -178,7 +178,7 @@ Result<HttpAnswer> HttpClient::Impl::perform(const HttpRequest& request, const H
     std::optional<Failure> failure = exchange(request, on_data == nullptr ? nullptr : &watched, answer);
     if (!failure) return answer;
     ever_connected = ever_connected || failure->connected;
-    failure->connected = ever_connected;  // What was sent once may have been done.
+    failure->connected = ever_connected;  // A request that was sent once may have been carried out.
     const bool broken = failure->connected && !failure->too_large && !failure->timed_out();
     if (!broken || !request.repeatable || anything_streamed || tries == kTriesMax) {
       return to_error(*failure, is_get, options.answer_bytes_max);

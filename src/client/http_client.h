@@ -35,7 +35,7 @@ struct HttpRequest {
   std::string target;
   std::string body = {};  ///< JSON, unless `headers` have another Content-Type; empty: none.
   std::vector<std::pair<std::string, std::string>> headers = {};
-  Duration timeout = seconds(30);  ///< Of the exchange; for a stream, until its head.
+  Duration timeout = seconds(30);  ///< Limit of the exchange; for a stream, until its head.
   /// Doing it twice is the same as doing it once (a GET, or a POST with an Idempotency-Key), so that it is
   /// sent once more when the connection breaks before the answer.
   bool repeatable = false;

@@ -24,7 +24,7 @@ using websocket::Opcode;
 using websocket::Parser;
 
 constexpr std::size_t kUpgradeBytesMax = 64 * 1024;
-constexpr std::size_t kBodyBytesMax = 1u << 20;  // Of a refusal.
+constexpr std::size_t kBodyBytesMax = 1u << 20;  // Body of a refusal.
 constexpr std::size_t kMessageBytesMax = 16u << 20;
 constexpr std::size_t kReadBytes = 64 * 1024;
 constexpr int kStatusSwitching = 101;
@@ -81,7 +81,7 @@ struct Head {
   }
 };
 
-/// Of "HTTP/1.1 101 Switching Protocols" and what follows; nothing when it is no HTTP.
+/// Parses "HTTP/1.1 101 Switching Protocols" and what follows; nothing when it is no HTTP.
 std::optional<Head> parse_head(std::string_view text) {
   Head head;
   if (!text.starts_with("HTTP/1.") || text.size() < 12) return std::nullopt;

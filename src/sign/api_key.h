@@ -4,9 +4,9 @@
 #include <string>
 #include <string_view>
 
-/// API keys, as their holders have them: `gsk_PREFIX.SECRET`. The prefix finds a key and is no secret. Of the
-/// secret the scheduler keeps a hash alone: it is 256 random bits, which nobody guesses, so that a fast hash
-/// does.
+/// API keys, as their holders have them: `gsk_PREFIX.SECRET`. The prefix finds a key and is no secret. The
+/// scheduler keeps only a hash of the secret: it is 256 random bits, which nobody guesses, so a fast hash is
+/// enough.
 namespace gpusched::sign {
 
 /// Bytes of a whole key: no text of another length is one.

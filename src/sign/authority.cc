@@ -220,7 +220,7 @@ Authority::Certificate Authority::sign(x509_st* issuer, evp_pkey_st* issuer_key,
   set_serial(made.get());
   const std::time_t now = std::time(nullptr);
   const int64_t valid_s = wanted.valid.ms() / 1'000;
-  // Of a node's short time a small part only: two thirds of it are to be ahead of whoever gets it.
+  // Backdating takes only a small part of a node's short time: two thirds of it must lie ahead.
   const int64_t before_s = wanted.uri.empty() ? kBefore_s : std::min(kBefore_s, valid_s / 10);
   ASN1_TIME_set(X509_getm_notBefore(made.get()), now - before_s);
   ASN1_TIME_set(X509_getm_notAfter(made.get()), now + valid_s);

@@ -38,8 +38,8 @@ class Authority {
   /// A certificate for the key of a request, with which its holder is that node to this scheduler and can be
   /// no server, and the authority's own behind it, as PEM. Nothing of the request but its key is in it.
   std::string issue_node(const NodeRequest& request, const NodeClaim& claim) const;
-  /// Whose the certificate is that a client showed (PEM; others behind it count for nothing). Untrusted
-  /// bytes. kUnauthenticated: it is none of this authority's for nodes, or it has expired.
+  /// The node whose certificate a client showed (PEM; others behind it count for nothing). Untrusted bytes.
+  /// kUnauthenticated: it is none of this authority's for nodes, or it has expired.
   Result<NodeClaim> node_of(const std::string& pem) const;
 
  private:
@@ -49,11 +49,11 @@ class Authority {
   };
   using Key = std::unique_ptr<evp_pkey_st, Free>;
   using Certificate = std::unique_ptr<x509_st, Free>;
-  /// What a certificate is to say.
+  /// Content of a certificate.
   struct Wanted {
     std::string title;
-    std::vector<std::string> names;  ///< Of a server.
-    std::string uri;                 ///< Of a node.
+    std::vector<std::string> names;  ///< Names of a server.
+    std::string uri;                 ///< URI of a node.
     Duration valid;
   };
 

@@ -27,7 +27,7 @@ constexpr std::size_t kKidBytesMax = 256;
 constexpr std::size_t kSecretBytesMin = 32, kSecretBytesMax = 1'024;
 constexpr int kRsaBitsMin = 2'048, kRsaBitsMax = 8'192;
 constexpr std::size_t kRsaExponentBytesMax = 8;
-constexpr std::size_t kPointBytes = 32;  ///< Of P-256's coordinates, Ed25519's keys, and ES256's r and s.
+constexpr std::size_t kPointBytes = 32;  ///< P-256's coordinates, Ed25519's keys, ES256's r and s.
 constexpr std::size_t kEdSignatureBytes = 64;
 
 constexpr std::array<std::pair<JwtAlgorithm, std::string_view>, 4> kNames = {

@@ -15,7 +15,7 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::size_t kDepthMax = 8;
-constexpr std::size_t kTextBytesMax = 255;       ///< Of `sub` and `jti`, as OpenID Connect has it for `sub`.
+constexpr std::size_t kTextBytesMax = 255;       ///< `sub` and `jti`; OpenID Connect says so for `sub`.
 constexpr double kSecondsMax = 253'402'300'800;  // The year 10000.
 
 std::string_view view_of(const json::string& text) { return {text.data(), text.size()}; }
@@ -81,7 +81,7 @@ bool is_of_a_token(std::string_view type) {
   return type == "JWT" || type == "jwt" || type == "at+jwt" || type == "application/at+jwt";
 }
 
-/// What a header says, when it says nothing that we do not know how to respect.
+/// Header that has nothing which we cannot respect.
 struct Header {
   std::string kid;
   JwtAlgorithm algorithm;

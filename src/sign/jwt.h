@@ -16,7 +16,7 @@ namespace gpusched::sign {
 inline constexpr std::size_t kJwtBytesMax = 8 << 10;
 inline constexpr int64_t kJwtLeewayMaxSeconds = 60;
 
-/// What a token must say.
+/// Required content of a token.
 struct JwtExpectation {
   std::string issuer;
   std::string audience;        ///< The token's one, or among its.
@@ -25,7 +25,7 @@ struct JwtExpectation {
   bool operator==(const JwtExpectation&) const = default;
 };
 
-/// What a token says, signed by somebody whose key we have. Immutable; cheap to copy.
+/// Claims of a token that somebody signed whose key we have. Immutable; cheap to copy.
 class JwtClaims {
  public:
   const std::string& subject() const { return subject_; }

@@ -11,7 +11,7 @@
 
 struct evp_pkey_st;
 
-/// What a node's certificate says, and how a node asks for one: its key is made on the node and stays there.
+/// Content of a node's certificate, and its request by a node: its key is made on the node and stays there.
 namespace gpusched::sign {
 
 /// That somebody is a node, as its certificate has it.

@@ -41,7 +41,7 @@ std::optional<PeerCredential> read_peer_credential(int socket) {
   socklen_t size = sizeof facts;
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &facts, &size) != 0 || size != sizeof facts)
     return std::nullopt;
-  // What a socket of another family answers, and a process that is gone or was never there.
+  // A socket of another family answers this, and so does one whose process is gone or was never there.
   if (facts.pid == 0 && facts.uid == static_cast<uid_t>(-1)) return std::nullopt;
   return PeerCredential{.uid = facts.uid, .gid = facts.gid, .groups = read_groups(socket)};
 }

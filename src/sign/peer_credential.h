@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-/// Whose process has the other end of a Unix socket, by the kernel's word, which nobody can give but the
-/// kernel.
+/// Reads whose process has the other end of a Unix socket, by the kernel's word, which nobody else can
+/// give.
 namespace gpusched::sign {
 
 struct PeerCredential {
@@ -18,7 +18,7 @@ struct PeerCredential {
   bool is_member(gid_t group) const;
 };
 
-/// What the process had when it connected, or, asked of a client's end, what the server had when it began to
+/// Credential of the process when it connected, or, for a client's end, of the server when it began to
 /// listen. Nothing: that is no connected Unix socket.
 std::optional<PeerCredential> read_peer_credential(int socket);
 

@@ -81,7 +81,7 @@ std::string shown(int64_t at) {
   return {text, std::strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &parts)};
 }
 
-/// What `write` writes.
+/// The text that `write` writes.
 template <typename Write>
 std::string text_of(const Write& write) {
   BIO* const text = BIO_new(BIO_s_mem());

@@ -43,7 +43,7 @@ int add_certificates(SSL_CTX* context, std::FILE* file, bool first_only) {
     if (first_only) break;
   }
   ERR_clear_error();
-  // What stands in the file is believed for itself, whoever signed it.
+  // Certificates in the file are believed for themselves, whoever signed them.
   X509_VERIFY_PARAM_set_flags(SSL_CTX_get0_param(context), X509_V_FLAG_PARTIAL_CHAIN);
   return count;
 }

@@ -11,7 +11,7 @@ struct ssl_ctx_st;
 
 namespace gpusched::sign {
 
-/// What is spoken inside a channel: its name for the handshake, and the words in which a failed one is told.
+/// Protocol inside a channel: sets its name in the handshake, and the words about a failed one.
 enum class TlsUse { kHttp, kGrpc };
 
 /// "sha256:" and the 64 hexadecimal digits of a certificate's fingerprint, in capitals or not, with colons

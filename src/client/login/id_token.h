@@ -9,7 +9,7 @@
 
 namespace gpusched::login {
 
-/// What a token says of itself. Nobody has checked who signed it: that is the scheduler's to do.
+/// Claims of a token. Nobody has checked its signature: the scheduler does that.
 struct TokenClaims {
   std::string subject;
   int64_t issued_at = 0, expires_at = 0;  ///< Seconds since 1970; 0: not said.

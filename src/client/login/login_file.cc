@@ -19,8 +19,8 @@ namespace gpusched::login {
 namespace {
 
 constexpr std::size_t kFileBytesMax = 64 << 10;
-constexpr int64_t kMarginMax = 60;     ///< So long before its end a token is exchanged,
-constexpr int64_t kMarginPart = 4;     ///< and no earlier than in this last part of its life.
+constexpr int64_t kMarginMax = 60;     ///< Seconds before its end when a token is exchanged, at most.
+constexpr int64_t kMarginPart = 4;     ///< Part of its life before its end, at most.
 constexpr int64_t kLifeUnknown = 300;  ///< Seconds, of a token that does not say.
 constexpr int64_t kLifeMax = 366 * 86'400;
 constexpr int64_t kRetryAfter = 30;  ///< Seconds, where the provider does not answer.

@@ -14,11 +14,11 @@ namespace gpusched::login {
 struct Login {
   std::string api_url;  ///< The one scheduler that is sent the token.
   std::string issuer, client_id, scopes;
-  std::string ca_file;  ///< Whom https to the provider trusts; empty: the machine's authorities.
+  std::string ca_file;  ///< Authorities for https to the provider; empty: the machine's.
   bool sends_access_token = false;
-  std::string subject;  ///< Of the id token; empty: there was none.
+  std::string subject;  ///< Subject of the id token; empty: there was none.
   std::string access_token, id_token, refresh_token;
-  int64_t expires_at = 0;  ///< Of the token that is sent: seconds since 1970.
+  int64_t expires_at = 0;  ///< End of the token that is sent: seconds since 1970.
   int64_t renew_at = 0;    ///< When to get another one.
 
   const std::string& token() const { return sends_access_token ? access_token : id_token; }
@@ -53,7 +53,7 @@ class LoginLock {
   int descriptor_;
 };
 
-/// What is sent to the scheduler, and until when.
+/// Credential for the scheduler, and its end.
 struct Credential {
   std::string token;
   std::string issuer;

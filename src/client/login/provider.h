@@ -47,12 +47,12 @@ struct DeviceGrant {
   Duration interval = seconds(5);
 };
 
-/// What the token endpoint says: tokens, or why there are none.
+/// Answer of the token endpoint: tokens, or why there are none.
 struct TokenAnswer {
   std::string error;   ///< A code such as "access_denied"; empty: there are tokens.
   std::string reason;  ///< The provider's own words.
   std::string access_token, id_token, refresh_token;
-  int64_t expires_in = 0;  ///< Of the access token, in seconds; 0: not said.
+  int64_t expires_in = 0;  ///< Life of the access token, in seconds; 0: unknown.
 };
 
 /// How a provider is reached.

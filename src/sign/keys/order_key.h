@@ -9,8 +9,8 @@
 
 namespace gpusched::sign {
 
-inline constexpr std::size_t kOrderKeyBytes = 32;        ///< Of a public key.
-inline constexpr std::size_t kOrderSignatureBytes = 64;  ///< Of what it signed.
+inline constexpr std::size_t kOrderKeyBytes = 32;        ///< Size of a public key.
+inline constexpr std::size_t kOrderSignatureBytes = 64;  ///< Size of a signature.
 
 /// The scheduler's key for what it orders its nodes to do: Ed25519 (RFC 8032). Immutable, so thread-safe.
 class OrderKey {
@@ -18,7 +18,7 @@ class OrderKey {
   /// Reads the file, a private key in PEM format; makes one of mode 0600 at the first use. kIo;
   /// kPermissionDenied: others can read it; kInvalidArgument: it holds no such key. Says what to do.
   static Result<OrderKey> open(const std::string& path);
-  /// Of 32 secret bytes.
+  /// Makes a key from 32 secret bytes.
   static OrderKey of_seed(std::string_view seed);
   OrderKey(const OrderKey&) = default;
   OrderKey& operator=(const OrderKey&) = default;
@@ -40,10 +40,10 @@ bool is_signed_by(std::string_view public_key, std::string_view message, std::st
 /// For whom an order is, and when: it is good there and then alone.
 struct OrderPlace {
   std::string_view node;
-  std::string_view nonce;  ///< What the agent drew for this connection.
+  std::string_view nonce;  ///< Random bytes that the agent drew for this connection.
   uint64_t sequence = 0;   ///< Counts up in it.
 };
-/// What is signed: a mark, the place, and the digest (BLAKE2b-256) of the order's bytes as they are sent,
+/// The signed text: a mark, the place, and the digest (BLAKE2b-256) of the order's bytes as they are sent,
 /// which may be in parts. Each part of it has a fixed length or says its own.
 std::string order_text(const OrderPlace& place, std::initializer_list<std::string_view> order);
 

@@ -32,7 +32,7 @@ std::string make_nonce() {
 std::string prove(std::string_view token, std::string_view label, std::string_view nonce) {
   if (token.empty()) return {};
   init_sodium();
-  // Of one that is longer than a key may be its hash is the key.
+  // The hash of a token that is longer than a key may be is the key.
   const bool is_long = token.size() > crypto_generichash_KEYBYTES_MAX;
   const std::string key = is_long ? hash_of(token, {}, crypto_generichash_KEYBYTES_MAX) : std::string(token);
   return hash_of(std::string(label) + std::string(nonce), key, crypto_generichash_BYTES);

@@ -11,9 +11,9 @@ namespace gpusched::sign {
 /// Each with the agent's nonce and the scheduler's behind it.
 inline constexpr std::string_view kSchedulerLabel = "gpusched-scheduler-2";
 inline constexpr std::string_view kAgentLabel = "gpusched-agent-2";
-/// What Hello.handshake says of that way.
+/// Value of Hello.handshake for that way.
 inline constexpr uint32_t kHandshake = 2;
-/// Of those that do not know it: each with the other's nonce.
+/// Labels of the older way: each with the other's nonce.
 inline constexpr std::string_view kOldSchedulerLabel = "gpusched-scheduler";
 inline constexpr std::string_view kOldAgentLabel = "gpusched-agent";
 
