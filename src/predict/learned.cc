@@ -105,7 +105,7 @@ Learned::Line& Learned::line_of(Lines& lines, uint64_t key) {
   Line& line = lines.lines[slot];
   line.key = key;
   line.used = ++uses_;
-  line.changed = line.used;  // Whoever asks for it changes it.
+  line.changed = line.used;  // A caller that asks for it changes it.
   lines.by_use.insert({line.used, slot});
   return line;
 }
@@ -187,7 +187,7 @@ std::vector<RunTimes::Sample> Learned::spread(std::vector<Observed>& seen, int64
   });
   uint64_t rest = 0;
   for (const Observed& one : seen) rest += one.weight;
-  uint64_t grown = kUnit;  // What a unit of weight has become by the shorter ones that go on.
+  uint64_t grown = kUnit;  // Present size of a unit of weight, by the shorter runs that go on.
   std::vector<RunTimes::Sample> samples;
   samples.reserve(seen.size());
   for (const Observed& one : seen) {

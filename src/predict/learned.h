@@ -35,8 +35,8 @@ class Learned final : public Predictor {
     uint32_t running_max = 64;       ///< Running jobs looked at of a user.
     uint32_t crowd_window = 64;      ///< Runs of everybody remembered for each half octave of limits.
     uint32_t decay_per_mille = 900;  ///< Weight of each older run of a user relative to the next newer one.
-    uint32_t other_size_per_mille = 800;   ///< Weight of a run of another size,
-    uint32_t size_step_per_mille = 900;    ///< and for each quarter octave that it is away.
+    uint32_t other_size_per_mille = 800;   ///< Weight of a run of another size.
+    uint32_t size_step_per_mille = 900;    ///< Factor for each quarter octave of difference in size.
     uint32_t other_limit_per_mille = 200;  ///< The same for limits.
     uint32_t limit_step_per_mille = 840;
     uint32_t other_name_per_mille = 300;   ///< A run of another name.
@@ -49,8 +49,8 @@ class Learned final : public Predictor {
   Learned();
   explicit Learned(const Options& options);
 
-  /// What a prediction rests on: as long as that is the same, so is what `predict` says of the same facts,
-  /// and of those that differ in `job` alone. Opaque.
+  /// Basis of a prediction: as long as that is the same, so is the result of `predict` for the same facts,
+  /// and for those that differ in `job` alone. Opaque.
   struct Basis {
     uint64_t user = 0;
     uint64_t name = 0;
@@ -134,7 +134,7 @@ class Learned final : public Predictor {
   Lines users_;
   Lines names_;
   std::vector<Crowd> crowd_;  ///< Indexed by half octaves of the limit; 0: no limit.
-  uint64_t uses_ = 0;         ///< And changes.
+  uint64_t uses_ = 0;         ///< Uses and changes.
 };
 
 }  // namespace gpusched::predict

@@ -7,7 +7,7 @@
 
 namespace gpusched::predict {
 
-/// What is known of a job before it runs. Names are numbers here: whoever has words hashes them, stably. Zero
+/// Facts about a job before it runs. Names are numbers here: a caller with words hashes them, stably. Zero
 /// means "not known" for each.
 struct JobFacts {
   uint64_t job = 0;

@@ -29,7 +29,7 @@ class RunTimes {
 
   /// The shortest run time that at least `per_mille` of the weight does not exceed; 0 when nothing is known.
   int64_t quantile_ms(int32_t per_mille) const;
-  /// The same for a job that has run for `elapsed_ms` and goes on: only what took longer counts. Of the whole
+  /// The same for a job that has run for `elapsed_ms` and goes on: only longer runs count. It is the whole
   /// run, so more than `elapsed_ms`. Nothing when no similar work ever ran that long.
   std::optional<int64_t> quantile_after_ms(int64_t elapsed_ms, int32_t per_mille) const;
   /// The mean of the logarithms: what is typical when run times spread over orders of magnitude. Runs count

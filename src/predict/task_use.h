@@ -9,10 +9,10 @@
 
 namespace gpusched::predict {
 
-/// What tasks of a kind use of a GPU, learned from those that ended. A kind is a number that its owner makes;
+/// Learns what tasks of a kind use of a GPU from those that ended. A kind is a number that its owner makes;
 /// tasks of one kind are expected to be alike.
 ///
-/// Memory. Of the newest `window` tasks of the kind whose memory is known, with m(1) <= ... <= m(n):
+/// Memory, by the newest `window` tasks of the kind whose memory is known, with m(1) <= ... <= m(n):
 ///
 ///     q        = m(ceil(0.95 n)), and at least the largest of those that were cut off
 ///     expected = q + max(q / 8, 64 MB)
@@ -20,7 +20,7 @@ namespace gpusched::predict {
 /// A task that was cut off, ended for having more than it was given, would have had more still: its memory
 /// counts as twice what was seen. Up to twenty tasks q is the largest. Nothing is said below three tasks.
 ///
-/// What is said changes seldom, because tasks of another size are another class of jobs, and start another
+/// The answer changes seldom, because tasks of another size are another class of jobs, and start another
 /// persistent worker: it stays while `expected <= said <= 1.5 expected`, and otherwise becomes `expected`,
 /// rounded up to four binary digits (9,000 to 9,216).
 ///
@@ -51,9 +51,9 @@ class TaskUse {
 
   /// A task of the kind ended.
   void finished(uint64_t kind, const Seen& seen);
-  /// What was learned of the kind is wrong.
+  /// Forgets the kind: what was learned of it is wrong.
   void forget(uint64_t kind);
-  /// What a task of the kind should have, in MB; nothing: too little is known.
+  /// Memory that a task of the kind should have, in MB; nothing: too little is known.
   std::optional<int64_t> memory_mb(uint64_t kind) const;
   /// How busy it is expected to keep its GPU, 0 to 1000; nothing: too little is known.
   std::optional<int32_t> busy_per_mille(uint64_t kind) const;
