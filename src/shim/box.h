@@ -8,8 +8,8 @@
 
 #include "base/bytes.h"
 
-/// What an attempt's processes live in, as the agent decides it and as the shim carries it out. Plain values:
-/// the agent has resolved every name before, because a forked shim must not ask a name service.
+/// Environment of an attempt's processes, as the agent decides it and as the shim carries it out. Plain
+/// values: the agent has resolved every name before, because a forked shim must not ask a name service.
 namespace gpusched::shim {
 
 /// Credentials of the attempt's processes.
@@ -129,8 +129,8 @@ struct Box {
   std::string stdout_path = {};
   std::string stderr_path = {};
 
-  /// What the cgroups' settings hold it to, for messages; 0: no limit. With `watched` there is no such group:
-  /// the shim itself counts, from time to time, and ends the attempt that has passed one.
+  /// Limit by the cgroups' settings, for messages; 0: none. With `watched` there is no such group: the shim
+  /// itself counts, from time to time, and ends the attempt that has passed one.
   int64_t memory_bytes_max = 0;
   int64_t processes_max = 0;
   bool watched = false;

@@ -24,7 +24,7 @@ struct Refusal {
   std::string message;
 };
 
-/// What a file was when it was opened.
+/// A file as it was when it was opened.
 class FileSource {
  public:
   FileSource(int file, int64_t size) : file_(file), size_(size) {}

@@ -15,9 +15,9 @@
 namespace gpusched::shim {
 namespace {
 
-constexpr uint8_t kKindBits = 0x0F;  ///< Of a packet's first byte; the others are its version.
+constexpr uint8_t kKindBits = 0x0F;  ///< Kind in a packet's first byte; the other bits are its version.
 constexpr std::string_view kUsageLine = "\nusage ";
-constexpr int kSignalMax = 31;  ///< Of those with a name.
+constexpr int kSignalMax = 31;  ///< Highest signal with a name.
 constexpr int kStopSignalShift = 32;
 constexpr uint64_t kStopUntilSaved = uint64_t{1} << 40;
 

@@ -11,8 +11,8 @@
 #include "base/time.h"
 #include "shim/box.h"
 
-/// What the agent and its shims say to each other: packets on local sockets, and the outcome file on disk.
-/// No third-party library, so that the shim stays small. All functions are thread-safe.
+/// Protocol of the agent and its shims: packets on local sockets, and the outcome file on disk. No
+/// third-party library, so that the shim stays small. All functions are thread-safe.
 namespace gpusched::shim {
 
 /// Cause of the end of an attempt's member. Numbers as in `Outcome.Cause` of types.proto.
@@ -35,7 +35,7 @@ std::string_view to_string(Cause cause);
 /// Resources that an attempt used until it ended. Zero: not known.
 struct MeasuredUsage {
   int64_t peak_memory_bytes = 0;
-  bool peak_of_process = false;  ///< Of its largest process alone; else of all its processes.
+  bool peak_of_process = false;  ///< Of its largest process alone; else of all.
   int64_t cpu_ns = 0;            ///< User and system time of all its processes.
 
   friend bool operator==(const MeasuredUsage&, const MeasuredUsage&) = default;
@@ -74,7 +74,7 @@ inline constexpr const char* kStderrFile = "stderr";
 inline constexpr const char* kOutcomeFile = "outcome";
 /// Milliseconds in decimal: another maximum runtime than the one it was started with; 0: none.
 inline constexpr const char* kRuntimeFile = "runtime";
-/// And of the folders there that are its user's: where it works unless it says otherwise, and its TMPDIR.
+/// Names of the folders there that are its user's: its default working folder, and its TMPDIR.
 inline constexpr const char* kWorkFolder = "work";
 inline constexpr const char* kTmpFolder = "tmp";
 /// In its TMPDIR: a job that touches it says that its work is safe. Its name is in kCheckpointVariable.
@@ -82,12 +82,12 @@ inline constexpr const char* kCheckpointFile = "gpu-checkpoint";
 inline constexpr const char* kCheckpointVariable = "GPU_CHECKPOINT_FILE";
 /// Path of the attempt's kTmpFolder inside a container.
 inline constexpr const char* kContainerTmpFolder = "/run/gpu-scheduler";
-/// Of an attempt in a container: its plan, each word ended by a zero byte; what it waits for until its
+/// Files of an attempt in a container: its plan, each word ended by a zero byte; what it waits for until its
 /// command runs; and how its runner saw it end, as an outcome's text.
 inline constexpr const char* kContainerFile = "container";
 inline constexpr const char* kProgressFile = "progress";
 inline constexpr const char* kVerdictFile = "verdict";
-/// Of a service's replica: which port it has, and how it is probed (base/text/service_port.h).
+/// File of a service's replica: its port, and its probe (base/text/service_port.h).
 inline constexpr const char* kPortFile = "port";
 /// The entry of its environment that asks for the port, as `to_line` writes it there, and the one that takes
 /// its place.
@@ -96,13 +96,13 @@ inline constexpr std::string_view kPortVariable = "PORT";
 /// Where a container's runner has the socket that keeps its gang's port, until it goes. Behind all that a
 /// shim has open.
 inline constexpr int kPortDescriptor = 200;
-/// Of a gated attempt, until its command runs: "preparing" or "prepared"; and what lets that run.
+/// Files of a gated attempt, until its command runs: "preparing" or "prepared"; and what lets that run.
 inline constexpr const char* kGateFile = "gate";
 inline constexpr const char* kGoFile = "go";
-/// Of a gang's: a line for each node of it, "address slots=8". In kTmpFolder of one in a container.
+/// File of a gang's member: a line for each node, "address slots=8". In kTmpFolder of one in a container.
 inline constexpr const char* kHostsFile = "hosts";
 inline constexpr const char* kHostsVariable = "GPU_SCHEDULER_HOSTFILE";
-/// What the name of its image means everywhere, "sha256:..."; absent where only this node could say.
+/// File with the global name of its image, "sha256:..."; absent where only this node could say.
 inline constexpr const char* kImageFile = "image";
 
 /// The environment variable that marks every process of an attempt: "12-1-0@<instance>".
@@ -199,12 +199,12 @@ std::optional<Event> decode_event(std::string_view packet);
 /// A stop of a forked shim is this real-time signal with `stop_value`, or SIGTERM for the grace that the
 /// request gave.
 int stop_signal();
-/// What a stop says in a signal's value: the grace in milliseconds, in the lower half, where shims of the
-/// first version look; above it the signal, and whether it ends once it is saved.
+/// The value of a stop's signal: the grace in milliseconds, in the lower half, where shims of the first
+/// version look; above it the signal, and whether it ends once it is saved.
 sigval stop_value(const StopRequest& request);
 /// The same read again; without the key.
 StopRequest read_stop_value(sigval value);
-/// What the runner of a container sends its shim when the job's command runs, with the value 0; and with the
+/// Signal of a container's runner to its shim when the job's command runs, with the value 0; and with the
 /// value kReadyToGo when that waits for kGoFile.
 int ready_signal();
 inline constexpr int kReadyToGo = 1;

@@ -81,7 +81,7 @@ class Server {
     const std::string attempts = options_.data_folder + "/" + kAttemptsFolder;
     const std::string contact = options_.data_folder + "/contact";
     context_.attempts_folder = open(attempts.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    // Whatever else has the name: each attempt tries again, and says why it has no folder.
+    // Something else has the name: each attempt tries again, and says why it has no folder.
     if (context_.attempts_folder < 0) context_.attempts_folder = open(attempts.c_str(), O_PATH | O_CLOEXEC);
     context_.contact = open(contact.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0640);
     context_.null_input = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -234,7 +234,7 @@ class Server {
     return "its shim failed with status " + std::to_string(WEXITSTATUS(status));
   }
 
-  /// What a dead shim leaves behind becomes our child at once; our only other children are shims.
+  /// Kills what a dead shim leaves, which becomes our child at once; our only other children are shims.
   void purge() {
     if (lost_.empty()) return;
     bool left = false;

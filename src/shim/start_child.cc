@@ -81,7 +81,7 @@ void make_private(ChildPlan& plan) {
   if (box.private_ipc) attempt(unshare(CLONE_NEWIPC));
   if (!box.private_shm && !box.private_tmp) return;
   attempt(unshare(CLONE_NEWNS));
-  // What the machine mounts later is still seen here; what is mounted here is not seen there.
+  // Later mounts of the machine are still seen here; mounts made here are not seen there.
   attempt(mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr));
   if (box.private_shm) {
     std::array<char, 48> options{};

@@ -161,8 +161,8 @@ class AttemptShim {
     return file;
   }
 
-  /// What this machine lacks is its own fault, and no try of the job's; what the job named and is not there
-  /// is the job's.
+  /// Starts the command. What this machine lacks is the node's fault, and no try of the job's; what the job
+  /// named and is not there is the job's.
   bool start_command() {
     outcome_.started_unix_ns = wall_now().ns;
     outcome_.cause = Cause::kNodeFault;
@@ -328,7 +328,7 @@ class AttemptShim {
     return false;
   }
 
-  /// Of a persistent worker: where its tasks come from. It is one by its environment.
+  /// Opens the desk of a persistent worker, from which its tasks come. It is one by its environment.
   bool open_desk() {
     const auto is_frames = [](const char* entry) {
       return entry != nullptr && std::string_view(entry).starts_with(std::string(kFrameVariable) + '=');
@@ -368,7 +368,7 @@ class AttemptShim {
   /// In the attempt's folder, which nobody but us may change, so that what is found there is ours.
   bool make_own_folder(const char* name) {
     if (mkdirat(folder_, name, 0700) != 0 && errno != EEXIST) return false;
-    // Whoever the container's users are, here: nobody else comes through the folder above it.
+    // Open to the container's users, whoever they are here: nobody else comes through the folder above it.
     if (request_.box.open_tmp) return fchmodat(folder_, name, 01777, 0) == 0;
     const std::optional<Credentials>& user = request_.box.user;
     return !user || fchownat(folder_, name, user->uid, user->gid, AT_SYMLINK_NOFOLLOW) == 0;
@@ -459,7 +459,7 @@ class AttemptShim {
     if (phase_ == Phase::kGrace) {
       if (stop_wanted_) hurry_stop(now);
       if (until_saved_ && now >= next_saved_look_) poll_checkpoint(now);
-      // Whoever got the signal may use the time that it was given; a daemon outside the group did not get it.
+      // A process that got the signal may use its grace period; a daemon outside the group did not get it.
       const bool group_gone = child_ended_ && kill(-child_, 0) != 0 && errno == ESRCH;
       if (now >= kill_at_ || group_gone) phase_ = Phase::kKilling;
     }
@@ -537,7 +537,7 @@ class AttemptShim {
     return now - silent_since_ >= request_.lost_contact;
   }
 
-  /// What the agent says of it; `otherwise` when it never said anything in this boot.
+  /// Last contact by the agent's file; `otherwise` when there was none in this boot.
   Time last_contact(Time otherwise) const {
     int64_t contact = 0;
     const bool known = pread(context_.contact, &contact, sizeof contact, 0) == sizeof contact;
@@ -679,7 +679,7 @@ class AttemptShim {
     }
   }
 
-  /// Of several orders at once the least patient holds, and one that asks for nothing before one that does.
+  /// The least patient of several orders holds, and one that asks for nothing goes before one that does.
   void want_stop(StopRequest order) {
     if (stop_wanted_) {
       order.grace = std::min(order.grace, stop_.grace);
@@ -740,8 +740,8 @@ class AttemptShim {
     static_cast<void>(fallocate(outcome_file_, FALLOC_FL_KEEP_SIZE, 0, kOutcomeBytes) == 0);
   }
 
-  /// What a container's runner saw counts, unless we ended the attempt. A runner that left no word left a
-  /// container, and the attempt is over only without it. True: the outcome stands.
+  /// Takes the verdict of a container's runner, which counts unless we ended the attempt. A runner that left
+  /// no word left a container, and the attempt is over only without it. True: the outcome stands.
   bool take_verdict() {
     unlinkat(folder_, kProgressFile, 0);
     const std::string path = "/proc/self/fd/" + std::to_string(folder_) + '/' + kVerdictFile;
@@ -817,7 +817,7 @@ class AttemptShim {
   const ShimContext& context_;
   const StartView& request_;
   Outcome outcome_;
-  std::optional<TaskDesk> desk_;  ///< Of a persistent worker.
+  std::optional<TaskDesk> desk_;  ///< Set for a persistent worker.
   int signals_ = -1;              ///< Readable when one is pending; with a desk.
   std::vector<std::string> unsent_;
   int folder_ = -1;
@@ -837,7 +837,7 @@ class AttemptShim {
   StopRequest stop_;          ///< As it was ordered.
   int sent_signal_ = 0;       ///< To the job, before its SIGKILL.
   bool until_saved_ = false;  ///< In its grace: it ends as soon as it says that its work is saved.
-  int64_t saved_before_ = 0;  ///< What it had said until then.
+  int64_t saved_before_ = 0;  ///< Time that it had said until then.
   Time next_saved_look_;
   Duration kill_pause_ = kKillPauseFirst;
   Time started_;

@@ -4,7 +4,7 @@
 
 namespace gpusched::shim {
 
-/// What a forked shim inherits from the server. Plain descriptors: they are the process's.
+/// Descriptors that a forked shim inherits from the server. Plain ones: they are the process's.
 struct ShimContext {
   const char* data_folder = "";
   int attempts_folder = -1;  ///< DATA_DIR/attempts.

@@ -28,7 +28,7 @@ class HeldPorts {
   /// had.
   std::string take(uint32_t rendezvous, std::vector<char*>& environment, const AttemptKey& key,
                    bool is_container);
-  /// What is to be noted of the replica's port, a line; empty: it has none.
+  /// Line to be noted about the replica's port; empty: it has none.
   const std::string& note() const { return note_; }
   /// A command binds its ports now. Before a container's begins its image is brought and its gang waited for:
   /// until then its runner has one, the gang's if there is one. Returns the descriptor that the new process

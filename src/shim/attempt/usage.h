@@ -15,14 +15,14 @@ struct Usage {
   int64_t tasks = 0;  ///< Processes and their threads.
 };
 
-/// What processes use together. Memory is first counted as resident, each for itself; only when that passes
+/// Use of processes together. Memory is first counted as resident, each for itself; only when that passes
 /// `memory_bytes_max` it is counted again with shared pages divided among those that share them, which the
 /// kernel takes long to find out. 0: never again. Thread-safe.
 Usage usage_of(const std::vector<pid_t>& processes, int64_t memory_bytes_max);
 
-/// What an attempt used until now, when all its processes are gone: the groups have counted each of them.
-/// Where they do not count, the caller's children did: those that were waited for, by it or by each other. Of
-/// a container those are only its runner, and are left out. Thread-safe.
+/// Use of an attempt until now, when all its processes are gone: the groups have counted each of them. Where
+/// they do not count, the caller's children did: those that were waited for, by it or by each other. For a
+/// container those are only its runner, and are left out. Thread-safe.
 MeasuredUsage measure_usage(const Box& box, bool container);
 
 }  // namespace gpusched::shim

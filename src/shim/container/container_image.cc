@@ -19,7 +19,7 @@
 namespace gpusched::shim {
 namespace {
 
-constexpr Duration kPullPatience = hours(6);  ///< Of one try: large images, slow lines.
+constexpr Duration kPullPatience = hours(6);  ///< For one try: large images, slow lines.
 constexpr Duration kInspectPatience = minutes(2);
 constexpr Duration kLockLook = milliseconds(100);
 constexpr Duration kPauseFirst = milliseconds(500);
@@ -300,7 +300,7 @@ void ImageFinder::note_credential(const ResolvedImage& image) const {
   if (plan_.client.runtime == ContainerRuntime::kApptainer) return;
   const std::string file = path("private-" + image.id);
   if (plan_.auth_file.empty()) {
-    unlink(file.c_str());  // Whoever asks gets it.
+    unlink(file.c_str());  // Anybody who asks gets it.
     return;
   }
   const std::string known = read_small_file(file.c_str(), kRecordBytesMax);

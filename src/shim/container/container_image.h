@@ -12,7 +12,7 @@
 
 namespace gpusched::shim {
 
-/// What of an image is downloaded, read from what podman or docker draw on a terminal.
+/// Progress of an image's download, read from what podman or docker draw on a terminal.
 class PullProgress {
  public:
   /// Takes output as it comes. True when the picture changed.

@@ -32,7 +32,7 @@ std::string hex_digest_of(std::string_view first, std::string_view second) {
   return text.data();
 }
 
-/// Whose a private image's file is: apptainer reads it as the job's user.
+/// Owner of a private image's file: apptainer reads it as the job's user.
 std::string own_of(const ContainerPlan& plan) {
   return is_private_file(plan) && !plan.user.empty() ? '\n' + plan.user.substr(0, plan.user.find(':')) : "";
 }

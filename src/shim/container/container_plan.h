@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-/// What the agent tells the runner of a container, and the command lines of container runtimes. Pure.
+/// The agent's plan for the runner of a container, and the command lines of container runtimes. Pure.
 namespace gpusched::shim {
 
 enum class ContainerRuntime : uint8_t { kPodman = 0, kDocker = 1, kApptainer = 2 };

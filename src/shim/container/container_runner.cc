@@ -138,7 +138,7 @@ class ContainerRunner {
     Result<ResolvedImage> image = finder.find();
     if (!image) return refuse(image.error());
     image_ = std::move(*image);
-    // What was built on this node, or may not be pulled, has a digest that no other node could find.
+    // An image that was built on this node, or may not be pulled, has a digest that no other node could find.
     const bool everywhere = plan_.pull != PullMode::kNever && !plan_.image.starts_with("localhost/") &&
                             image_.digest.starts_with("sha256:");
     if (everywhere) write_file(plan_.folder + '/' + kImageFile, image_.digest + '\n');
@@ -148,7 +148,7 @@ class ContainerRunner {
     return true;
   }
 
-  /// What the shim handed over is for nobody that is started here.
+  /// Takes the port: descriptors from the shim are for nobody that is started here.
   void take_port() {
     struct stat facts{};
     if (fstat(kPortDescriptor, &facts) != 0 || !S_ISSOCK(facts.st_mode)) return;
@@ -265,7 +265,7 @@ class ContainerRunner {
     ContainerPlan pinned = plan_;
     if (!pin_mounts(pinned.mounts)) return false;
     status_ = pipe_ends[0];
-    fcntl(pipe_ends[1], F_SETFL, 0);  // Whoever writes waits; who reads does not.
+    fcntl(pipe_ends[1], F_SETFL, 0);  // The writer waits; the reader does not.
     const std::vector<std::string> words = run_words(
         pinned, image_.id, std::string(self.data(), static_cast<std::size_t>(size)), environment_file());
     unlink((plan_.folder + "/container-id").c_str());

@@ -147,14 +147,14 @@ class ToolRun {
     if (waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOHANG | WNOWAIT) != 0 ||
         ended.si_pid != pid_)
       return;
-    kill(-pid_, SIGKILL);  // What it left in its group, whose number is its own until it is reaped.
+    kill(-pid_, SIGKILL);  // The rest of its group, whose number is its own until it is reaped.
     int status = 0;
     waitpid(pid_, &status, 0);
     ended_ = true;
     result_.exit_code = exit_code_of(status);
   }
 
-  /// What is left in the channels; their other ends may be open in a helper that goes on.
+  /// Reads the rest of the channels; their other ends may be open in a helper that goes on.
   void read_all() {
     for (const int end : {output_, errors_}) fcntl(end, F_SETFL, O_NONBLOCK);
     while (output_open_ && read_output()) {

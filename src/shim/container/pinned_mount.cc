@@ -68,7 +68,7 @@ void release_pins(const std::string& folder) {
   std::error_code failure;
   for (const auto& entry : std::filesystem::directory_iterator(folder, failure)) {
     umount2(entry.path().c_str(), MNT_DETACH | UMOUNT_NOFOLLOW);
-    // What is still mounted is neither an empty folder nor a file that may be removed.
+    // A mounted entry is neither an empty folder nor a file that may be removed.
     if (rmdir(entry.path().c_str()) != 0) unlink(entry.path().c_str());
   }
   rmdir(folder.c_str());

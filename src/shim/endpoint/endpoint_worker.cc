@@ -165,7 +165,7 @@ class EndpointWorker {
       healthy_until_ = now + kHealthyFor;
       return finish(id, 0, {}, std::move(exchange->answer().body()));
     }
-    // What may be otherwise the next time: it is not there, broke, or says that it is the server's own fault.
+    // Failures that may pass: the server is not there, the connection broke, or it is the server's own fault.
     const bool may_pass = exchange->end() == End::kNotReached || exchange->end() == End::kBroken ||
                           status >= 500 || status == 429;
     if (may_pass) healthy_until_ = {};
@@ -300,10 +300,10 @@ class EndpointWorker {
   Time healthy_until_;
   Time check_due_;
   Time checked_at_;
-  std::string check_problem_;  ///< What the last check found; empty: it is healthy.
+  std::string check_problem_;  ///< Problem of the last check; empty: it is healthy.
   std::string from_shim_;
   std::deque<std::string> to_shim_;
-  std::size_t written_ = 0;  ///< Of the first of them.
+  std::size_t written_ = 0;  ///< Bytes of the first of them.
   bool closed_ = false;
   bool broken_ = false;
 };

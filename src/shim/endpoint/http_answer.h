@@ -21,7 +21,7 @@ class HttpAnswer {
 
   explicit HttpAnswer(std::size_t body_bytes_max) : body_bytes_max_(body_bytes_max) {}
 
-  /// What came. What comes behind a whole answer counts for nothing.
+  /// Adds received bytes. Those behind a whole answer count for nothing.
   State add(std::string_view bytes);
   /// The connection has ended.
   State end();
@@ -48,13 +48,13 @@ class HttpAnswer {
   State state_ = State::kUnderWay;
   Part part_ = Part::kStatus;
   std::size_t received_ = 0;
-  std::size_t head_bytes_ = 0;  ///< Of lines that are no body.
+  std::size_t head_bytes_ = 0;  ///< Bytes of lines that are no body.
   std::string line_;            ///< As far as it came.
   int status_ = 0;
   std::string status_words_;
   bool chunked_ = false;
   bool has_length_ = false;
-  uint64_t left_ = 0;  ///< Of the body, or of the chunk.
+  uint64_t left_ = 0;  ///< Rest of the body, or of the chunk.
   std::string body_;
 };
 

@@ -17,10 +17,10 @@ class HttpExchange {
  public:
   enum class End : uint8_t {
     kNone,        ///< It is under way.
-    kAnswered,    ///< Whatever the status.
+    kAnswered,    ///< It was answered, with any status.
     kNotReached,  ///< No connection came to be.
     kBroken,      ///< The connection ended before the answer did.
-    kNoAnswer,    ///< What came is no answer, or one that is too large.
+    kNoAnswer,    ///< The answer is invalid, or too large.
     kLate,        ///< The deadline came first.
   };
 

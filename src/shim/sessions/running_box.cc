@@ -194,7 +194,7 @@ Result<Unit> RunningBox::read_surroundings(pid_t of) {
   };
   const int alive = static_cast<int>(syscall(SYS_pidfd_open, of, 0));
   if (alive < 0) return fails();
-  // Of a container: still a child of its first process, and so as much the job's as that is.
+  // In a container: still a child of its first process, and so as much the job's as that is.
   const bool is_its = !is_container() || parent_of(of) == pid_;
   directory_ = open(proc_path(of, "cwd").c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
   const Error error = fails();

@@ -10,7 +10,7 @@
 
 namespace gpusched::shim {
 
-/// What a running attempt's process lives in: control groups, namespaces, limits, environment, working
+/// Environment of a running attempt's process: control groups, namespaces, limits, environment, working
 /// directory. Another process can then live in the same, as the attempt's user. One thread.
 ///
 /// Nothing that the attempt's process shows decides who that user is, or whether this process is root: a job
@@ -55,7 +55,7 @@ class RunningBox {
   Result<Unit> read_status();
   Result<Unit> find_spaces();
   void find_groups();
-  /// Of the process whose they are, which must still be there behind that.
+  /// Reads the surroundings of the process, which must still be there behind that.
   Result<Unit> read_surroundings(pid_t of);
   void read_environment(pid_t of);
   void give_up_rights() const;

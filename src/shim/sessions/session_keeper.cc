@@ -90,7 +90,7 @@ std::string login_shell(uint32_t uid) {
   return access("/bin/bash", X_OK) == 0 ? "/bin/bash" : "/bin/sh";
 }
 
-/// What goes wrong between fork and exec, as the parent reads it from a pipe that exec closes.
+/// Failure between fork and exec, as the parent reads it from a pipe that exec closes.
 struct Report {
   int32_t error = 0;
   std::array<char, 256> words{};
@@ -315,8 +315,8 @@ class Keeper {
     return inside.empty() ? child_ : inside.front();
   }
 
-  /// What left the session's processes in a container, and so is no descendant any more, but has its mark:
-  /// whatever threw that away ends with the container. Whether there was any.
+  /// Kills processes that left the session's in a container, and so are no descendants any more, but have its
+  /// mark: a process that threw that away ends with the container. True: there were any.
   bool kill_marked() const {
     if (!is_container_) return false;
     bool any = false;

@@ -392,7 +392,7 @@ void TaskDesk::read_answers() {
     broken_ = "the worker closed the socket of its frames";
     return;
   }
-  if (check_lost_ != kNever) check_lost_ = boot_now() + health_;  // Whatever it says, it does not hang.
+  if (check_lost_ != kNever) check_lost_ = boot_now() + health_;  // Any output shows that it does not hang.
   take_bytes({buffer.data(), static_cast<std::size_t>(size)});
   start_waiting();
 }
@@ -450,7 +450,7 @@ void TaskDesk::take_piece(std::string_view piece) {
   if (answer_.left == 0) finish_answer();
 }
 
-/// Of a task that it has. False: it broke off.
+/// Takes a line about a task that the worker has. False: it broke off.
 bool TaskDesk::take_line() {
   const std::optional<AnswerLine> line = parse_answer_line(answer_.line);
   if (tasks_.empty()) {
@@ -468,7 +468,7 @@ bool TaskDesk::take_line() {
   return true;
 }
 
-/// What is no answer to a task. False: it is one, or should be.
+/// Takes a line that answers no task. False: it does, or should.
 bool TaskDesk::take_word() {
   if (const std::optional<ReadyLine> ready = parse_ready_line(answer_.line)) {
     take_ready(*ready);
@@ -531,7 +531,7 @@ void TaskDesk::finish_task(const AttemptKey& key, Outcome outcome) {
   say(encode(Event{.kind = EventKind::kEnded, .key = key, .outcome = outcome}));
 }
 
-/// Of a task that the worker had when it ended.
+/// Outcome of a task that the worker had when it ended.
 Outcome TaskDesk::outcome_without_answer(const Task& task, const Outcome& how) const {
   if (task.ending != Cause::kUnspecified) return {.cause = task.ending, .detail = task.detail};
   for (const auto& [key, other] : tasks_) {  // Not its own doing: it is tried again.

@@ -77,7 +77,7 @@ class TaskDesk {
     std::string line;    ///< Without its end.
     bool in_result = false;
     AttemptKey key;
-    uint32_t left = 0;  ///< Of the frame.
+    uint32_t left = 0;  ///< Bytes left of the frame.
     int32_t exit_code = 0;
     std::string words;
     std::string unwritten;  ///< Why the rest of the result is dropped, if it is.
@@ -126,7 +126,7 @@ class TaskDesk {
   bool draining_ = false;   ///< It gets no further task: it is to end for one that it has.
   std::map<AttemptKey, Task> tasks_;
   std::deque<WorkerTask> waiting_;  ///< Without a folder yet.
-  std::string to_worker_;           ///< What is left to be written of tasks' frames.
+  std::string to_worker_;           ///< Unwritten rest of tasks' frames.
   std::deque<std::string> told_;    ///< Packets for which the agent's socket had no room.
   /// For the packet that is read. Kept, and never cleared: of its pages only those are touched that packets
   /// fill.
@@ -138,7 +138,7 @@ class TaskDesk {
   bool checked_ = false;           ///< It wants to be asked how it is.
   Duration health_ = seconds(10);  ///< So often, and so long an answer may take.
   uint64_t check_ = 0;             ///< Number of the last question.
-  Time check_due_ = kNever;        ///< Of the next one.
+  Time check_due_ = kNever;        ///< Time of the next one.
   Time check_lost_ = kNever;       ///< Without an answer it is taken for hanging then.
   Duration idle_max_;
   Time idle_end_ = kNever;

@@ -10,9 +10,9 @@
 #include "base/ids.h"
 #include "base/time.h"
 
-/// What an agent and the shim of a persistent worker say to each other, and the frames between that shim and
-/// its worker. An agent connects to the worker's socket and sends tasks, one packet each; the shim answers
-/// with the tasks that it has, then with the events of tasks, as other shims say them (protocol.h).
+/// Protocol of an agent and the shim of a persistent worker, and the frames between that shim and its worker.
+/// An agent connects to the worker's socket and sends tasks, one packet each; the shim answers with the tasks
+/// that it has, then with the events of tasks, as other shims say them (protocol.h).
 namespace gpusched::shim {
 
 /// Attempts from this job on are no attempts: under such a key the shim of a worker lives as that of an
@@ -29,7 +29,7 @@ inline constexpr const char* kWorkerSocket = "tasks";
 /// Milliseconds in decimal, in the environment of a worker: without a task for so long it ends.
 inline constexpr const char* kIdleVariable = "GPU_SCHEDULER_WORKER_IDLE_MS";
 
-/// Of a task, without the length before it.
+/// Maximum frame of a task, without the length before it.
 inline constexpr std::size_t kTaskFrameBytesMax = 128 * 1024;
 /// The first line of an answer.
 inline constexpr std::size_t kAnswerLineBytesMax = 512;
@@ -98,11 +98,11 @@ struct ReadyLine {
   bool cancels = false;  ///< A frame `{"cancel":"12-1-0"}`, upon which it answers that task soon.
   bool checked = false;  ///< A frame `{"check":7}`, which it answers with "healthy 7" while it computes too.
 };
-/// What such a line begins with.
+/// First word of such a line.
 inline constexpr std::string_view kReadyWord = "ready ";
 std::optional<ReadyLine> parse_ready_line(std::string_view line);
 
-/// What the answer to a check of its health begins with.
+/// First word of the answer to a check of its health.
 inline constexpr std::string_view kHealthyWord = "healthy ";
 std::optional<uint64_t> parse_healthy_line(std::string_view line);
 
