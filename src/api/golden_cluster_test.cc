@@ -16,8 +16,6 @@
 namespace gpusched::api {
 namespace {
 
-constexpr Time kMorning{1'738'314'000'000'000'000};
-
 /// A command's members that are not zero.
 class Printer {
  public:

@@ -13,8 +13,6 @@
 namespace gpusched::api {
 namespace {
 
-constexpr Time kMorning{1'738'314'000'000'000'000};
-
 /// Every field of a specification.
 v1::JobSpec full_spec() {
   v1::JobSpec spec;

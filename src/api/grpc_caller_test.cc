@@ -41,7 +41,7 @@ class CountedKey final : public KeyHolders {
   std::atomic<bool> ended{false};
 };
 
-class GrpcCallers : public testing::Test {
+class GrpcCallers : public ::testing::Test {
  protected:
   GrpcCallers() {
     folder_ = (std::filesystem::temp_directory_path() / "gpusched_callers_XXXXXX").string();

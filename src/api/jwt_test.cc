@@ -16,11 +16,6 @@ namespace {
 
 constexpr const char* kIssuer = "https://idp.example";
 
-const sign::TestTokenKey& provider() {
-  static const sign::TestTokenKey kKey(sign::JwtAlgorithm::kEs256);
-  return kKey;
-}
-
 std::shared_ptr<const sign::JwtKeySet> keys_of(const sign::TestTokenKey& key) {
   auto parsed = sign::JwtKeySet::parse(key.set(), {});
   EXPECT_TRUE(parsed.ok());
@@ -51,7 +46,7 @@ JwtRules usual_rules() {
 ServerOptions options_with_tokens() {
   auto desk = std::make_shared<JwtDesk>();
   desk->use(trust_in(usual_rules()));
-  desk->use_keys(keys_of(provider()));
+  desk->use_keys(keys_of(sign::test_provider_key()));
   ServerOptions options{.token = "the-right-token"};
   options.tokens = std::move(desk);
   return options;
@@ -68,7 +63,7 @@ class Tokens : public DoorsTest {
   }
   static std::string token(const std::string& subject, const std::string& groups,
                            const std::string& more = "", int64_t from_now = 600) {
-    return provider().token(claims(subject, groups, more, from_now));
+    return sign::test_provider_key().token(claims(subject, groups, more, from_now));
   }
   Reply as(const std::string& credential, const std::string& method, const std::string& target,
            const std::string& body = "", uint16_t port = 0) {
@@ -158,8 +153,8 @@ TEST_F(Tokens, StrangersGetOneSentenceAndHoldersTheReason) {
   for (const std::string& credential :
        {right + "x", right.substr(1), right.substr(0, right.rfind('.') + 1), right + ".", other.token(good),
         unknown.token(good), other.token(claims("ana", "ml-users", "", -100)),
-        provider().token(R"({"alg":"none","kid":"k1"})", good), std::string("a.b.c"), std::string(".."),
-        std::string(9'000, 'a') + ".b.c"}) {
+        sign::test_provider_key().token(R"({"alg":"none","kid":"k1"})", good), std::string("a.b.c"),
+        std::string(".."), std::string(9'000, 'a') + ".b.c"}) {
     const Reply reply = as(credential, "GET", "/v1/jobs");
     EXPECT_EQ(reply.status, 401) << credential.substr(0, 80);
     EXPECT_EQ(reply.body, stranger) << credential.substr(0, 80);
@@ -167,8 +162,9 @@ TEST_F(Tokens, StrangersGetOneSentenceAndHoldersTheReason) {
   }
   expect_refused(as(token("ana", "ml-users", "", -10), "GET", "/v1/jobs"), 401, "unauthenticated",
                  "it expired 10 s ago");
-  expect_refused(as(provider().token(R"({"iss":"https://idp.example","aud":"mail"})"), "GET", "/v1/jobs"),
-                 401, "unauthenticated", "another audience");
+  expect_refused(
+      as(sign::test_provider_key().token(R"({"iss":"https://idp.example","aud":"mail"})"), "GET", "/v1/jobs"),
+      401, "unauthenticated", "another audience");
   expect_refused(as(token("ana", "nothing"), "GET", "/v1/jobs"), 403, "permission_denied",
                  "no role for this token");
   expect_refused(as(token(std::string(250, 'a'), "ml-users"), "GET", "/v1/jobs"), 401, "unauthenticated",
@@ -353,7 +349,7 @@ TEST_F(Tokens, WhatIsOpenEndsWhenTheRulesChangeAndNotWhenTheyAreReadAgain) {
   });
   ASSERT_TRUE(open.ok());
   desk_->use(trust_in(usual_rules()));
-  desk_->use_keys(keys_of(provider()));
+  desk_->use_keys(keys_of(sign::test_provider_key()));
   desk_->end_expired();
   EXPECT_EQ(ends, 0);
   JwtRules rules = usual_rules();

@@ -10,11 +10,6 @@
 namespace gpusched::api {
 namespace {
 
-const sign::TestTokenKey& provider() {
-  static const sign::TestTokenKey kKey(sign::JwtAlgorithm::kEs256);
-  return kKey;
-}
-
 std::shared_ptr<const JwtTrust> trust_with(JwtLogin login, const std::string& audience = "gpus") {
   return std::make_shared<const JwtTrust>(JwtTrust{
       .expected = {.issuer = "https://idp.example", .audience = audience},
@@ -25,7 +20,7 @@ std::shared_ptr<const JwtTrust> trust_with(JwtLogin login, const std::string& au
 ServerOptions strict_options() {
   ServerOptions options{.token = "the-right-token", .token_required = true};
   options.tokens = std::make_shared<JwtDesk>();
-  options.tokens->use_keys(*sign::JwtKeySet::parse(provider().set(), {}));
+  options.tokens->use_keys(*sign::JwtKeySet::parse(sign::test_provider_key().set(), {}));
   options.tokens->use(trust_with({.client_id = "gpu-cli", .scopes = {"openid", "groups"}}));
   return options;
 }
@@ -70,7 +65,7 @@ TEST_F(Logins, TheIdTokenIsSentWhereTheAudienceIsTheClientAndElseWhatTheFileSays
 
 TEST_F(Logins, ACallerIsToldWhoItIsAndWhatItMay) {
   const std::string ends = std::to_string(std::time(nullptr) + 600);
-  const std::string token = provider().token(
+  const std::string token = sign::test_provider_key().token(
       R"({"iss":"https://idp.example","aud":"gpus","sub":"ana","groups":["ops"],"exp":)" + ends + "}");
   const Reply ana = http("GET", "/v1/whoami", "", "Authorization: Bearer " + token + "\r\n");
   EXPECT_EQ(ana.status, 200) << ana.body;

@@ -468,11 +468,9 @@ TEST_F(NodeDoor, AStreamThatBeginsWronglyIsRefused) {
   EXPECT_TRUE(stream->Finish().ok());
 }
 
-constexpr char kToken[] = "0123456789abcdef0123456789abcdef";
-
 class TokenDoor : public DoorsTest {
  protected:
-  TokenDoor() : DoorsTest({.address = "0.0.0.0", .token = kToken}) {}
+  TokenDoor() : DoorsTest({.address = "0.0.0.0", .token = kTestToken}) {}
 };
 
 TEST_F(TokenDoor, RestAsksForTheToken) {
@@ -480,8 +478,9 @@ TEST_F(TokenDoor, RestAsksForTheToken) {
   EXPECT_EQ(refused.status, 401);
   EXPECT_EQ(field(refused.body, "code"), "unauthenticated");
   EXPECT_EQ(http("GET", "/api/v1/jobs", "", "Authorization: Bearer wrong\r\n").status, 401);
-  EXPECT_EQ(http("GET", "/api/v1/jobs", "", std::string("Authorization: Bearer ") + kToken + "\r\n").status,
-            200);
+  EXPECT_EQ(
+      http("GET", "/api/v1/jobs", "", std::string("Authorization: Bearer ") + kTestToken + "\r\n").status,
+      200);
 }
 
 TEST_F(TokenDoor, GrpcAsksForTheToken) {
@@ -490,7 +489,7 @@ TEST_F(TokenDoor, GrpcAsksForTheToken) {
   grpc::ClientContext without;
   EXPECT_EQ(stub->GetCluster(&without, {}, &cluster).error_code(), grpc::StatusCode::UNAUTHENTICATED);
   grpc::ClientContext with;
-  with.AddMetadata("authorization", std::string("Bearer ") + kToken);
+  with.AddMetadata("authorization", std::string("Bearer ") + kTestToken);
   EXPECT_TRUE(stub->GetCluster(&with, {}, &cluster).ok());
 }
 
@@ -519,7 +518,7 @@ TEST_F(TokenDoor, AgentsProveThatTheyKnowTheToken) {
   for (const bool knows : {false, true}) {
     grpc::ClientContext context;
     const auto stream = stub->Connect(&context);
-    v1::SchedulerMessage message = prove_token(*stream, knows ? kToken : "0123456789abcdef");
+    v1::SchedulerMessage message = prove_token(*stream, knows ? kTestToken : "0123456789abcdef");
     EXPECT_EQ(message.has_proven(), knows) << message.ShortDebugString();
     EXPECT_EQ(message.refused().code(), knows ? "" : "unauthenticated");
     if (knows) {
@@ -554,7 +553,7 @@ TEST_F(TokenDoor, AnAgentThatDoesNotProveItIsRefused) {
 
 class OldAgentDoor : public DoorsTest {
  protected:
-  OldAgentDoor() : DoorsTest({.token = kToken, .old_agent_handshake = true}) {}
+  OldAgentDoor() : DoorsTest({.token = kTestToken, .old_agent_handshake = true}) {}
 };
 
 TEST_F(OldAgentDoor, AnOlderAgentProvesItInItsWayWhereThatIsAllowed) {
@@ -566,10 +565,10 @@ TEST_F(OldAgentDoor, AnOlderAgentProvesItInItsWayWhereThatIsAllowed) {
     ASSERT_TRUE(stream->Write(hello(nonce)));
     v1::SchedulerMessage message;
     ASSERT_TRUE(stream->Read(&message));
-    EXPECT_EQ(message.challenge().proof(), sign::prove(kToken, sign::kOldSchedulerLabel, nonce));
+    EXPECT_EQ(message.challenge().proof(), sign::prove(kTestToken, sign::kOldSchedulerLabel, nonce));
     v1::AgentMessage body = registration();
-    body.mutable_register_()->set_proof(
-        sign::prove(knows ? kToken : "0123456789abcdef", sign::kOldAgentLabel, message.challenge().nonce()));
+    body.mutable_register_()->set_proof(sign::prove(knows ? kTestToken : "0123456789abcdef",
+                                                    sign::kOldAgentLabel, message.challenge().nonce()));
     ASSERT_TRUE(stream->Write(body));
     ASSERT_TRUE(stream->Read(&message));
     EXPECT_EQ(message.has_registered(), knows) << message.ShortDebugString();

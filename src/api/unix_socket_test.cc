@@ -15,7 +15,6 @@
 namespace gpusched::api {
 namespace {
 
-constexpr const char* kToken = "0123456789abcdef0123456789abcdef";
 constexpr const char* kAdminGroup = "daemon";  // One that every machine has.
 
 std::shared_ptr<ops::SocketFile> new_socket() {
@@ -28,7 +27,7 @@ std::shared_ptr<ops::SocketFile> new_socket() {
 }
 
 ServerOptions socket_options() {
-  return {.token = kToken, .unix_socket = new_socket(), .admin_group = kAdminGroup};
+  return {.token = kTestToken, .unix_socket = new_socket(), .admin_group = kAdminGroup};
 }
 
 /// Whom a process is when it connects.
@@ -86,7 +85,7 @@ class UnixSocketDoors : public DoorsTest {
   }
   /// The job as the holder of the token sees it, over TCP.
   std::string shown(const std::string& job) {
-    return http("GET", "/api/v1/jobs/" + job, "", std::string("Authorization: Bearer ") + kToken + "\r\n")
+    return http("GET", "/api/v1/jobs/" + job, "", std::string("Authorization: Bearer ") + kTestToken + "\r\n")
         .body;
   }
 
@@ -170,7 +169,7 @@ TEST_F(UnixSocketDoors, WhatIsSubmittedWithoutACredentialIsOfAllWhoCouldHaveSubm
 }
 
 TEST_F(UnixSocketDoors, ACredentialThatIsSentGoesBeforeThatOfTheProcess) {
-  const std::string bearer = std::string("Authorization: Bearer ") + kToken + "\r\n";
+  const std::string bearer = std::string("Authorization: Bearer ") + kTestToken + "\r\n";
   EXPECT_EQ(ask(kAna, "POST", "/v1/tenants", R"({"name":"lab"})", bearer).status, 201);
   EXPECT_EQ(ask({.uid = 0, .gid = 0}, "GET", "/api/v1/jobs", "", "Authorization: Bearer wrong\r\n").status,
             401);
@@ -216,9 +215,9 @@ TEST_F(ClosedUnixSocketDoors, WhereTheTokenIsRequiredAdministratorsAloneNeedNone
   EXPECT_EQ(ask({.groups = {admins}}, "GET", "/api/v1/jobs").status, 200);
   EXPECT_EQ(ask(kAna, "GET", "/api/v1/jobs").status, 401);
   EXPECT_EQ(ask({.uid = 65'534, .gid = 65'534}, "GET", "/api/v1/jobs").status, 401);
-  EXPECT_EQ(
-      ask(kAna, "GET", "/api/v1/jobs", "", std::string("Authorization: Bearer ") + kToken + "\r\n").status,
-      200);
+  EXPECT_EQ(ask(kAna, "GET", "/api/v1/jobs", "", std::string("Authorization: Bearer ") + kTestToken + "\r\n")
+                .status,
+            200);
 }
 
 }  // namespace

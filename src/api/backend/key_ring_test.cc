@@ -9,7 +9,7 @@
 namespace gpusched::api {
 namespace {
 
-class KeyRingTest : public testing::Test {
+class KeyRingTest : public ::testing::Test {
  protected:
   /// Adds a key to the state, and returns what its holder has.
   std::string add(KeyId id, TenantId home, const std::string& name, Time expires_at = {}) {

@@ -10,7 +10,7 @@
 namespace gpusched::api {
 namespace {
 
-class TokenFile : public testing::Test {
+class TokenFile : public ::testing::Test {
  protected:
   TokenFile() {
     char pattern[] = "/tmp/gpusched-token-XXXXXX";

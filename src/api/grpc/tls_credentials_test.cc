@@ -20,7 +20,7 @@ std::shared_ptr<const sign::TlsIdentity> identity_of(const sign::TestAuthority::
   return *identity;
 }
 
-class GrpcTls : public testing::Test {
+class GrpcTls : public ::testing::Test {
  protected:
   GrpcTls()
       : tls_(std::make_shared<sign::TlsServer>(

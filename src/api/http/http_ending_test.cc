@@ -17,7 +17,7 @@ namespace gpusched::api {
 namespace {
 
 /// One request to a server whose handler does nothing but what the test does later.
-class HttpEndingTest : public testing::Test {
+class HttpEndingTest : public ::testing::Test {
  protected:
   HttpEndingTest() {
     auto started = HttpServer::start(

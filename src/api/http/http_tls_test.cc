@@ -64,9 +64,9 @@ class Tcp {
 };
 
 /// A client that speaks bytes over TLS.
-class Client {
+class TlsClient {
  public:
-  Client(uint16_t port, const TestAuthority& authority) : tcp_(port) {
+  TlsClient(uint16_t port, const TestAuthority& authority) : tcp_(port) {
     const auto trust = sign::TlsTrust::of_file(authority.file());
     CHECK(trust.ok());
     tls_ = (*trust)->connect(tcp_.socket(), "localhost");
@@ -142,13 +142,13 @@ struct Serving {
   std::unique_ptr<HttpServer> server;
 };
 
-void echo(HttpRequest&& request, HttpReply reply) {
+void echo_path(HttpRequest&& request, HttpReply reply) {
   reply.send({.status = 200, .body = request.path + " " + request.body});
 }
 
 TEST(HttpOverTls, AnswersRequestsOnOneConnection) {
-  Serving serving(echo);
-  Client client(serving.port(), serving.authority);
+  Serving serving(echo_path);
+  TlsClient client(serving.port(), serving.authority);
   ASSERT_TRUE(client.shaken());
   client.send("POST /first HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello");
   EXPECT_NE(client.read_until("hello").find("HTTP/1.1 200 OK\r\n"), std::string::npos);
@@ -159,8 +159,8 @@ TEST(HttpOverTls, AnswersRequestsOnOneConnection) {
 }
 
 TEST(HttpOverTls, LargeBodiesComeWholeInBothDirections) {
-  Serving serving(echo);
-  Client client(serving.port(), serving.authority);
+  Serving serving(echo_path);
+  TlsClient client(serving.port(), serving.authority);
   std::string body(3'000'000, 'x');
   for (std::size_t i = 0; i < body.size(); i += 1'001) body[i] = static_cast<char>('a' + i % 26);
   client.send("POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nConnection: close\r\nContent-Length: " +
@@ -188,7 +188,7 @@ TEST(HttpOverTls, AStreamGoesOnWhenItsReaderIsSlow) {
   };
   Serving serving(
       [](HttpRequest&&, HttpReply reply) { std::make_shared<Pump>(reply.stream({.status = 200}))->next(); });
-  Client client(serving.port(), serving.authority);
+  TlsClient client(serving.port(), serving.authority);
   client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
   ::usleep(300'000);  // The kernel's buffers are full by now.
   const std::string all = client.read_until("\r\n0\r\n\r\n");
@@ -211,7 +211,7 @@ TEST(HttpOverTls, AStreamedBodyArrivesAsItIsSent) {
   };
   Serving serving([](HttpRequest&&, HttpReply reply) { std::make_shared<Reader>(std::move(reply))->next(); },
                   {}, [](HttpMethod, std::string_view) { return true; });
-  Client client(serving.port(), serving.authority);
+  TlsClient client(serving.port(), serving.authority);
   client.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n");
   for (int i = 0; i < 10; ++i) client.send(std::string(100'000, 'z'));
   EXPECT_NE(client.read_until("got ").find("got 1000000"), std::string::npos);
@@ -224,7 +224,7 @@ TEST(HttpOverTls, AWebSocketEchoesAndSaysGoodbyeAtShutdown) {
         request.websocket_key, 1u << 20,
         {.on_message = [socket](bool is_text, std::string data) { socket->send(is_text, std::move(data)); }});
   });
-  Client client(serving.port(), serving.authority);
+  TlsClient client(serving.port(), serving.authority);
   client.send(
       "GET /socket HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
       "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n");
@@ -241,7 +241,7 @@ TEST(HttpOverTls, AWebSocketEchoesAndSaysGoodbyeAtShutdown) {
 }
 
 TEST(HttpOverTls, PlainHttpIsAnsweredWithWhatHelps) {
-  Serving serving(echo);
+  Serving serving(echo_path);
   const Tcp plain(serving.port());
   plain.send("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
   const std::string answer = plain.read_all();
@@ -251,7 +251,7 @@ TEST(HttpOverTls, PlainHttpIsAnsweredWithWhatHelps) {
 }
 
 TEST(HttpOverTls, WhatIsNoHandshakeIsClosed) {
-  Serving serving(echo);
+  Serving serving(echo_path);
   const Tcp other(serving.port());
   other.send("\x16\x03\x01\x02 and then something else, long enough to be a record of five hundred bytes" +
              std::string(600, '\0'));
@@ -259,7 +259,7 @@ TEST(HttpOverTls, WhatIsNoHandshakeIsClosed) {
 }
 
 TEST(HttpOverTls, ASlowHandshakeIsEnded) {
-  Serving serving(echo, {.handshake_timeout = milliseconds(300)});
+  Serving serving(echo_path, {.handshake_timeout = milliseconds(300)});
   const auto began = std::chrono::steady_clock::now();
   const Tcp silent(serving.port());
   const Tcp slow(serving.port());
@@ -270,10 +270,10 @@ TEST(HttpOverTls, ASlowHandshakeIsEnded) {
 }
 
 TEST(HttpOverTls, TheOldestHandshakeGivesItsPlaceToANewOne) {
-  Serving serving(echo, {.handshakes_max = 3, .handshake_timeout = seconds(60)});
+  Serving serving(echo_path, {.handshakes_max = 3, .handshake_timeout = seconds(60)});
   std::vector<std::unique_ptr<Tcp>> waiting;
   for (int i = 0; i < 20; ++i) waiting.push_back(std::make_unique<Tcp>(serving.port()));
-  Client client(serving.port(), serving.authority);
+  TlsClient client(serving.port(), serving.authority);
   EXPECT_TRUE(client.shaken());
   EXPECT_EQ(waiting.front()->read_all(), "");
   // Three, of which one became the client's.
@@ -281,12 +281,12 @@ TEST(HttpOverTls, TheOldestHandshakeGivesItsPlaceToANewOne) {
 }
 
 TEST(HttpOverTls, NewConnectionsGetTheNewCertificate) {
-  Serving serving(echo);
-  Client old(serving.port(), serving.authority);
+  Serving serving(echo_path);
+  TlsClient old(serving.port(), serving.authority);
   TestAuthority next;
   serving.tls->exchange(identity_of(next.sign("here", kHere)));
-  EXPECT_FALSE(Client(serving.port(), serving.authority).shaken());
-  EXPECT_TRUE(Client(serving.port(), next).shaken());
+  EXPECT_FALSE(TlsClient(serving.port(), serving.authority).shaken());
+  EXPECT_TRUE(TlsClient(serving.port(), next).shaken());
   old.send("GET /old HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_NE(old.read_until("/old ").find("/old "), std::string::npos);
 }
@@ -299,7 +299,7 @@ TEST(HttpOverTls, AClientThatEndsItsSideGetsItsAnswer) {
       answer->send({.status = 200, .body = path + " done"});
     });
   });
-  Client client(serving.port(), serving.authority);
+  TlsClient client(serving.port(), serving.authority);
   client.send("GET /half HTTP/1.1\r\nHost: x\r\n\r\n");
   client.end_sending();
   std::string all;

@@ -25,9 +25,9 @@ constexpr std::string_view kKey = "dGhlIHNhbXBsZSBub25jZQ==";
 constexpr uint32_t kMask = 0x0A0B0C0D;
 
 /// A client that speaks frames. Reads give up after 20 s.
-class Client {
+class WebSocketClient {
  public:
-  explicit Client(uint16_t port, std::string_view behind_the_header = {})
+  explicit WebSocketClient(uint16_t port, std::string_view behind_the_header = {})
       : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
     const timeval patience{20, 0};
     setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
@@ -46,9 +46,9 @@ class Client {
     head_ = in_.substr(0, end);
     in_.erase(0, end + 4);
   }
-  ~Client() { close(socket_); }
-  Client(const Client&) = delete;
-  Client& operator=(const Client&) = delete;
+  ~WebSocketClient() { close(socket_); }
+  WebSocketClient(const WebSocketClient&) = delete;
+  WebSocketClient& operator=(const WebSocketClient&) = delete;
 
   void send(std::string_view bytes) {
     while (!bytes.empty()) {
@@ -133,7 +133,7 @@ class Echo {
 
 TEST(HttpWebSocket, ShakesHandsAndEchoesMessagesOfBothKinds) {
   Echo echo;
-  Client client(echo.port());
+  WebSocketClient client(echo.port());
   EXPECT_TRUE(client.head().starts_with("HTTP/1.1 101 ")) << client.head();
   EXPECT_NE(client.head().find("Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), std::string::npos);
   client.send_frame(Opcode::kText, "hello");
@@ -144,13 +144,13 @@ TEST(HttpWebSocket, ShakesHandsAndEchoesMessagesOfBothKinds) {
 
 TEST(HttpWebSocket, WordsThatComeRightBehindTheHandshakeAreHeard) {
   Echo echo;
-  Client client(echo.port(), encode_frame(Opcode::kText, "early", kMask));
+  WebSocketClient client(echo.port(), encode_frame(Opcode::kText, "early", kMask));
   EXPECT_EQ(client.next()->data, "t:early");
 }
 
 TEST(HttpWebSocket, AnswersPingsAndGoodbyes) {
   Echo echo;
-  Client client(echo.port());
+  WebSocketClient client(echo.port());
   client.send_frame(Opcode::kPing, "are you there");
   const auto pong = client.next();
   EXPECT_EQ(pong->opcode, Opcode::kPong);
@@ -164,7 +164,7 @@ TEST(HttpWebSocket, AnswersPingsAndGoodbyes) {
 
 TEST(HttpWebSocket, ClosesWithTheHandlersWords) {
   Echo echo;
-  Client client(echo.port());
+  WebSocketClient client(echo.port());
   client.send_frame(Opcode::kText, "close");
   EXPECT_EQ(client.next_close(), 4000);
   EXPECT_FALSE(client.next().has_value());
@@ -173,21 +173,21 @@ TEST(HttpWebSocket, ClosesWithTheHandlersWords) {
 TEST(HttpWebSocket, WhatBreaksTheRulesEndsTheConnectionWithACode) {
   Echo echo(100);
   {
-    Client client(echo.port());
+    WebSocketClient client(echo.port());
     client.send(encode_frame(Opcode::kText, "not masked"));
     EXPECT_EQ(client.next_close(), websocket::kProtocolError);
   }
   {
-    Client client(echo.port());
+    WebSocketClient client(echo.port());
     client.send_frame(Opcode::kBinary, std::string(101, 'x'));
     EXPECT_EQ(client.next_close(), websocket::kMessageTooBig);
   }
   {
-    Client client(echo.port());
+    WebSocketClient client(echo.port());
     client.send("GET / HTTP/1.1\r\n\r\n");
     EXPECT_EQ(client.next_close(), websocket::kProtocolError);
   }
-  Client still_served(echo.port());
+  WebSocketClient still_served(echo.port());
   still_served.send_frame(Opcode::kText, "x");
   EXPECT_EQ(still_served.next()->data, "t:x");
 }
@@ -202,7 +202,7 @@ TEST(HttpWebSocket, ThePieceThatASlowReaderDoesNotTakeIsNotSaidToBeTaken) {
                                        {.on_message = [](bool, const std::string&) {}, .on_gone = [] {}}));
       }}});
   ASSERT_TRUE(server.ok());
-  Client client((*server)->ports()[0]);
+  WebSocketClient client((*server)->ports()[0]);
   WebSocket socket = opened.get_future().get();
   constexpr int kPieces = 16;
   const std::string piece(4u << 20, 'x');
@@ -231,7 +231,7 @@ TEST(HttpWebSocket, ThePieceThatASlowReaderDoesNotTakeIsNotSaidToBeTaken) {
 
 TEST(HttpWebSocket, AShutdownSaysGoodbye) {
   Echo echo;
-  Client client(echo.port());
+  WebSocketClient client(echo.port());
   client.send_frame(Opcode::kText, "x");
   EXPECT_EQ(client.next()->data, "t:x");
   std::thread down([&] { echo.server().shutdown(); });

@@ -57,7 +57,7 @@ class OneToken final : public TokenHolders {
   mutable int verified = 0;
 };
 
-class AdmissionTest : public testing::Test {
+class AdmissionTest : public ::testing::Test {
  protected:
   CallerLimits limits() {
     return {.failed_rate = {10, 100}, .callers_kept = 50, .now = [this] { return now_; }};

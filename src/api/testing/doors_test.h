@@ -17,6 +17,9 @@
 
 namespace gpusched::api {
 
+/// A shared token that is long enough for every address.
+constexpr char kTestToken[] = "0123456789abcdef0123456789abcdef";
+
 /// A real host on a temporary folder behind real ports.
 class DoorsTest : public testing::Test {
  protected:

@@ -7,9 +7,14 @@
 #include <sstream>
 #include <string>
 
+#include "base/time.h"
+
 /// Texts that are compared byte for byte with the files in tests/api/golden. GPUSCHED_RECORD_GOLDEN=1 writes
 /// them anew.
 namespace gpusched::api {
+
+/// The time at which everything compared was made: 2025-01-31, 09:00 UTC.
+constexpr Time kMorning{1'738'314'000'000'000'000};
 
 inline void expect_golden(const std::string& name, const std::string& text) {
   const std::string path = std::string(GPUSCHED_SOURCE_DIR "/tests/api/golden/") + name;

@@ -115,4 +115,10 @@ class TestTokenKey {
   const std::shared_ptr<EVP_PKEY> key_;
 };
 
+/// The key of the one provider that most tests need, made once a test program.
+inline const TestTokenKey& test_provider_key() {
+  static const TestTokenKey kKey(JwtAlgorithm::kEs256);
+  return kKey;
+}
+
 }  // namespace gpusched::sign

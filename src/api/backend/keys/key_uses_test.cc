@@ -12,7 +12,7 @@
 namespace gpusched::api {
 namespace {
 
-class KeyUsesTest : public testing::Test {
+class KeyUsesTest : public ::testing::Test {
  protected:
   KeyUsesTest() {
     char pattern[] = "/tmp/gpusched-uses-XXXXXX";

@@ -11,7 +11,7 @@ namespace {
 
 ApiError why_of(KeyId key) { return {ErrorKind::kUnauthenticated, "key " + std::to_string(key.value)}; }
 
-class OpenUnderKeysTest : public testing::Test {
+class OpenUnderKeysTest : public ::testing::Test {
  protected:
   std::shared_ptr<void> add(KeyId key, std::string& told, Time expires_at = {}) {
     return open_->add(key, {.caller = anonymous_caller(),

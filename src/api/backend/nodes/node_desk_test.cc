@@ -19,7 +19,7 @@ int64_t unix_now() {
       .count();
 }
 
-class NodeDesks : public testing::Test {
+class NodeDesks : public ::testing::Test {
  protected:
   NodeDesks() {
     folder_ = (std::filesystem::temp_directory_path() / "gpusched_desk_XXXXXX").string();

@@ -9,7 +9,7 @@
 namespace gpusched::api {
 namespace {
 
-constexpr Time kNow{1'000'000'000'000};
+constexpr Time kMeasuredAt{1'000'000'000'000};
 
 ServiceScaling llm() {
   return {.queue = "task_type=llm", .min = 1, .max = 8, .per_replica = 10, .down_after = minutes(5)};
@@ -25,37 +25,37 @@ TEST(ServiceScaling, WantsOneForSoManyJobsWithinItsBounds) {
 }
 
 TEST(ServiceScaling, GoesUpAtOnce) {
-  const ScaleStep step = plan_scale(llm(), 1, 35, {}, kNow);
+  const ScaleStep step = plan_scale(llm(), 1, 35, {}, kMeasuredAt);
   EXPECT_EQ(step.replicas, 4);
   EXPECT_FALSE(step.lull);
   EXPECT_EQ(step.look_again, kNever);
-  EXPECT_FALSE(plan_scale(llm(), 4, 35, {}, kNow).replicas);
+  EXPECT_FALSE(plan_scale(llm(), 4, 35, {}, kMeasuredAt).replicas);
 }
 
 TEST(ServiceScaling, GoesDownWhenFewerWereEnoughForSoLong) {
-  ScaleStep step = plan_scale(llm(), 6, 25, {}, kNow);
+  ScaleStep step = plan_scale(llm(), 6, 25, {}, kMeasuredAt);
   EXPECT_FALSE(step.replicas);
-  EXPECT_EQ(step.look_again, kNow + minutes(5));
-  step = plan_scale(llm(), 6, 41, step.lull, kNow + minutes(2));
-  EXPECT_EQ(step.look_again, kNow + minutes(5));
-  step = plan_scale(llm(), 6, 0, step.lull, kNow + minutes(5) - milliseconds(1));
+  EXPECT_EQ(step.look_again, kMeasuredAt + minutes(5));
+  step = plan_scale(llm(), 6, 41, step.lull, kMeasuredAt + minutes(2));
+  EXPECT_EQ(step.look_again, kMeasuredAt + minutes(5));
+  step = plan_scale(llm(), 6, 0, step.lull, kMeasuredAt + minutes(5) - milliseconds(1));
   EXPECT_FALSE(step.replicas);
-  step = plan_scale(llm(), 6, 0, step.lull, kNow + minutes(5));
-  EXPECT_EQ(step.replicas, 5);                                   // The most that was wanted meanwhile.
-  step = plan_scale(llm(), 5, 0, step.lull, kNow + minutes(6));  // The record says so: another lull.
+  step = plan_scale(llm(), 6, 0, step.lull, kMeasuredAt + minutes(5));
+  EXPECT_EQ(step.replicas, 5);                                          // The most that was wanted meanwhile.
+  step = plan_scale(llm(), 5, 0, step.lull, kMeasuredAt + minutes(6));  // The record says so: another lull.
   EXPECT_FALSE(step.replicas);
-  EXPECT_EQ(step.look_again, kNow + minutes(11));
-  EXPECT_EQ(plan_scale(llm(), 5, 0, step.lull, kNow + minutes(11)).replicas, 1);
+  EXPECT_EQ(step.look_again, kMeasuredAt + minutes(11));
+  EXPECT_EQ(plan_scale(llm(), 5, 0, step.lull, kMeasuredAt + minutes(11)).replicas, 1);
 }
 
 TEST(ServiceScaling, ALullEndsAsSoonAsAllAreWanted) {
-  ScaleStep step = plan_scale(llm(), 2, 0, {}, kNow);
+  ScaleStep step = plan_scale(llm(), 2, 0, {}, kMeasuredAt);
   ASSERT_TRUE(step.lull);
-  step = plan_scale(llm(), 2, 20, step.lull, kNow + minutes(4));
+  step = plan_scale(llm(), 2, 20, step.lull, kMeasuredAt + minutes(4));
   EXPECT_FALSE(step.lull);
-  step = plan_scale(llm(), 2, 0, step.lull, kNow + minutes(6));
+  step = plan_scale(llm(), 2, 0, step.lull, kMeasuredAt + minutes(6));
   EXPECT_FALSE(step.replicas);
-  EXPECT_EQ(step.look_again, kNow + minutes(11));
+  EXPECT_EQ(step.look_again, kMeasuredAt + minutes(11));
 }
 
 TEST(ServiceScaling, ItsLabelsAreReadAsTheyWereWritten) {

@@ -10,7 +10,7 @@ namespace {
 constexpr TenantId kLab{7}, kOther{8};
 
 /// An admission with a clock that the test moves.
-class TaskAdmissionTest : public testing::Test {
+class TaskAdmissionTest : public ::testing::Test {
  protected:
   std::string admit(TaskKind kind, const std::string& user = "ana", int64_t waiting = 0,
                     TenantId tenant = kLab) {

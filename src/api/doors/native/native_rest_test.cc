@@ -403,9 +403,7 @@ TEST_F(NativeRestDoor, TheGrpcStreamAnswersInOrderToo) {
 
 class NativeRestWithToken : public DoorsTest {
  protected:
-  static ServerOptions options() {
-    return {.address = "0.0.0.0", .token = "0123456789abcdef0123456789abcdef"};
-  }
+  static ServerOptions options() { return {.address = "0.0.0.0", .token = kTestToken}; }
   NativeRestWithToken() : DoorsTest(options()) {}
 };
 
