@@ -16,7 +16,7 @@
 namespace gpusched {
 namespace {
 
-class HostTest : public testing::Test {
+class HostTest : public ::testing::Test {
  protected:
   HostTest() {
     char name[] = "/tmp/gpusched-host-XXXXXX";

@@ -17,7 +17,7 @@ namespace {
 constexpr Duration kMonth = hours(24 * 30);
 
 /// A real folder whose newest record is as old as the test says.
-class DataFolderTest : public testing::Test {
+class DataFolderTest : public ::testing::Test {
  protected:
   DataFolderTest() {
     char name[] = "/tmp/gpusched-folder-XXXXXX";

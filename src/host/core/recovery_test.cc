@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kDir = "snapshots";
 
 /// A journal with its state, record by record, and snapshots of it.
-class Recovery : public testing::Test {
+class Recovery : public ::testing::Test {
  protected:
   Recovery() { store_ = open(); }
 

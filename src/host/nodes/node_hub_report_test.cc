@@ -14,11 +14,11 @@ using testing::Agent;
 using testing::Hub;
 using Body = v1::SchedulerMessage;
 
-struct Cluster {
+struct ReportingCluster {
   Hub hub;
   Agent agent{hub};
 
-  Cluster() {
+  ReportingCluster() {
     hub.propose(Configure{.config = {.feature_level = kFeatureLevel}});
     agent.connect();
   }
@@ -26,7 +26,7 @@ struct Cluster {
 };
 
 TEST(Reports, AConditionThatANewerOneOvertookIsSettledAndNotTaken) {
-  Cluster cluster;
+  ReportingCluster cluster;
   cluster.agent.report_condition(v1::DEVICE_CONDITION_UNHEALTHY, 8);
   ASSERT_EQ(cluster.hub.device(0).condition, DeviceCondition::kUnhealthy);
   const uint64_t late = cluster.agent.report_condition(v1::DEVICE_CONDITION_OK, 5);
@@ -37,7 +37,7 @@ TEST(Reports, AConditionThatANewerOneOvertookIsSettledAndNotTaken) {
 }
 
 TEST(Reports, EachGpuHasItsOwnNewestCondition) {
-  Cluster cluster;
+  ReportingCluster cluster;
   cluster.agent.report_condition(v1::DEVICE_CONDITION_UNHEALTHY, 8);
   cluster.agent.report(
       [](v1::Report& out) {
@@ -49,7 +49,7 @@ TEST(Reports, EachGpuHasItsOwnNewestCondition) {
 }
 
 TEST(Reports, AVerdictOfChecksThatANewerOneOvertookIsSettledAndNotTaken) {
-  Cluster cluster;
+  ReportingCluster cluster;
   const auto report = [&](bool passed, uint64_t id) {
     return cluster.agent.report(
         [&](v1::Report& out) {
@@ -68,7 +68,7 @@ TEST(Reports, AVerdictOfChecksThatANewerOneOvertookIsSettledAndNotTaken) {
 }
 
 TEST(Reports, AFaultThatANewerOneOvertookIsSettledAndNotTaken) {
-  Cluster cluster;
+  ReportingCluster cluster;
   const auto report = [&](FaultClass fault, int64_t number, uint64_t id) {
     return cluster.agent.report(
         [&](v1::Report& out) {
@@ -86,7 +86,7 @@ TEST(Reports, AFaultThatANewerOneOvertookIsSettledAndNotTaken) {
 }
 
 TEST(Reports, OfADeviceThatTheAgentDoesNotHaveAreSettledAndProposeNothing) {
-  Cluster cluster;
+  ReportingCluster cluster;
   const uint64_t report = cluster.agent.report([](v1::Report& out) {
     out.mutable_condition()->set_index(2);
     out.mutable_condition()->set_condition(v1::DEVICE_CONDITION_UNHEALTHY);
@@ -97,7 +97,7 @@ TEST(Reports, OfADeviceThatTheAgentDoesNotHaveAreSettledAndProposeNothing) {
 }
 
 TEST(Reports, AreAcknowledgedWhenTheyAreDurableAndNotBefore) {
-  Cluster cluster;
+  ReportingCluster cluster;
   const JobId job = cluster.hub.place();
   v1::AgentMessage message;
   message.mutable_report()->set_id(3);
@@ -117,7 +117,7 @@ TEST(Reports, AreAcknowledgedWhenTheyAreDurableAndNotBefore) {
 }
 
 TEST(Reports, AnOutcomeOfANewerAgentIsALostShimAndItsWordsAreCut) {
-  Cluster cluster;
+  ReportingCluster cluster;
   const JobId job = cluster.hub.place();
   cluster.agent.report([&](v1::Report& out) {
     out.mutable_ended()->mutable_key()->set_job(job.value);
@@ -132,7 +132,7 @@ TEST(Reports, AnOutcomeOfANewerAgentIsALostShimAndItsWordsAreCut) {
 
 TEST(Reports, OnlyWhatCanBeTheDigestOfAnImageIsKept) {
   const auto kept = [](const std::string& told) {
-    Cluster cluster;
+    ReportingCluster cluster;
     const JobId job = cluster.hub.place();
     cluster.agent.report([&](v1::Report& out) {
       out.mutable_started()->mutable_key()->set_job(job.value);
@@ -149,7 +149,7 @@ TEST(Reports, OnlyWhatCanBeTheDigestOfAnImageIsKept) {
 }
 
 TEST(Leases, ANodeThatIsHeardKeepsItsLease) {
-  Cluster cluster;
+  ReportingCluster cluster;
   for (int i = 0; i < 10; ++i) {
     cluster.hub.pass(seconds(14));
     cluster.agent.beat();
@@ -160,7 +160,7 @@ TEST(Leases, ANodeThatIsHeardKeepsItsLease) {
 }
 
 TEST(Leases, AnyWordOfAnAgentKeepsTheLease) {
-  Cluster cluster;
+  ReportingCluster cluster;
   cluster.hub.pass(seconds(14));
   cluster.agent.report_condition(v1::DEVICE_CONDITION_OK);
   cluster.hub.pass(seconds(14));
@@ -168,7 +168,7 @@ TEST(Leases, AnyWordOfAnAgentKeepsTheLease) {
 }
 
 TEST(Leases, ALossIsProposedOnceUntilItIsDecided) {
-  Cluster cluster;
+  ReportingCluster cluster;
   for (int i = 0; i < 5; ++i) {
     cluster.hub.now = cluster.hub.now + seconds(20);
     cluster.hub.hub.check_leases();
@@ -178,7 +178,7 @@ TEST(Leases, ALossIsProposedOnceUntilItIsDecided) {
 }
 
 TEST(Leases, OfAllNodesBeginAnewWithTheScheduler) {
-  Cluster cluster;
+  ReportingCluster cluster;
   // Another hub on the same state: the scheduler was away for an hour.
   Hub again;
   again.state = cluster.hub.state.clone();
@@ -191,7 +191,7 @@ TEST(Leases, OfAllNodesBeginAnewWithTheScheduler) {
 }
 
 TEST(Leases, AHeartbeatOfANodeThatWasConfirmedDeadIsRefused) {
-  Cluster cluster;
+  ReportingCluster cluster;
   cluster.hub.pass(seconds(20));
   ASSERT_EQ(cluster.hub.node().state, NodeState::kUnreachable);
   cluster.hub.propose(ConfirmNodeDead{.node = cluster.hub.node().id});
@@ -204,7 +204,7 @@ TEST(Leases, AHeartbeatOfANodeThatWasConfirmedDeadIsRefused) {
 }
 
 TEST(Streams, TheLateEndOfAnOldOneLeavesTheNewOneConnected) {
-  Cluster cluster;
+  ReportingCluster cluster;
   const SessionId old = cluster.agent.session;
   cluster.agent.connect();
   cluster.hub.hub.closed(old);
@@ -216,7 +216,7 @@ TEST(Streams, TheLateEndOfAnOldOneLeavesTheNewOneConnected) {
 }
 
 TEST(Streams, OfWhomNothingWasRegisteredNothingIsTaken) {
-  Cluster cluster;
+  ReportingCluster cluster;
   Agent stranger(cluster.hub);
   stranger.peer = std::make_shared<testing::Peer>();
   stranger.session = cluster.hub.hub.open(stranger.peer);
@@ -227,7 +227,7 @@ TEST(Streams, OfWhomNothingWasRegisteredNothingIsTaken) {
 }
 
 TEST(Streams, OfARemovedNodeIsClosed) {
-  Cluster cluster;
+  ReportingCluster cluster;
   cluster.hub.pass(seconds(20));
   cluster.hub.propose(ConfirmNodeDead{.node = cluster.hub.node().id});
   const Applied removed = cluster.hub.propose(RemoveNode{.node = cluster.hub.node().id});
@@ -238,7 +238,7 @@ TEST(Streams, OfARemovedNodeIsClosed) {
 }
 
 TEST(Output, ThatANodeWasAskedForFailsWhenItsStreamEnds) {
-  Cluster cluster;
+  ReportingCluster cluster;
   const NodeId node = cluster.hub.node().id;
   std::vector<ErrorCode> failures;
   const auto done = [&](const Result<v1::LogChunk>& chunk) {

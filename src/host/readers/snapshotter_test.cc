@@ -19,7 +19,7 @@ constexpr uint64_t kMuch = 1'000'000;  ///< Of journal: more than any snapshot h
 constexpr Time kBegin{1'750'000'000'000'000'000};
 
 /// A snapshotter over a disk in memory, driven by hand in place of the observer.
-class SnapshotterTest : public testing::Test {
+class SnapshotterTest : public ::testing::Test {
  protected:
   SnapshotterTest() : store_(*SnapshotStore::open(kDir, &disk_)) {}
 
