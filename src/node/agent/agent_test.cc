@@ -13,13 +13,13 @@
 #include <thread>
 
 #include "gpusched/v1/node.grpc.pb.h"
+#include "node/testing/attempt_key.h"
 #include "node/testing/testing.h"
 #include "sign/keys/token_proof.h"
 
 namespace gpusched {
 namespace {
 
-const AttemptKey kKey{JobId{7}, 1, 0};
 const std::string kToken = "0123456789abcdef0123456789abcdef";
 
 /// Speaks the protocol's first words, acknowledges every report, and remembers everything.

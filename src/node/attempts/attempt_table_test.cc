@@ -6,12 +6,12 @@
 #include <set>
 #include <string>
 
+#include "node/testing/attempt_key.h"
+
 namespace gpusched::agent {
 namespace {
 
 using enum AttemptState;
-
-const AttemptKey kKey{JobId{7}, 1, 0};
 
 AttemptState state_at(std::size_t number) { return static_cast<AttemptState>(number); }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "node/core/node_core.h"
+#include "node/testing/attempt_key.h"
 #include "node/testing/node_core_fakes.h"
 
 namespace gpusched {
@@ -10,7 +11,6 @@ namespace {
 
 using testing::Node;
 
-const AttemptKey kKey{JobId{7}, 1, 0};
 constexpr int64_t kOurs = 1'000;
 constexpr int64_t kOther = 2'000;
 

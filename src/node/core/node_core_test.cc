@@ -5,12 +5,11 @@
 #include <algorithm>
 #include <set>
 
+#include "node/testing/attempt_key.h"
 #include "node/testing/node_core_fakes.h"
 
 namespace gpusched {
 namespace {
-
-const AttemptKey kKey{JobId{7}, 1, 0};
 
 using testing::Node;
 

@@ -2,14 +2,13 @@
 #include <gtest/gtest.h>
 
 #include "node/core/node_core.h"
+#include "node/testing/attempt_key.h"
 #include "node/testing/node_core_fakes.h"
 
 namespace gpusched {
 namespace {
 
 using testing::Node;
-
-const AttemptKey kKey{JobId{7}, 1, 0};
 
 // Its record was lost with the disk's last writes, and the scheduler ordered it again meanwhile.
 TEST(ShimWords, AnAttemptWhoseShimIsFoundBeforeItsStartIsNotStartedAgain) {

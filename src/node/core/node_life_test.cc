@@ -1,12 +1,11 @@
 #include <gtest/gtest.h>
 
 #include "node/core/node_core.h"
+#include "node/testing/attempt_key.h"
 #include "node/testing/node_core_fakes.h"
 
 namespace gpusched {
 namespace {
-
-const AttemptKey kKey{JobId{7}, 1, 0};
 
 using testing::Node;
 

@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "node/testing/attempt_key.h"
 #include "node/testing/node_core_fakes.h"
 
 // What an attempt used, as the agent tells it with the attempt's end.
@@ -10,8 +11,6 @@ namespace gpusched {
 namespace {
 
 using testing::Node;
-
-const AttemptKey kKey{JobId{7}, 1, 0};
 
 /// What is told of an attempt that ran for a minute and was watched for `watched`; `beside`: another one has
 /// the same of the same GPUs.

@@ -13,11 +13,10 @@
 #include <string>
 
 #include "node/ports/system_clock.h"
+#include "node/testing/attempt_key.h"
 
 namespace gpusched {
 namespace {
-
-const AttemptKey kKey{JobId{7}, 1, 0};
 
 /// A port of this machine where the test says what is answered.
 class Server {

@@ -66,7 +66,7 @@ Relayed relay_to(const Address& address, const LinkTls& tls) {
   return seen;
 }
 
-class TlsRelayTest : public testing::Test {
+class TlsRelayTest : public ::testing::Test {
  protected:
   sign::TestAuthority authority_;
   const sign::TestAuthority::Files files_ = authority_.sign("here", "IP:127.0.0.1");

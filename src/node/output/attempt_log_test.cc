@@ -14,7 +14,7 @@ namespace {
 
 using Kind = StoreRecord::Kind;
 
-const AttemptKey kKey{JobId{1}, 1, 0};
+const AttemptKey kFirstKey{JobId{1}, 1, 0};
 
 std::unique_ptr<AttemptLog> open_log(const TemporaryFolder& folder) {
   Result<std::unique_ptr<AttemptLog>> log = AttemptLog::open(folder.path());
@@ -43,21 +43,21 @@ TEST(AttemptLog, WhatWasAppendedIsThereAfterOpeningAgain) {
   {
     const auto log = open_log(folder);
     log->append({.kind = Kind::kBoot, .boot_id = "b", .epoch = 1});
-    log->append({.kind = Kind::kIntent, .key = kKey, .devices = {{.index = 3, .generation = 8}}});
+    log->append({.kind = Kind::kIntent, .key = kFirstKey, .devices = {{.index = 3, .generation = 8}}});
     log->append({.kind = Kind::kStarted,
-                 .key = kKey,
+                 .key = kFirstKey,
                  .pid = 77,
                  .started_unix_ns = 5,
                  .identity = shim::Credentials{.uid = 1000, .gid = 100, .groups = {100, 44}},
                  .shim = {.pid = 76, .start_ticks = 123}});
-    log->append(ended(kKey, 9));
+    log->append(ended(kFirstKey, 9));
     log->flush();
   }
   open_log(folder);  // Once through a snapshot too.
   const auto log = open_log(folder);
   EXPECT_EQ(log->image().boot_id, "b");
   EXPECT_EQ(log->image().epoch, 1u);
-  const StoredAttempt& attempt = log->image().attempts.at(kKey);
+  const StoredAttempt& attempt = log->image().attempts.at(kFirstKey);
   EXPECT_EQ(attempt.devices, (std::vector<HeldDevice>{{.index = 3, .generation = 8}}));
   EXPECT_EQ(attempt.pid, 77);
   EXPECT_EQ(attempt.identity, (shim::Credentials{.uid = 1000, .gid = 100, .groups = {100, 44}}));
@@ -72,7 +72,7 @@ TEST(AttemptLog, SharesAndSlicesOfAnAttemptAreKept) {
   const AttemptKey other{JobId{2}, 1, 0};
   const HeldDevice slice{.index = 1,
                          .generation = 2,
-                         .share_of = kKey,
+                         .share_of = kFirstKey,
                          .milli = 142,
                          .memory_mb = 10'240,
                          .mig_profile = "1g.10gb",
@@ -80,12 +80,12 @@ TEST(AttemptLog, SharesAndSlicesOfAnAttemptAreKept) {
   const HeldDevice share{.index = 1, .generation = 2, .share_of = other, .milli = 300, .memory_mb = 900};
   {
     const auto log = open_log(folder);
-    log->append({.kind = Kind::kIntent, .key = kKey, .devices = {slice}});
+    log->append({.kind = Kind::kIntent, .key = kFirstKey, .devices = {slice}});
     log->append({.kind = Kind::kIntent, .key = other, .devices = {share}});
     log->flush();
   }
   const auto log = open_log(folder);
-  EXPECT_EQ(log->image().attempts.at(kKey).devices, std::vector<HeldDevice>{slice});
+  EXPECT_EQ(log->image().attempts.at(kFirstKey).devices, std::vector<HeldDevice>{slice});
   EXPECT_EQ(log->image().attempts.at(other).devices, std::vector<HeldDevice>{share});
 }
 
@@ -94,11 +94,11 @@ TEST(AttemptLog, WhichDevicesAnAttemptHasIsKeptByUuid) {
   for (int life = 0; life < 3; ++life) {  // Written, read and written again by the next one's snapshot.
     const auto log = open_log(folder);
     if (life == 0) {
-      log->append({.kind = Kind::kIntent, .key = kKey, .devices = {{.index = 3, .generation = 8}}});
-      log->append({.kind = Kind::kDevices, .key = kKey, .device_uuids = {"GPU-c"}});
+      log->append({.kind = Kind::kIntent, .key = kFirstKey, .devices = {{.index = 3, .generation = 8}}});
+      log->append({.kind = Kind::kDevices, .key = kFirstKey, .device_uuids = {"GPU-c"}});
       log->flush();
     }
-    EXPECT_EQ(log->image().attempts.at(kKey).device_uuids, std::vector<std::string>{"GPU-c"});
+    EXPECT_EQ(log->image().attempts.at(kFirstKey).device_uuids, std::vector<std::string>{"GPU-c"});
   }
 }
 
@@ -106,15 +106,15 @@ TEST(AttemptLog, SegmentsOfOlderAgentsAreRead) {
   const TemporaryFolder folder;
   {
     const auto log = open_log(folder);
-    log->append({.kind = Kind::kIntent, .key = kKey, .devices = {{.index = 3, .generation = 8}}});
+    log->append({.kind = Kind::kIntent, .key = kFirstKey, .devices = {{.index = 3, .generation = 8}}});
     log->flush();
   }
   std::fstream segment(only_segment(folder), std::ios::in | std::ios::out | std::ios::binary);
   segment.write("GPUATT01", 8);
   segment.close();
   const auto log = open_log(folder);
-  EXPECT_EQ(log->image().attempts.at(kKey).devices.front().index, 3u);
-  EXPECT_TRUE(log->image().attempts.at(kKey).device_uuids.empty());
+  EXPECT_EQ(log->image().attempts.at(kFirstKey).devices.front().index, 3u);
+  EXPECT_TRUE(log->image().attempts.at(kFirstKey).device_uuids.empty());
 }
 
 TEST(AttemptLog, SyncIsAnsweredWithThePositionOfTheLastRecord) {
@@ -148,7 +148,7 @@ TEST(AttemptLog, ASegmentTornInsideItsSnapshotLeavesTheOlderOneInForce) {
   const TemporaryFolder folder;
   {
     const auto log = open_log(folder);
-    log->append(ended(kKey, 4));
+    log->append(ended(kFirstKey, 4));
     log->flush();
   }
   const std::string path = only_segment(folder);
@@ -156,7 +156,7 @@ TEST(AttemptLog, ASegmentTornInsideItsSnapshotLeavesTheOlderOneInForce) {
   const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   std::ofstream(folder.path() + "/attempts.99.log", std::ios::binary) << text.substr(0, 20);
   const auto log = open_log(folder);
-  EXPECT_TRUE(log->image().attempts.contains(kKey));
+  EXPECT_TRUE(log->image().attempts.contains(kFirstKey));
 }
 
 TEST(AttemptLog, GrowingSegmentsAreReplacedAndKeepEverythingThatCounts) {
@@ -251,7 +251,7 @@ TEST(AttemptLog, ANewerVersionIsRefused) {
 
 TEST(AttemptLog, EveryCutOfARecordIsRefused) {
   const std::string bytes = encode_store_record({.kind = Kind::kIntent,
-                                                 .key = kKey,
+                                                 .key = kFirstKey,
                                                  .devices = {{.index = 1, .generation = 2}},
                                                  .user = "ada",
                                                  .cores = {1, 300}});

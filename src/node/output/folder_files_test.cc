@@ -9,12 +9,11 @@
 #include <iterator>
 
 #include "node/ports/system_clock.h"
+#include "node/testing/attempt_key.h"
 #include "node/testing/testing.h"
 
 namespace gpusched {
 namespace {
-
-const AttemptKey kKey{JobId{7}, 1, 0};
 
 class FolderFilesTest : public ::testing::Test {
  protected:

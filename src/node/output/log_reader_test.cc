@@ -8,12 +8,11 @@
 #include <fstream>
 
 #include "node/output/log_retention.h"
+#include "node/testing/attempt_key.h"
 #include "node/testing/testing.h"
 
 namespace gpusched {
 namespace {
-
-const AttemptKey kKey{JobId{7}, 1, 0};
 
 class LogReaderTest : public ::testing::Test {
  protected:

@@ -26,7 +26,7 @@
 namespace gpusched {
 namespace {
 
-const AttemptKey kKey{JobId{9}, 1, 0};
+const AttemptKey kBoxKey{JobId{9}, 1, 0};
 constexpr const char* kInstance = "boxinstance";
 constexpr uint32_t kNobody = 65534;
 
@@ -61,7 +61,7 @@ class BoxSpawnTest : public ::testing::Test {
   }
   ~BoxSpawnTest() override {
     spawner_.reset();
-    const std::string mark = "GPU_SCHEDULER_ATTEMPT=" + to_string(kKey) + "@" + kInstance;
+    const std::string mark = "GPU_SCHEDULER_ATTEMPT=" + to_string(kBoxKey) + "@" + kInstance;
     for (const pid_t pid : shim::processes_with_environment(mark)) kill(pid, SIGKILL);
     for (const shim::CgroupFolder& group : groups_) {
       for (int tries = 0; tries < 1'000 && !shim::kill_cgroup(group.path); ++tries) usleep(1'000);
@@ -86,12 +86,12 @@ class BoxSpawnTest : public ::testing::Test {
   }
 
   SpawnRequest shell(const std::string& script, shim::Box box) const {
-    return SpawnRequest{
-        .key = kKey,
-        .arguments = {"/bin/sh", "-c", script},
-        .environment = {"PATH=/usr/bin:/bin", "GPU_SCHEDULER_ATTEMPT=" + to_string(kKey) + "@" + kInstance},
-        .grace = seconds(10),
-        .box = std::move(box)};
+    return SpawnRequest{.key = kBoxKey,
+                        .arguments = {"/bin/sh", "-c", script},
+                        .environment = {"PATH=/usr/bin:/bin",
+                                        "GPU_SCHEDULER_ATTEMPT=" + to_string(kBoxKey) + "@" + kInstance},
+                        .grace = seconds(10),
+                        .box = std::move(box)};
   }
 
   template <typename Done>
@@ -111,7 +111,7 @@ class BoxSpawnTest : public ::testing::Test {
     return *listener_.outcome;
   }
   std::string output(const std::string& name = "stdout") const {
-    std::ifstream in(folder_.path() + "/attempts/" + to_string(kKey) + "/" + name);
+    std::ifstream in(folder_.path() + "/attempts/" + to_string(kBoxKey) + "/" + name);
     return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   }
   static bool exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
@@ -141,7 +141,7 @@ TEST_F(BoxSpawnTest, RunsAsTheUserWithItsGroupsFoldersMaskAndLimits) {
             "grep NoNewPrivs /proc/self/status; pwd; touch file; touch ../tmp/file; echo again > /dev/stdout",
             box));
   EXPECT_EQ(listener_.outcome->exit_code(), 0) << output("stderr");
-  const std::string folder = folder_.path() + "/attempts/" + to_string(kKey);
+  const std::string folder = folder_.path() + "/attempts/" + to_string(kBoxKey);
   EXPECT_EQ(output(), "again\n" + std::string()) << "by name it is truncated, as any shell does";
   struct stat facts{};
   ASSERT_EQ(stat((folder + "/work/file").c_str(), &facts), 0);
@@ -361,7 +361,7 @@ TEST_F(BoxSpawnTest, GraceIsOverWhenOnlyADaemonRemains) {
             "echo up; exec sleep 600",
             {}));
   pump_until([&] { return output() == "up\n"; });
-  spawner_->stop(kKey, hours(1));
+  spawner_->stop(kBoxKey, hours(1));
   pump_until([&] { return listener_.outcome.has_value(); });
   EXPECT_EQ(listener_.outcome->cause(), v1::Outcome::STOPPED);
 }
@@ -372,7 +372,7 @@ TEST_F(BoxSpawnTest, GraceIsKeptForWhoGotTheSignal) {
             "trap 'exit' TERM; wait",
             {}));
   pump_until([&] { return output() == "up\n"; });
-  spawner_->stop(kKey, hours(1));
+  spawner_->stop(kBoxKey, hours(1));
   pump_until([&] { return listener_.outcome.has_value(); });
   EXPECT_EQ(output(), "up\nsaved\n");
 }

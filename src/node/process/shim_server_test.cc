@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 
+#include "node/testing/attempt_key.h"
 #include "node/testing/testing.h"
 #include "shim/protocol.h"
 #include "shim/server.h"
@@ -21,7 +22,6 @@
 namespace gpusched {
 namespace {
 
-const AttemptKey kKey{JobId{7}, 1, 0};
 constexpr std::array<char, 3> kOtherVersions = {0x01, 0x21, 0x71};  ///< Without one, and later ones.
 
 class ShimServer : public ::testing::Test {

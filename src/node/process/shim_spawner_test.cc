@@ -22,6 +22,7 @@
 #include <thread>
 
 #include "node/ports/system_clock.h"
+#include "node/testing/attempt_key.h"
 #include "node/testing/testing.h"
 #include "shim/container/container_plan.h"
 #include "shim/container/container_runner.h"
@@ -30,7 +31,6 @@
 namespace gpusched {
 namespace {
 
-const AttemptKey kKey{JobId{7}, 1, 0};
 /// Other runs of this program look for shims at the same time.
 const std::string kInstance = "testinstance-" + std::to_string(getpid());
 
