@@ -5,10 +5,8 @@
 #include "cli/framework/run_test_support.h"
 #include "cli/framework/verb.h"
 
-namespace gpusched::cli {
+namespace gpusched::cli::testing {
 namespace {
-
-using namespace testing;
 
 TEST(FieldWords, AreOptions) {
   EXPECT_EQ(in_option_words("gpu_count must be from 0 to 8; it is 9", "gpu_count"),
@@ -76,4 +74,4 @@ TEST(SubmitHelp, HasTheCommonOptionsFirstAndTheRestInGroups) {
 }
 
 }  // namespace
-}  // namespace gpusched::cli
+}  // namespace gpusched::cli::testing

@@ -4,16 +4,8 @@
 #include "cli/terminal/job_name.h"
 
 /// What hands used to other schedulers type.
-namespace gpusched::cli {
+namespace gpusched::cli::testing {
 namespace {
-
-using namespace testing;
-
-std::string refusal(const std::vector<std::string>& words) {
-  const Ran ran = run(words);
-  EXPECT_EQ(ran.exit_code, kExitUsage);
-  return ran.err;
-}
 
 TEST(JobNames, AreUnderstoodAsPeopleWriteThem) {
   EXPECT_EQ(full_job_id("5"), "job-5");
@@ -79,4 +71,4 @@ TEST(ForeignOptions, AreTakenOrAnsweredWithOurs) {
 }
 
 }  // namespace
-}  // namespace gpusched::cli
+}  // namespace gpusched::cli::testing

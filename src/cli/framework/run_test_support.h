@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cli/framework/run.h"
+#include "cli/testing/now.h"
 #include "client/json.h"
 #include "client/test_server.h"
 
@@ -71,7 +72,7 @@ inline Ran run(const std::vector<std::string>& arguments, const World& world = {
     return all;
   };
   io.working_directory = [&] { return world.working_directory; };
-  Time now{1'738'314'100'000'000'000};  // 2025-01-31T09:01:40Z
+  Time now = kNow;
   io.wall_now = [&] {
     const std::lock_guard lock(mutex);
     return std::exchange(now, now + world.clock_step);
@@ -86,6 +87,13 @@ inline Ran run(const std::vector<std::string>& arguments, const World& world = {
   if (world.find_token) io.find_token = [&](const auto&, const auto&) { return world.find_token(); };
   ran.exit_code = run_cli(static_cast<int>(raw.size()), raw.data(), io);
   return ran;
+}
+
+/// Message of a command line that is refused as wrong.
+inline std::string refusal(const std::vector<std::string>& words, const World& world = {}) {
+  const Ran ran = run(words, world);
+  EXPECT_EQ(ran.exit_code, kExitUsage);
+  return ran.err;
 }
 
 /// Runs against a server that gives `handler`'s answers; `seen` gets the requests.

@@ -2,16 +2,8 @@
 
 #include "cli/framework/run_test_support.h"
 
-namespace gpusched::cli {
+namespace gpusched::cli::testing {
 namespace {
-
-using namespace testing;
-
-std::string refusal(const std::vector<std::string>& words, const World& world = {}) {
-  const Ran ran = run(words, world);
-  EXPECT_EQ(ran.exit_code, kExitUsage);
-  return ran.err;
-}
 
 TEST(CaFile, IsForHttpsAlone) {
   EXPECT_EQ(refusal({"--api-url", "http://a", "--ca-file", "a.pem", "list"}),
@@ -71,4 +63,4 @@ TEST(Socket, ThatIsNamedAndNotThereIsNamedInTheError) {
 }
 
 }  // namespace
-}  // namespace gpusched::cli
+}  // namespace gpusched::cli::testing

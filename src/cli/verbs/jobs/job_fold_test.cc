@@ -2,12 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include "cli/testing/now.h"
 #include "cli/verbs/jobs/job_columns.h"
 
 namespace gpusched::cli {
 namespace {
-
-constexpr Time kNow{1'738'314'100'000'000'000};  // 2025-01-31T09:01:40Z
 
 std::string folded(const std::string& jobs) {
   const Result<Json> list = Json::parse(jobs);

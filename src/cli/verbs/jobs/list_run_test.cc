@@ -3,10 +3,8 @@
 #include "cli/framework/run_test_support.h"
 
 /// gpu-cli list and cancel against a server that answers as told.
-namespace gpusched::cli {
+namespace gpusched::cli::testing {
 namespace {
-
-using namespace testing;
 
 const char* const kJobPage = R"({"next_page_token":"job-9","jobs":[
   {"job_id":"job-12","tenant_id":"default","name":"訓練 of a very long name that does not fit on the screen at all","state":"running",
@@ -224,4 +222,4 @@ TEST(Tenants, AreShownByName) {
 }
 
 }  // namespace
-}  // namespace gpusched::cli
+}  // namespace gpusched::cli::testing

@@ -1,13 +1,12 @@
 #include <gtest/gtest.h>
 
 #include "cli/terminal/output.h"
+#include "cli/testing/now.h"
 #include "cli/verbs/jobs/job_columns.h"
 #include "cli/verbs/jobs/job_query.h"
 
 namespace gpusched::cli {
 namespace {
-
-constexpr Time kNow{1'738'314'100'000'000'000};  // 2025-01-31T09:01:40Z
 
 std::vector<Json> sample() {
   const Result<Json> list = Json::parse(R"([

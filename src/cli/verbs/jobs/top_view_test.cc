@@ -5,11 +5,10 @@
 #include <sstream>
 
 #include "cli/terminal/text.h"
+#include "cli/testing/now.h"
 
 namespace gpusched::cli {
 namespace {
-
-constexpr Time kNow{1'738'314'100'000'000'000};  // 2025-01-31T09:01:40Z
 
 Json parsed(const std::string& text) {
   const Result<Json> json = Json::parse(text);

@@ -8,13 +8,13 @@ namespace gpusched::cli {
 namespace {
 
 /// A script whose #SBATCH and #GPU lines are read.
-struct Lines {
+struct SlurmLines {
   SubmitOptions options;
   std::vector<std::string> warnings;
   std::string account;
   std::string error;
 
-  explicit Lines(const std::string& text) {
+  explicit SlurmLines(const std::string& text) {
     Grammar grammar;
     declare_submit_options(grammar, options);
     const Result<Unit> read =
@@ -24,7 +24,7 @@ struct Lines {
 };
 
 TEST(SlurmLines, AreReadWhereAnOptionMeansTheSame) {
-  const Lines lines(
+  const SlurmLines lines(
       "#!/bin/bash\n"
       "#SBATCH --job-name=train --time=1-12:30:00\n"
       "#SBATCH -c 8 --mem=32G   # all of it\n"
@@ -55,18 +55,20 @@ TEST(SlurmLines, AreReadWhereAnOptionMeansTheSame) {
 }
 
 TEST(SlurmLines, CountGpusOnEachNodeOfSeveral) {
-  const Lines each("#SBATCH -N 4 --gres=gpu:8\n");
+  const SlurmLines each("#SBATCH -N 4 --gres=gpu:8\n");
   EXPECT_EQ(each.options.nodes, "4");
   EXPECT_EQ(each.options.gpus_per_node, 8);
   EXPECT_FALSE(each.options.gpus.has_value());
-  EXPECT_EQ(Lines("#SBATCH --gpus-per-node=h100:8\n").options.gpus, 8);
-  EXPECT_EQ(Lines("#SBATCH -G 2\n").options.gpus, 2);
-  EXPECT_EQ(Lines("#SBATCH --gres=gpu\n").options.gpus, 1);
-  EXPECT_TRUE(Lines("#SBATCH -N 2\n#SBATCH --gpus=8\n").error.starts_with("train.sh:2: #SBATCH --gpus: "));
+  EXPECT_EQ(SlurmLines("#SBATCH --gpus-per-node=h100:8\n").options.gpus, 8);
+  EXPECT_EQ(SlurmLines("#SBATCH -G 2\n").options.gpus, 2);
+  EXPECT_EQ(SlurmLines("#SBATCH --gres=gpu\n").options.gpus, 1);
+  EXPECT_TRUE(
+      SlurmLines("#SBATCH -N 2\n#SBATCH --gpus=8\n").error.starts_with("train.sh:2: #SBATCH --gpus: "));
 }
 
 TEST(SlurmLines, GiveWayToGpuLines) {
-  const Lines lines("#SBATCH --gres=gpu:8 -N 4 -J theirs --time=60\n#GPU --gpus-per-node 2 --name ours\n");
+  const SlurmLines lines(
+      "#SBATCH --gres=gpu:8 -N 4 -J theirs --time=60\n#GPU --gpus-per-node 2 --name ours\n");
   EXPECT_EQ(lines.error, "");
   EXPECT_EQ(lines.options.gpus_per_node, 2);
   EXPECT_EQ(lines.options.nodes, "4");
@@ -75,7 +77,7 @@ TEST(SlurmLines, GiveWayToGpuLines) {
 }
 
 TEST(SlurmLines, AreRefusedWithWhatToWriteInstead) {
-  EXPECT_EQ(Lines("#!/bin/sh\n#SBATCH --qos=high\n").error,
+  EXPECT_EQ(SlurmLines("#!/bin/sh\n#SBATCH --qos=high\n").error,
             "train.sh:2: #SBATCH --qos: write #GPU --priority low, medium or high");
   for (const char* const option : {"--mem-per-cpu=4G",
                                    "-n 8",
@@ -101,14 +103,14 @@ TEST(SlurmLines, AreRefusedWithWhatToWriteInstead) {
                                    "--no-requeue",
                                    "--gpus=a100:x",
                                    "--array"}) {
-    const std::string error = Lines("#SBATCH " + std::string(option) + "\n").error;
+    const std::string error = SlurmLines("#SBATCH " + std::string(option) + "\n").error;
     EXPECT_TRUE(error.starts_with("train.sh:1: ")) << option << ": " << error;
     EXPECT_GT(error.size(), 30u) << option;
   }
 }
 
 TEST(SlurmLines, BehindTheFirstCommandAreNotRead) {
-  const Lines lines("echo hi\n#SBATCH -c 4\n#SBATCH -n 1\n#SBATCHES are fine\n");
+  const SlurmLines lines("echo hi\n#SBATCH -c 4\n#SBATCH -n 1\n#SBATCHES are fine\n");
   EXPECT_FALSE(lines.options.cpus.has_value());
   EXPECT_EQ(lines.warnings,
             (std::vector<std::string>{"train.sh:2: this #SBATCH line comes after the first command and is "
@@ -116,7 +118,7 @@ TEST(SlurmLines, BehindTheFirstCommandAreNotRead) {
 }
 
 TEST(SlurmLines, SayWhatSlurmsVariablesAreCalledHere) {
-  EXPECT_EQ(Lines("#SBATCH --array=1-3\npython train.py --seed $SLURM_ARRAY_TASK_ID\n").warnings,
+  EXPECT_EQ(SlurmLines("#SBATCH --array=1-3\npython train.py --seed $SLURM_ARRAY_TASK_ID\n").warnings,
             (std::vector<std::string>{
                 "train.sh:2: $SLURM_ARRAY_TASK_ID is not set here; use $GPU_SCHEDULER_ARRAY_INDEX"}));
 }
