@@ -4,7 +4,8 @@
 #include <charconv>
 #include <cmath>
 #include <cstddef>
-#include <ctime>
+
+#include "base/text/civil_time.h"
 
 namespace gpusched {
 namespace {
@@ -139,25 +140,10 @@ void append_whole_json_string(std::string& out, std::string_view text) {
 }
 
 void append_rfc3339(std::string& out, Time wall) {
+  append_civil_time(out, civil_time_of(wall));
   // Rounded down, also before 1970.
-  int64_t unix_ms = wall.ns / 1'000'000;
-  if (wall.ns % 1'000'000 < 0) --unix_ms;
-  int64_t ms = unix_ms % 1'000;
-  if (ms < 0) ms += 1'000;
-  const std::time_t unix_seconds = (unix_ms - ms) / 1'000;
-  std::tm utc{};
-  CHECK(gmtime_r(&unix_seconds, &utc) != nullptr);
-  append_padded(out, utc.tm_year + 1900, 4);
-  out += '-';
-  append_padded(out, utc.tm_mon + 1, 2);
-  out += '-';
-  append_padded(out, utc.tm_mday, 2);
-  out += 'T';
-  append_padded(out, utc.tm_hour, 2);
-  out += ':';
-  append_padded(out, utc.tm_min, 2);
-  out += ':';
-  append_padded(out, utc.tm_sec, 2);
+  constexpr int64_t kSecond = 1'000'000'000;
+  const int64_t ms = (wall.ns % kSecond + kSecond) % kSecond / 1'000'000;
   out += '.';
   append_padded(out, ms, 3);
   out += 'Z';

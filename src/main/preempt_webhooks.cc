@@ -1,28 +1,16 @@
 #include "main/preempt_webhooks.h"
 
 #include <algorithm>
-#include <ctime>
 #include <utility>
 
 #include "base/job_signals.h"
+#include "base/text/civil_time.h"
 #include "client/http_client.h"
 #include "client/json.h"
 #include "gpusched/v1/types.pb.h"
 #include "log/log.h"
 
 namespace gpusched {
-namespace {
-
-std::string rfc3339(Time at) {
-  const std::time_t second = static_cast<std::time_t>(at.ns / 1'000'000'000);
-  std::tm parts{};
-  gmtime_r(&second, &parts);
-  char text[32] = {};
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
-}
-
-}  // namespace
 
 PreemptWebhooks::PreemptWebhooks(PreemptWebhookOptions options) : options_(std::move(options)) {
   if (!wanted()) return;
@@ -66,10 +54,10 @@ void PreemptWebhooks::tell(const State& state, const StopRequested& stop, Time n
   if (const Node* node = state.find_node(job->node)) body.add("node_name", node->name);
   body.add("signal", signal ? signal->name : "TERM");
   body.add("mode", to_string(job->preemption_mode));
-  body.add("at", rfc3339(now));
+  body.add("at", utc_text(now));
   if (grace.ns > 0) {
     body.add("grace_seconds", static_cast<double>(grace.ms()) / 1'000.0);
-    body.add("ends_at_latest", rfc3339(now + grace));
+    body.add("ends_at_latest", utc_text(now + grace));
   }
   Note note{.job = stop.job.value,
             .url = {},

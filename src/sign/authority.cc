@@ -18,6 +18,7 @@
 #include <tuple>
 
 #include "base/check.h"
+#include "sign/certificate_time.h"
 #include "sign/fingerprint.h"
 #include "sign/keys/private_file.h"
 
@@ -106,11 +107,6 @@ std::string uri_of(X509* certificate) {
   GENERAL_NAMES_free(all);
   ERR_clear_error();
   return uri;
-}
-
-int64_t unix_seconds(const ASN1_TIME* time) {
-  std::tm parts{};
-  return ASN1_TIME_to_tm(time, &parts) == 1 ? timegm(&parts) : 0;
 }
 
 void add_extension(X509* to, X509* issuer, int what, const char* value) {
@@ -297,7 +293,7 @@ Result<NodeClaim> Authority::node_of(const std::string& pem) const {
   if (!good) return refuse("the certificate is none of this scheduler's authority for nodes");
   std::optional<NodeClaim> claim = NodeClaim::of_uri(uri_of(shown.get()));
   if (!claim) return refuse("the certificate names no node");
-  claim->expires_at = unix_seconds(X509_get0_notAfter(shown.get()));
+  claim->expires_at = unix_second_of(X509_get0_notAfter(shown.get())).value_or(0);
   return std::move(*claim);
 }
 

@@ -11,10 +11,10 @@
 #include <charconv>
 #include <cstdio>
 #include <cstring>
-#include <ctime>
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "sign/certificate_time.h"
 #include "sign/keys/order_key.h"
 
 namespace gpusched::sign {
@@ -156,11 +156,6 @@ std::string order_keys_pem(const std::string& keys) {
   return pem;
 }
 
-int64_t second_of(const ASN1_TIME* time) {
-  std::tm parts{};
-  return ASN1_TIME_to_tm(time, &parts) == 1 ? timegm(&parts) : 0;
-}
-
 }  // namespace
 
 std::string NodeClaim::uri() const {
@@ -266,8 +261,8 @@ Result<NodeFile> read_node_file(const std::string& path) {
                  path +
                      " does not hold the key that the scheduler signs its orders with; join anew with a node "
                      "token"};
-  return NodeFile{.begins_at = second_of(X509_get0_notBefore(certificate.get())),
-                  .expires_at = second_of(X509_get0_notAfter(certificate.get())),
+  return NodeFile{.begins_at = unix_second_of(X509_get0_notBefore(certificate.get())).value_or(0),
+                  .expires_at = unix_second_of(X509_get0_notAfter(certificate.get())).value_or(0),
                   .order_keys = std::move(order_keys)};
 }
 

@@ -11,9 +11,12 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <optional>
 #include <string_view>
 
 #include "base/check.h"
+#include "base/text/civil_time.h"
+#include "sign/certificate_time.h"
 #include "sign/fingerprint.h"
 
 namespace gpusched::sign {
@@ -67,18 +70,17 @@ int choose_protocol(SSL*, const unsigned char** chosen, unsigned char* size, con
   return outcome == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
-int64_t seconds_of(const ASN1_TIME* time) {
-  std::tm parts{};
-  CHECK(ASN1_TIME_to_tm(time, &parts) == 1);
-  return timegm(&parts);
+int64_t checked_second(const ASN1_TIME* time) {
+  const std::optional<int64_t> second = unix_second_of(time);
+  CHECK(second.has_value());
+  return *second;
 }
 
-std::string shown(int64_t at) {
-  const std::time_t time = at;
-  std::tm parts{};
-  gmtime_r(&time, &parts);
-  char text[40];
-  return {text, std::strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &parts)};
+/// To the minute.
+std::string shown(int64_t unix_second) {
+  std::string text;
+  append_civil_time(text, civil_time_of(unix_second), ' ');
+  return text.substr(0, text.rfind(':')) + " UTC";
 }
 
 /// The text that `write` writes.
@@ -154,8 +156,8 @@ Result<std::shared_ptr<const TlsIdentity>> TlsIdentity::load(const TlsFiles& fil
   X509* const certificate = SSL_CTX_get0_certificate(context);
   CHECK(certificate != nullptr);
   made->subject_ = subject_of(certificate);
-  made->expires_at_ = seconds_of(X509_get0_notAfter(certificate));
-  const int64_t begins_at = seconds_of(X509_get0_notBefore(certificate));
+  made->expires_at_ = checked_second(X509_get0_notAfter(certificate));
+  const int64_t begins_at = checked_second(X509_get0_notBefore(certificate));
   const int64_t now = std::time(nullptr);
   if (made->expires_at_ < now) {
     return Error{ErrorCode::kInvalidArgument, "the certificate " + files.certificate + " expired at " +

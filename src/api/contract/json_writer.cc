@@ -2,28 +2,11 @@
 
 #include <cmath>
 
+#include "base/text/civil_time.h"
 #include "log/line.h"
 
 namespace gpusched::api {
 namespace {
-
-// Splits days since 1970-01-01 into a civil date (H. Hinnant, "chrono-compatible low-level date algorithms").
-struct Civil {
-  int64_t year;
-  unsigned month, day;
-};
-Civil civil_of_days(int64_t days) {
-  days += 719'468;
-  const int64_t era = (days >= 0 ? days : days - 146'096) / 146'097;
-  const auto day_of_era = static_cast<unsigned>(days - era * 146'097);
-  const unsigned year_of_era =
-      (day_of_era - day_of_era / 1'460 + day_of_era / 36'524 - day_of_era / 146'096) / 365;
-  const unsigned day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-  const unsigned month_index = (5 * day_of_year + 2) / 153;
-  const unsigned day = day_of_year - (153 * month_index + 2) / 5 + 1;
-  const unsigned month = month_index < 10 ? month_index + 3 : month_index - 9;
-  return {static_cast<int64_t>(year_of_era) + era * 400 + (month <= 2 ? 1 : 0), month, day};
-}
 
 void append_digits(std::string& out, int64_t number, int width) {
   char buffer[24];
@@ -52,30 +35,8 @@ void append_json_text(std::string& out, std::string_view text) {
 
 void append_time(std::string& out, Time wall) {
   constexpr int64_t kSecond = 1'000'000'000;
-  int64_t second = wall.ns / kSecond;
-  int64_t nanosecond = wall.ns % kSecond;
-  if (nanosecond < 0) {
-    nanosecond += kSecond;
-    second -= 1;
-  }
-  int64_t day = second / 86'400;
-  int64_t rest = second % 86'400;
-  if (rest < 0) {
-    rest += 86'400;
-    day -= 1;
-  }
-  const Civil civil = civil_of_days(day);
-  append_digits(out, civil.year, 4);
-  out.push_back('-');
-  append_digits(out, civil.month, 2);
-  out.push_back('-');
-  append_digits(out, civil.day, 2);
-  out.push_back('T');
-  append_digits(out, rest / 3'600, 2);
-  out.push_back(':');
-  append_digits(out, rest / 60 % 60, 2);
-  out.push_back(':');
-  append_digits(out, rest % 60, 2);
+  append_civil_time(out, civil_time_of(wall));
+  const int64_t nanosecond = (wall.ns % kSecond + kSecond) % kSecond;
   if (nanosecond != 0) {
     out.push_back('.');
     append_digits(out, nanosecond / 1'000, 6);

@@ -2,13 +2,15 @@
 
 #include <algorithm>
 
+#include "base/text/civil_time.h"
+
 namespace gpusched::api {
 namespace {
 
 /// Takes so many digits from the front.
-std::optional<int64_t> take_digits(std::string_view& text, std::size_t count) {
+std::optional<int32_t> take_digits(std::string_view& text, std::size_t count) {
   if (text.size() < count) return std::nullopt;
-  int64_t number = 0;
+  int32_t number = 0;
   for (std::size_t i = 0; i < count; ++i) {
     if (text[i] < '0' || text[i] > '9') return std::nullopt;
     number = number * 10 + (text[i] - '0');
@@ -21,15 +23,6 @@ bool take(std::string_view& text, std::string_view any_of) {
   if (text.empty() || any_of.find(text.front()) == std::string_view::npos) return false;
   text.remove_prefix(1);
   return true;
-}
-
-/// Days since 1970-01-01 of a civil date (H. Hinnant, "chrono-compatible low-level date algorithms").
-int64_t days_of_civil(int64_t year, int64_t month, int64_t day) {
-  year -= month <= 2 ? 1 : 0;
-  const int64_t era = (year >= 0 ? year : year - 399) / 400;
-  const int64_t year_of_era = year - era * 400;
-  const int64_t day_of_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
-  return era * 146'097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719'468;
 }
 
 /// Seconds east of UTC.
@@ -69,13 +62,10 @@ std::optional<Time> parse_rfc3339(std::string_view text) {
   }
   const auto offset = take_offset(text);
   if (!offset || !text.empty()) return std::nullopt;
-  const bool leap = (*year % 4 == 0 && *year % 100 != 0) || *year % 400 == 0;
-  constexpr int64_t kDays[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
-  if (*year < 1970 || *year > 2200 || *month < 1 || *month > 12 || *day < 1) return std::nullopt;
-  if (*day > kDays[*month - 1] + (leap && *month == 2 ? 1 : 0)) return std::nullopt;
-  if (*hour > 23 || *minute > 59 || *second > 60) return std::nullopt;
-  const int64_t seconds =
-      days_of_civil(*year, *month, *day) * 86'400 + *hour * 3'600 + *minute * 60 + *second - *offset;
+  if (*year < 1970 || *year > 2200) return std::nullopt;
+  if (!is_date(*year, *month, *day) || *hour > 23 || *minute > 59 || *second > 60) return std::nullopt;
+  const CivilTime civil{*year, *month, *day, *hour, *minute, *second};
+  const int64_t seconds = unix_second_of(civil) - *offset;
   if (seconds < 0) return std::nullopt;
   return Time{seconds * 1'000'000'000 + nanosecond};
 }

@@ -12,6 +12,7 @@
 #include "api/http/unix_callers.h"
 #include "api/limits/address_group.h"
 #include "base/check.h"
+#include "base/text/civil_time.h"
 
 namespace gpusched::api::http_internal {
 namespace {
@@ -240,10 +241,7 @@ const std::string& Core::date() {
   const std::time_t now = std::time(nullptr);
   if (now != date_second_) {
     date_second_ = now;
-    std::tm parts{};
-    gmtime_r(&now, &parts);
-    char buffer[40];
-    date_.assign(buffer, std::strftime(buffer, sizeof buffer, "%a, %d %b %Y %H:%M:%S GMT", &parts));
+    date_ = http_date(now);
   }
   return date_;
 }

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <ctime>
 
+#include "base/text/civil_time.h"
+
 namespace gpusched::cli {
 namespace {
 
@@ -199,17 +201,14 @@ std::string format_cores(double cores) {
 Time parse_rfc3339(std::string_view text) {
   // YYYY-MM-DDThh:mm:ss[.fraction](Z|+hh:mm|-hh:mm)
   if (text.size() < 20 || text[4] != '-' || text[7] != '-' || text[13] != ':' || text[16] != ':') return {};
-  std::tm utc{};
-  utc.tm_year = digits_at(text, 0, 4) - 1900;
-  utc.tm_mon = digits_at(text, 5, 2) - 1;
-  utc.tm_mday = digits_at(text, 8, 2);
-  utc.tm_hour = digits_at(text, 11, 2);
-  utc.tm_min = digits_at(text, 14, 2);
-  utc.tm_sec = digits_at(text, 17, 2);
-  if (utc.tm_year < 0 || utc.tm_mon < 0 || utc.tm_mday < 1 || utc.tm_hour < 0 || utc.tm_min < 0 ||
-      utc.tm_sec < 0) {
-    return {};
-  }
+  const CivilTime civil{.year = digits_at(text, 0, 4),
+                        .month = digits_at(text, 5, 2),
+                        .day = digits_at(text, 8, 2),
+                        .hour = digits_at(text, 11, 2),
+                        .minute = digits_at(text, 14, 2),
+                        .second = digits_at(text, 17, 2)};
+  if (civil.year < 1'900 || civil.month < 1 || civil.day < 1) return {};
+  if (civil.hour < 0 || civil.minute < 0 || civil.second < 0) return {};
   size_t at = 19;
   int64_t fraction_ns = 0;
   if (text[at] == '.') {
@@ -230,7 +229,7 @@ Time parse_rfc3339(std::string_view text) {
     return {};
   }
   Time time;
-  const int64_t unix_seconds = ::timegm(&utc) - offset_seconds;
+  const int64_t unix_seconds = unix_second_of(civil) - offset_seconds;
   // Nanoseconds reach into the year 2262.
   if (__builtin_mul_overflow(unix_seconds, int64_t{1'000'000'000}, &time.ns)) return {};
   if (__builtin_add_overflow(time.ns, fraction_ns, &time.ns)) return {};
@@ -321,28 +320,19 @@ Time parse_local_time(std::string_view text, Time now, TimeOfDay alone) {
   return time;
 }
 
-std::string format_rfc3339(Time time) {
-  const std::time_t whole = time.ns / 1'000'000'000;
-  std::tm utc{};
-  ::gmtime_r(&whole, &utc);
-  std::array<char, 32> text;
-  const size_t size = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return {text.data(), size};
-}
-
 std::string format_local(Time time) {
   const std::time_t whole = time.ns / 1'000'000'000;
   std::tm local{};
   ::localtime_r(&whole, &local);
-  if (local.tm_gmtoff == 0) return format_rfc3339(time);
-  std::array<char, 32> text;
-  const size_t size = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%S", &local);
+  if (local.tm_gmtoff == 0) return utc_text(time);
+  std::string text;
+  append_civil_time(text, civil_time_of(int64_t{whole + local.tm_gmtoff}));
   const int64_t minutes = std::abs(local.tm_gmtoff) / kMinute;
   std::array<char, 8> zone;
   const int zone_size =
       std::snprintf(zone.data(), zone.size(), "%c%02d:%02d", local.tm_gmtoff < 0 ? '-' : '+',
                     static_cast<int>(minutes / 60) % 100, static_cast<int>(minutes % 60));
-  return std::string(text.data(), size) + std::string(zone.data(), static_cast<size_t>(zone_size));
+  return text.append(zone.data(), static_cast<size_t>(zone_size));
 }
 
 std::string with_local_times(std::string_view sentence) {

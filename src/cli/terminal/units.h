@@ -38,10 +38,7 @@ enum class TimeOfDay { kNext, kLast };
 /// `parse_rfc3339` reads. Zero when `text` is no such time.
 Time parse_local_time(std::string_view text, Time now, TimeOfDay alone);
 
-/// "2025-01-31T09:00:00Z", in whole seconds.
-std::string format_rfc3339(Time time);
-
-/// The same in the process's time zone, for people: "2025-01-31T10:00:00+01:00"; in UTC it ends with Z.
+/// `utc_text` in the process's time zone, for people: "2025-01-31T10:00:00+01:00"; in UTC it ends with Z.
 std::string format_local(Time time);
 
 /// `sentence` with each instant in UTC, such as 2025-01-31T09:00:00.5Z, in the process's time zone.

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/text/civil_time.h"
+
 namespace gpusched::cli {
 namespace {
 
@@ -39,7 +41,7 @@ TEST(LocalTimes, AreReadAsPeopleWriteThem) {
   const Time now{1'738'314'100'000'000'000};  // 2025-01-31T09:01:40Z
   const auto read = [&](const char* text, TimeOfDay alone = TimeOfDay::kNext) {
     const Time time = parse_local_time(text, now, alone);
-    return time.valid() ? format_rfc3339(time) : std::string();
+    return time.valid() ? utc_text(time) : std::string();
   };
   EXPECT_EQ(read("tomorrow 10:00"), "2025-02-01T10:00:00Z");
   EXPECT_EQ(read("today"), "2025-01-31T00:00:00Z");

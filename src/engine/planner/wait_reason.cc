@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "base/text/civil_time.h"
 
 namespace gpusched {
 
@@ -81,25 +82,6 @@ std::string two_digits(int64_t number) { return std::to_string(100 + number % 10
 std::string gpu_hours(int64_t gpu_ms) {
   const int64_t hundredths = gpu_ms / 36'000;
   return std::to_string(hundredths / 100) + "." + two_digits(hundredths);
-}
-
-/// "2026-11-21T09:30:00Z". The civil date by Hinnant's algorithm (days from 0000-03-01).
-std::string utc(Time time) {
-  const int64_t second = time.ms() / 1000;
-  const int64_t days = second / 86'400 + 719'468;
-  const int64_t era = days / 146'097;
-  const int64_t day_of_era = days % 146'097;
-  const int64_t year_of_era =
-      (day_of_era - day_of_era / 1'460 + day_of_era / 36'524 - day_of_era / 146'096) / 365;
-  const int64_t day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-  const int64_t shifted_month = (5 * day_of_year + 2) / 153;
-  const int64_t day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-  const int64_t month = shifted_month < 10 ? shifted_month + 3 : shifted_month - 9;
-  const int64_t year = year_of_era + era * 400 + (month <= 2 ? 1 : 0);
-  const int64_t of_day = second % 86'400;
-  return std::to_string(year) + "-" + two_digits(month) + "-" + two_digits(day) + "T" +
-         two_digits(of_day / 3'600) + ":" + two_digits(of_day / 60 % 60) + ":" + two_digits(of_day % 60) +
-         "Z";
 }
 
 std::string models_wanted(const Part& part) {
@@ -252,7 +234,7 @@ std::string reserved(const WaitReason& reason) {
 }
 
 std::string gpu_time_used(const WaitReason& reason) {
-  const std::string next = "GPU hours of this window; the next window begins at " + utc(reason.lifts_at);
+  const std::string next = "GPU hours of this window; the next window begins at " + utc_text(reason.lifts_at);
   if (!reason.tenant.valid()) return std::string(kTenantAbove) + " has used its " + next;
   return "tenant " + name_of(reason.tenant) + " has used " + gpu_hours(reason.current) + " of its " +
          gpu_hours(reason.limit) + " " + next;

@@ -17,6 +17,7 @@
 #include "api/contract/token.h"
 #include "base/limits.h"
 #include "base/storage_limits.h"
+#include "base/text/civil_time.h"
 #include "client/http_client.h"
 #include "client/json.h"
 #include "client/local_token.h"
@@ -183,11 +184,10 @@ Finding check_health(const Config& config, const Running& running, const std::st
   return finding;
 }
 
-/// As the API writes times, to the second; none: it is no time.
+/// A time as the API writes it, rounded down to the second. Not valid when the text is no time.
 Time instant(const std::string& text) {
-  std::tm parts{};
-  if (::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &parts) == nullptr) return {};
-  return Time{int64_t{::timegm(&parts)} * 1'000'000'000};
+  const std::optional<int64_t> second = parse_utc(text.substr(0, text.find_first_of(".Z")) + "Z");
+  return second ? Time{} + seconds(*second) : Time{};
 }
 
 /// All keys in use, when the scheduler tells: else nobody knows of any.

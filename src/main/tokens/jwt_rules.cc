@@ -4,8 +4,6 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
-#include <array>
-#include <ctime>
 #include <initializer_list>
 #include <map>
 #include <optional>
@@ -13,6 +11,7 @@
 #include "api/backend/tokens/sign_in_desk.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "base/text/civil_time.h"
 #include "config/yaml_problem.h"
 #include "ops/machine.h"
 #include "ops/trusted_path.h"
@@ -26,18 +25,6 @@ constexpr std::size_t kPathMax = 8;
 constexpr std::size_t kSecretBytesMax = 1'024;
 
 using Members = std::map<std::string, YAML::Node>;
-
-/// "2026-01-31T09:00:00Z" in seconds since 1970; 0: it is no such time.
-int64_t seconds_of(const std::string& text) {
-  constexpr const char* kForm = "%Y-%m-%dT%H:%M:%SZ";
-  std::tm parts{};
-  if (::strptime(text.c_str(), kForm, &parts) == nullptr) return 0;
-  const std::time_t time = ::timegm(&parts);
-  // What is not written as it would be printed is another time than somebody thinks, such as February 30.
-  std::array<char, 32> again{};
-  const std::size_t size = std::strftime(again.data(), again.size(), kForm, &parts);
-  return text == std::string_view(again.data(), size) ? time : 0;
-}
 
 /// RFC 6749, section 3.3.
 bool is_scope(std::string_view word) {
@@ -196,7 +183,7 @@ void Reader::read_revocation(const YAML::Node& entry) {
   api::JwtRevocation revoked{.subject = text(found, "sub", entry, false),
                              .id = text(found, "jti", entry, false)};
   if (found.contains("issued_before")) {
-    revoked.issued_before = seconds_of(text(found, "issued_before", entry, true));
+    revoked.issued_before = parse_utc(text(found, "issued_before", entry, true)).value_or(0);
     if (revoked.issued_before <= 0) problem(entry, "issued_before is no time such as 2026-01-31T09:00:00Z");
   }
   out_.revoked.push_back(std::move(revoked));

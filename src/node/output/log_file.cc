@@ -9,11 +9,11 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
-#include <ctime>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/text/civil_time.h"
 #include "shim/attempt/log_bound.h"
 #include "shim/protocol.h"
 
@@ -53,11 +53,7 @@ class LineTimes {
   std::string prefix(int64_t offset) {
     while (next_ < times_.size() && times_[next_].sizes[stream_] <= offset) ++next_;
     const int64_t unix_ns = next_ < times_.size() ? times_[next_].unix_ns : otherwise_;
-    const time_t seconds = unix_ns / 1'000'000'000;
-    tm parts{};
-    gmtime_r(&seconds, &parts);
-    std::array<char, 40> text{};
-    return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ ", &parts)};
+    return utc_text(Time{unix_ns}) + " ";
   }
 
  private:

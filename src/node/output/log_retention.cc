@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <ctime>
 #include <filesystem>
 #include <optional>
 
+#include "base/text/civil_time.h"
 #include "log/log.h"
 #include "shim/attempt/log_bound.h"
 #include "shim/processes.h"
@@ -29,13 +29,10 @@ int64_t bytes_on_disk(const std::string& path) {
   return int64_t{facts.st_blocks} * 512;
 }
 
-std::string utc_text(Time wall) {
-  const time_t second = wall.ns / 1'000'000'000;
-  std::tm parts{};
-  gmtime_r(&second, &parts);
-  std::array<char, 40> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S UTC", &parts);
-  return text.data();
+std::string shown(Time wall) {
+  std::string text;
+  append_civil_time(text, civil_time_of(wall), ' ');
+  return text + " UTC";
 }
 
 std::string span_text(Duration span) {
@@ -175,7 +172,7 @@ void LogRetention::note(const AttemptKey& key, Time wall, const std::string& why
   }
   if (notes_ < 0) notes_ = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
   if (notes_ < 0) return;
-  const std::string line = shim::key_text(key) + " " + utc_text(wall) + ": " + why + "\n";
+  const std::string line = shim::key_text(key) + " " + shown(wall) + ": " + why + "\n";
   [[maybe_unused]] const ssize_t size = write(notes_, line.data(), line.size());
 }
 

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/limits.h"
+#include "base/text/civil_time.h"
 #include "replay/trace/csv.h"
 #include "replay/trace/swf.h"
 
@@ -126,15 +127,6 @@ int64_t take_number(std::string_view& text, char separator) {
   return value;
 }
 
-/// Days since 1970-01-01 (Howard Hinnant, "chrono-compatible low-level date algorithms").
-int64_t days_of(int64_t year, int64_t month, int64_t day) {
-  year -= month <= 2 ? 1 : 0;
-  const int64_t era = year / 400;
-  const int64_t of_era = year - era * 400;
-  const int64_t of_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
-  return era * 146'097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719'468;
-}
-
 /// "2017-10-09 07:01:55" as seconds since 1970; -1: it is none.
 int64_t parse_date(std::string_view text) {
   const int64_t year = take_number(text, '-');
@@ -146,7 +138,9 @@ int64_t parse_date(std::string_view text) {
   const bool good = year >= 1970 && year <= 2100 && month >= 1 && month <= 12 && day >= 1 && day <= 31 &&
                     hour >= 0 && hour <= 23 && minute >= 0 && minute <= 59 && second >= 0 && second <= 60 &&
                     text.empty();
-  return good ? ((days_of(year, month, day) * 24 + hour) * 60 + minute) * 60 + second : -1;
+  if (!good) return -1;
+  const auto field = [](int64_t number) { return static_cast<int32_t>(number); };
+  return unix_second_of({field(year), field(month), field(day), field(hour), field(minute), field(second)});
 }
 
 Result<Trace> read_philly(const std::string& path) {

@@ -1,5 +1,6 @@
 #include <memory>
 
+#include "base/text/civil_time.h"
 #include "cli/commands.h"
 #include "cli/framework/verbs.h"
 #include "cli/terminal/table.h"
@@ -35,7 +36,7 @@ int show_history(Session& session, const std::string& job) {
     const Json& line = lines[i];
     const Time at = parse_rfc3339(line["at"].text());
     const int64_t attempt = line["attempt"].integer();
-    table.add({format_rfc3339(at), offset_of(at, submitted), attempt == 0 ? "" : std::to_string(attempt),
+    table.add({utc_text(at), offset_of(at, submitted), attempt == 0 ? "" : std::to_string(attempt),
                line["event"].text(), line["message"].text()});
     const int64_t dropped = i == 0 ? reply.json["dropped"].integer() : 0;
     if (dropped > 0)

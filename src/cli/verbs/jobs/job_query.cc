@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/text/civil_time.h"
 #include "cli/commands.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/progress.h"
@@ -76,7 +77,7 @@ std::string native_path(const JobQuery& query, const std::string& state, int64_t
   add("user", query.user);
   add("name", query.name);
   for (const auto& [label, value] : query.labels) add("label", value ? label + "=" + *value : label);
-  if (query.since.valid()) add("since", format_rfc3339(query.since));
+  if (query.since.valid()) add("since", utc_text(query.since));
   add("page_token", token);
   return path;
 }
@@ -286,7 +287,7 @@ Result<std::string> since_parameter(const std::string& text, Time now) {
   if (parse_rfc3339(text).valid()) return text;
   const Result<Time> time = parse_since(text, now);
   if (!time) return time.error();
-  return format_rfc3339(*time);
+  return utc_text(*time);
 }
 
 bool glob_matches(std::string_view pattern, std::string_view text) {

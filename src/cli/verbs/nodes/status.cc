@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/text/civil_time.h"
 #include "cli/commands.h"
 #include "cli/framework/verbs.h"
 #include "cli/terminal/style.h"
@@ -195,7 +196,7 @@ StatusText status_text(Session& session, int width, bool color) {
                          number("total_jobs") + " in all");
   if (!sums["paused_since"].text().empty()) {
     record.add("Paused", Cell(with_reason("no job has been started since " +
-                                              format_rfc3339(parse_rfc3339(sums["paused_since"].text())),
+                                              utc_text(parse_rfc3339(sums["paused_since"].text())),
                                           sums["paused_by"].text(), sums["pause_reason"].text()) +
                                   "; to resume: gpu-cli resume",
                               Style::kWarning));

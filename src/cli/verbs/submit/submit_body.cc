@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/limits.h"
+#include "base/text/civil_time.h"
 #include "cli/terminal/job_name.h"
 #include "cli/terminal/units.h"
 #include "cli/verbs/submit/submit.h"
@@ -480,7 +481,7 @@ Result<Moment> parse_moment(const std::string& option, const std::string& text, 
                                   "\" is not a time; write a duration from now on, such as +2h, or a time, "
                                   "such as 18:30, tomorrow 10:00 or 2025-01-31T09:00:00+01:00");
   }
-  moment.at = exact ? text : format_rfc3339(time);
+  moment.at = exact ? text : utc_text(time);
   return moment;
 }
 
