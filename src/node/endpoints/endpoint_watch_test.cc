@@ -94,11 +94,20 @@ class Endpoints : public ::testing::Test {
 constexpr Duration kPeriod = milliseconds(20);
 
 TEST(Probe, AnHttpAnswerIsJudgedByItsStatus) {
-  for (const char* const good : {"HTTP/1.1 200 OK\r\n", "HTTP/1.0 302 Found", "HTTP/1.1 204"})
-    EXPECT_EQ(judge_http_answer(good), "") << good;
-  for (const char* const bad : {"HTTP/1.1 503 x", "HTTP/1.1 100", "HTTP/1.1 abc", "SSH-2.0", "HTTP/2"})
-    EXPECT_NE(judge_http_answer(bad).value_or(""), "") << bad;
-  for (const char* const part : {"", "HTT", "HTTP/1.1 20"}) EXPECT_FALSE(judge_http_answer(part)) << part;
+  const auto judged = [](const char* text) {
+    shim::HttpAnswer answer(0);
+    answer.add(text);
+    return judge_http_answer(answer);
+  };
+  for (const char* const good :
+       {"HTTP/1.1 200 OK\r\n", "HTTP/1.0 302 Found\n", "HTTP/1.1 204\r\n", "HTTP/1.1 200 OK\r\n\r\nbody",
+        "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n"})
+    EXPECT_EQ(judged(good), "") << good;
+  EXPECT_EQ(judged("HTTP/1.1 503 x\r\n"), "it answered with HTTP status 503");
+  for (const char* const bad : {"HTTP/1.1 abc\r\n", "SSH-2.0", "HTTP/2"})
+    EXPECT_EQ(judged(bad), "its answer is not HTTP") << bad;
+  for (const char* const part : {"", "HTT", "HTTP/1.1 20", "HTTP/1.1 100 Continue\r\n"})
+    EXPECT_FALSE(judged(part)) << part;
 }
 
 TEST_F(Endpoints, AnAttemptWithoutANoteHasNoPort) {

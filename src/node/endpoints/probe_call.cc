@@ -7,17 +7,14 @@
 
 #include <array>
 #include <cerrno>
-#include <charconv>
 
 #include "base/errors.h"
 
 namespace gpusched {
 namespace {
 
-constexpr std::size_t kAnswerBytesMax = 4'096;
-/// "HTTP/1.1 200"
-constexpr std::size_t kStatusAt = 9;
-constexpr std::size_t kStatusEnd = 12;
+constexpr std::size_t kPieceBytes = 4'096;
+constexpr std::size_t kBodyBytesMax = 0;  // The status is what counts.
 
 std::string no_connection(int error) {
   errno = error;
@@ -26,19 +23,14 @@ std::string no_connection(int error) {
 
 }  // namespace
 
-std::optional<std::string> judge_http_answer(std::string_view begin) {
-  constexpr std::string_view kVersion = "HTTP/1.";
-  if (!kVersion.starts_with(begin.substr(0, kVersion.size()))) return "its answer is not HTTP";
-  if (begin.size() < kStatusEnd) return std::nullopt;
-  int status = 0;
-  const char* const end = begin.data() + kStatusEnd;
-  const auto [stop, error] = std::from_chars(begin.data() + kStatusAt, end, status);
-  if (error != std::errc{} || stop != end) return "its answer is not HTTP";
-  if (status >= 200 && status < 400) return "";
-  return "it answered with HTTP status " + std::to_string(status);
+std::optional<std::string> judge_http_answer(const shim::HttpAnswer& answer) {
+  if (answer.status() >= 200 && answer.status() < 400) return "";
+  if (answer.status() != 0) return "it answered with HTTP status " + std::to_string(answer.status());
+  if (answer.state() == shim::HttpAnswer::State::kMalformed) return "its answer is not HTTP";
+  return std::nullopt;
 }
 
-ProbeCall::ProbeCall(const ReadyProbe& probe, uint32_t port) : path_(probe.path) {
+ProbeCall::ProbeCall(const ReadyProbe& probe, uint32_t port) : path_(probe.path), answer_(kBodyBytesMax) {
   if (!path_.empty()) {
     request_ = "GET " + path_ + " HTTP/1.1\r\nHost: 127.0.0.1:" + std::to_string(port) +
                "\r\nUser-Agent: gpu-agent\r\nAccept: */*\r\nConnection: close\r\n\r\n";
@@ -95,12 +87,12 @@ std::optional<std::string> ProbeCall::send_rest() {
 }
 
 std::optional<std::string> ProbeCall::read_some() {
-  std::array<char, kAnswerBytesMax> bytes{};
+  std::array<char, kPieceBytes> bytes{};
   const ssize_t size = recv(socket_, bytes.data(), bytes.size(), 0);
   if (size < 0 && errno == EAGAIN) return std::nullopt;
   if (size < 0) return "it gave no answer: " + errno_words();
   if (size == 0) return "it closed the connection without an answer";
-  answer_.append(bytes.data(), static_cast<std::size_t>(size));
+  answer_.add({bytes.data(), static_cast<std::size_t>(size)});
   return judge_http_answer(answer_);
 }
 

@@ -3,15 +3,15 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "base/text/service_port.h"
+#include "shim/endpoint/http_answer.h"
 
 namespace gpusched {
 
-/// Judges an answer to an HTTP request by its first line: empty for 200 to 399, else why it is not good.
-/// Nothing: the line is not whole yet.
-std::optional<std::string> judge_http_answer(std::string_view begin);
+/// Judges an answer to a probe by its status: empty for 200 to 399, else why it is not good. Nothing: the
+/// status has not come yet.
+std::optional<std::string> judge_http_answer(const shim::HttpAnswer& answer);
 
 /// One call of a probe to a port of 127.0.0.1, without ever waiting: poll `descriptor` for `events`, then
 /// call `advance`. Whoever has it ends it when it takes too long. Not thread-safe.
@@ -37,7 +37,8 @@ class ProbeCall {
   int socket_ = -1;
   Step step_ = Step::kConnect;
   std::string failed_;  ///< Why it could not even begin.
-  std::string request_, answer_;
+  std::string request_;
+  shim::HttpAnswer answer_;
   std::size_t sent_ = 0;
 };
 

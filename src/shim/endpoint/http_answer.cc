@@ -1,164 +1,195 @@
+// The one file of the shim that includes Boost.Beast.
 #include "shim/endpoint/http_answer.h"
 
-#include <algorithm>
-#include <charconv>
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/http/basic_parser.hpp>
+#include <optional>
 
 namespace gpusched::shim {
 namespace {
 
+namespace http = boost::beast::http;
+using boost::system::error_code;
+using Text = boost::beast::string_view;
+
 constexpr std::size_t kHeadBytesMax = 64 * 1024;
 constexpr std::size_t kReasonBytesMax = 80;
+constexpr int kLeastStatus = 100;
+constexpr int kLeastFinalStatus = 200;
+constexpr std::string_view kVersion = "HTTP/1.";
+constexpr std::string_view kLastChunk = "0\r\n\r\n";
+constexpr std::string_view kLineWithoutReason = "HTTP/1.1 200\r";
 
-bool equal_ignoring_case(std::string_view a, std::string_view b) {
-  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
-  return a.size() == b.size() &&
-         std::equal(a.begin(), a.end(), b.begin(), [&](char x, char y) { return lower(x) == lower(y); });
-}
-
-std::string_view trimmed(std::string_view text) {
-  const std::string_view blanks = " \t";
-  const std::size_t from = text.find_first_not_of(blanks);
-  if (from == std::string_view::npos) return {};
-  return text.substr(from, text.find_last_not_of(blanks) - from + 1);
-}
-
-/// Digits alone, to their end.
-bool parse_number(std::string_view text, int base, uint64_t& out) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out, base);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
-std::string printable(std::string_view text) {
+std::string printable(Text text) {
   std::string out(text.substr(0, kReasonBytesMax));
   for (char& c : out) c = c >= 0x20 && c < 0x7F ? c : '?';
   return out;
 }
 
+/// What Beast finds in one answer, an informational one included.
+class Reader final : public http::basic_parser<false> {
+ public:
+  Reader(std::string& body, std::size_t body_bytes_max) : body_(body) {
+    eager(true);
+    header_limit(static_cast<std::uint32_t>(2 * kHeadBytesMax));  // Ours is reached before.
+    body_limit(body_bytes_max);
+  }
+
+  int status() const { return status_; }
+  std::string words() const { return std::to_string(status_) + (reason_.empty() ? "" : " " + reason_); }
+
+ private:
+  void on_request_impl(http::verb, Text, Text, int, error_code&) override {}
+  void on_response_impl(int code, Text reason, int, error_code& failure) override {
+    status_ = code;
+    reason_ = printable(reason);
+    if (code < kLeastStatus) failure = http::error::bad_status;
+  }
+  void on_field_impl(http::field name, Text, Text value, error_code& failure) override {
+    const bool known = boost::beast::iequals(value, "chunked") || boost::beast::iequals(value, "identity");
+    if (name == http::field::transfer_encoding && !known) failure = http::error::bad_transfer_encoding;
+  }
+  void on_header_impl(error_code&) override {}
+  void on_body_init_impl(const boost::optional<std::uint64_t>&, error_code&) override {}
+  std::size_t on_body_impl(Text piece, error_code&) override { return take(piece); }
+  void on_chunk_header_impl(std::uint64_t, Text, error_code&) override {}
+  std::size_t on_chunk_body_impl(std::uint64_t, Text piece, error_code&) override { return take(piece); }
+  void on_finish_impl(error_code&) override {}
+
+  std::size_t take(Text piece) {
+    body_.append(piece.data(), piece.size());
+    return piece.size();
+  }
+
+  std::string& body_;
+  int status_ = 0;
+  std::string reason_;
+};
+
 }  // namespace
 
-HttpAnswer::State HttpAnswer::add(std::string_view bytes) {
-  received_ += bytes.size();
-  while (!bytes.empty() && state_ == State::kUnderWay) {
-    if (part_ == Part::kBody || part_ == Part::kRest || part_ == Part::kChunk) {
-      take_body(bytes);
-      continue;
+class HttpAnswer::Parts {
+ public:
+  explicit Parts(std::size_t body_bytes_max) : body_bytes_max_(body_bytes_max) { begin(); }
+
+  void add(std::string_view bytes) {
+    received_ += bytes.size();
+    while (!bytes.empty() && state_ == State::kUnderWay) {
+      if (reader_->is_header_done()) {
+        add_body(bytes);
+        return;
+      }
+      add_line(bytes);
     }
+  }
+
+  void end() {
+    if (state_ != State::kUnderWay) return;
+    error_code failure = http::error::partial_message;
+    if (reader_->got_some()) reader_->put_eof(failure);
+    state_ = failure ? State::kCutShort : State::kWhole;
+  }
+
+  State state() const { return state_; }
+  bool is_empty() const { return received_ == 0; }
+  int status() const { return status_; }
+  const std::string& status_words() const { return status_words_; }
+  std::string& body() { return body_; }
+
+ private:
+  void begin() {
+    reader_.emplace(body_, body_bytes_max_);
+    at_status_ = true;
+  }
+
+  /// Takes the head's next line, or what of it is there.
+  void add_line(std::string_view& bytes) {
     const std::size_t end = bytes.find('\n');
     const std::string_view piece = bytes.substr(0, end);
-    head_bytes_ += piece.size() + 1;
-    if (head_bytes_ > kHeadBytesMax) {
-      fail(State::kMalformed);
-      break;
-    }
-    line_ += piece;
     bytes.remove_prefix(end == std::string_view::npos ? bytes.size() : end + 1);
-    if (end == std::string_view::npos) break;
-    if (line_.ends_with('\r')) line_.pop_back();
-    const std::string line = std::move(line_);
-    line_.clear();
-    if (!take_line(line) && state_ == State::kUnderWay) fail(State::kMalformed);
+    pending_ += piece;
+    head_bytes_ += piece.size() + 1;
+    const bool is_http = !at_status_ || kVersion.starts_with(pending_.substr(0, kVersion.size()));
+    if (!is_http || head_bytes_ > kHeadBytesMax) {
+      state_ = State::kMalformed;
+      return;
+    }
+    if (end == std::string_view::npos) return;
+    if (!pending_.ends_with('\r')) pending_ += '\r';
+    // Some servers leave out the blank behind the status where they have no words for it.
+    if (at_status_ && pending_.size() == kLineWithoutReason.size())
+      pending_.insert(kLineWithoutReason.size() - 1, " ");
+    pending_ += '\n';
+    at_status_ = false;
+    pending_.erase(0, parse(pending_));
   }
-  return state_;
+
+  void add_body(std::string_view bytes) {
+    // Beast asserts that the end of chunks comes in one piece: nothing shorter is the rest of an answer.
+    const bool is_short = reader_->chunked() && pending_.size() + bytes.size() < kLastChunk.size();
+    if (pending_.empty() && !is_short) {
+      pending_ = bytes.substr(parse(bytes));
+    } else {
+      pending_ += bytes;
+      if (!is_short) pending_.erase(0, parse(pending_));
+    }
+    // A line between chunks, or what follows the last one.
+    if (state_ == State::kUnderWay && pending_.size() > kHeadBytesMax) state_ = State::kMalformed;
+  }
+
+  /// Returns how many bytes were used up; the others are to come again, with more behind them.
+  std::size_t parse(std::string_view bytes) {
+    error_code failure;
+    const std::size_t used = reader_->put(boost::asio::buffer(bytes.data(), bytes.size()), failure);
+    if (failure == http::error::body_limit) {
+      state_ = State::kTooLarge;
+    } else if (failure && failure != http::error::need_more) {
+      state_ = State::kMalformed;
+    }
+    const bool is_final = reader_->status() >= kLeastFinalStatus;
+    if (is_final && status_ == 0) {
+      status_ = reader_->status();
+      status_words_ = reader_->words();
+    }
+    if (state_ != State::kUnderWay || !reader_->is_done()) return used;
+    if (is_final) {
+      state_ = State::kWhole;
+    } else {
+      begin();  // The answer itself comes behind it.
+    }
+    return used;
+  }
+
+  const std::size_t body_bytes_max_;
+  State state_ = State::kUnderWay;
+  std::optional<Reader> reader_;
+  std::string pending_;    ///< Not used up by the parser yet.
+  bool at_status_ = true;  ///< The first line has not come whole.
+  std::size_t received_ = 0;
+  std::size_t head_bytes_ = 0;
+  int status_ = 0;
+  std::string status_words_;
+  std::string body_;
+};
+
+HttpAnswer::HttpAnswer(std::size_t body_bytes_max) : parts_(std::make_unique<Parts>(body_bytes_max)) {}
+HttpAnswer::HttpAnswer(HttpAnswer&&) noexcept = default;
+HttpAnswer::~HttpAnswer() = default;
+
+HttpAnswer::State HttpAnswer::add(std::string_view bytes) {
+  parts_->add(bytes);
+  return parts_->state();
 }
 
 HttpAnswer::State HttpAnswer::end() {
-  if (state_ == State::kUnderWay) state_ = part_ == Part::kRest ? State::kWhole : State::kCutShort;
-  return state_;
+  parts_->end();
+  return parts_->state();
 }
 
-/// False: it is not what belongs there.
-bool HttpAnswer::take_line(std::string_view line) {
-  switch (part_) {
-    case Part::kStatus:
-      part_ = Part::kHeaders;
-      return take_status(line);
-    case Part::kHeaders:
-      if (!line.empty()) return take_header(line);
-      end_headers();
-      return true;
-    case Part::kChunkSize:
-      return take_chunk_size(line);
-    case Part::kChunkEnd:
-      part_ = Part::kChunkSize;
-      head_bytes_ = 0;  // Chunks may be many.
-      return line.empty();
-    case Part::kTrailers:
-      if (line.empty()) state_ = State::kWhole;
-      return true;
-    case Part::kBody:
-    case Part::kRest:
-    case Part::kChunk:
-      return false;
-  }
-  return false;
-}
-
-bool HttpAnswer::take_status(std::string_view line) {
-  uint64_t status = 0;
-  if (!line.starts_with("HTTP/1.") || line.size() < 12 || line[8] != ' ') return false;
-  if (!parse_number(line.substr(9, 3), 10, status) || status < 100) return false;
-  if (line.size() > 12 && line[12] != ' ') return false;
-  status_ = static_cast<int>(status);
-  status_words_ = printable(trimmed(line.substr(9)));
-  return true;
-}
-
-bool HttpAnswer::take_header(std::string_view line) {
-  const std::size_t colon = line.find(':');
-  if (colon == std::string_view::npos || colon == 0) return false;
-  const std::string_view name = line.substr(0, colon);
-  const std::string_view value = trimmed(line.substr(colon + 1));
-  if (equal_ignoring_case(name, "Transfer-Encoding")) {
-    chunked_ = equal_ignoring_case(value, "chunked");
-    return chunked_ || equal_ignoring_case(value, "identity");
-  }
-  if (!equal_ignoring_case(name, "Content-Length")) return true;
-  uint64_t length = 0;
-  if (!parse_number(value, 10, length) || (has_length_ && length != left_)) return false;
-  has_length_ = true;
-  left_ = length;
-  return true;
-}
-
-void HttpAnswer::end_headers() {
-  if (status_ < 200) {  // The answer itself comes behind it.
-    part_ = Part::kStatus;
-    has_length_ = chunked_ = false;
-  } else if (status_ == 204 || status_ == 304) {
-    state_ = State::kWhole;
-  } else if (chunked_) {
-    part_ = Part::kChunkSize;
-  } else if (!has_length_) {
-    part_ = Part::kRest;
-  } else if (left_ > body_bytes_max_) {
-    state_ = State::kTooLarge;
-  } else {
-    part_ = Part::kBody;
-    if (left_ == 0) state_ = State::kWhole;
-  }
-}
-
-bool HttpAnswer::take_chunk_size(std::string_view line) {
-  uint64_t size = 0;
-  if (!parse_number(trimmed(line.substr(0, line.find(';'))), 16, size)) return false;
-  left_ = size;
-  part_ = size == 0 ? Part::kTrailers : Part::kChunk;
-  return true;
-}
-
-void HttpAnswer::take_body(std::string_view& bytes) {
-  const std::string_view piece = part_ == Part::kRest ? bytes : bytes.substr(0, left_);
-  if (piece.size() > body_bytes_max_ - body_.size()) return fail(State::kTooLarge);
-  body_ += piece;
-  bytes.remove_prefix(piece.size());
-  if (part_ == Part::kRest) return;
-  left_ -= piece.size();
-  if (left_ > 0) return;
-  if (part_ == Part::kBody) {
-    state_ = State::kWhole;
-  } else {
-    part_ = Part::kChunkEnd;
-  }
-}
+HttpAnswer::State HttpAnswer::state() const { return parts_->state(); }
+bool HttpAnswer::is_empty() const { return parts_->is_empty(); }
+int HttpAnswer::status() const { return parts_->status(); }
+const std::string& HttpAnswer::status_words() const { return parts_->status_words(); }
+std::string& HttpAnswer::body() { return parts_->body(); }
 
 }  // namespace gpusched::shim

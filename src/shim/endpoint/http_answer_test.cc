@@ -45,6 +45,14 @@ TEST(HttpAnswer, ABodyMayComeInChunks) {
   }
 }
 
+TEST(HttpAnswer, NoChunksAreAnEmptyBody) {
+  for (const std::size_t at_once : {1u, 2u, 3u, 4u, 5u, 1'000u}) {
+    HttpAnswer answer = read("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", at_once);
+    EXPECT_EQ(answer.state(), State::kWhole);
+    EXPECT_EQ(answer.body(), "");
+  }
+}
+
 TEST(HttpAnswer, ABodyWithoutALengthEndsWithTheConnection) {
   EXPECT_EQ(read("HTTP/1.0 200 OK\r\n\r\nall").state(), State::kUnderWay);
   HttpAnswer answer = read("HTTP/1.0 200 OK\n\nall", 4, true);
@@ -77,15 +85,40 @@ TEST(HttpAnswer, ALargerBodyIsNotKept) {
 
 TEST(HttpAnswer, WhatIsNoHttpIsMalformed) {
   for (const char* text :
-       {"SSH-2.0-OpenSSH\r\n", "HTTP/2 200\r\n", "HTTP/1.1 20 OK\r\n", "HTTP/1.1 2000 OK\r\n",
-        "HTTP/1.1 200 OK\r\nno header\r\n", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n",
-        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n",
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n",
+       {"SSH", "HTTP/2", "HTTP/2 200\r\n", "HTTP/1.5 200 OK\r\n", "HTTP/1.1 20 OK\r\n",
+        "HTTP/1.1 2000 OK\r\n", "HTTP/1.1 099 OK\r\n", "HTTP/1.1 400 \x1b[31m\r\n",
+        "HTTP/1.1 200 OK\r\nno header\r\n", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n"})
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n0\r\n"})
     EXPECT_EQ(read(text, 3).state(), State::kMalformed) << text;
   EXPECT_EQ(read("HTTP/1.1 200 " + std::string(70'000, 'x'), 100).state(), State::kMalformed);
-  EXPECT_EQ(read("HTTP/1.1 400 \x01\x1b[31m\r\nContent-Length: 0\r\n\r\n").status_words(), "400 ??[31m");
+  EXPECT_EQ(read("HTTP/1.1 200 OK\r\nX: " + std::string(70'000, 'x'), 100).state(), State::kMalformed);
+  EXPECT_EQ(read("HTTP/1.1 400 \xc3\xa4\tx\r\nContent-Length: 0\r\n\r\n").status_words(), "400 ???x");
+}
+
+TEST(HttpAnswer, LinesBetweenChunksAreBounded) {
+  const std::string head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+  EXPECT_EQ(read(head + "1;" + std::string(70'000, 'x'), 100).state(), State::kMalformed);
+  EXPECT_EQ(read(head + "0\r\nT: " + std::string(70'000, 'x'), 100).state(), State::kMalformed);
+  std::string many = head;
+  for (int i = 0; i < 20'000; ++i) many += "1;x=y\r\na\r\n";
+  EXPECT_EQ(read(many + "0\r\n\r\n", 100, false, 20'000).state(), State::kWhole);
+  EXPECT_EQ(read(many + "0\r\n\r\n", 1'000'000, false, 20'000).state(), State::kWhole);
+}
+
+TEST(HttpAnswer, InformationalAnswersWithoutEndAreBounded) {
+  std::string many;
+  for (int i = 0; i < 4'000; ++i) many += "HTTP/1.1 102 Processing\r\n\r\n";
+  EXPECT_EQ(read(many, 100).state(), State::kMalformed);
+}
+
+TEST(HttpAnswer, StatusIsKnownWithItsLine) {
+  EXPECT_EQ(read("HTTP/1.1 503 Busy\r").status(), 0);
+  EXPECT_EQ(read("HTTP/1.1 503 Busy\r\n").status(), 503);
+  EXPECT_EQ(read("HTTP/1.1 100 Continue\r\n\r\n").status(), 0);
 }
 
 }  // namespace
