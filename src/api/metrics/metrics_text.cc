@@ -1,58 +1,13 @@
 #include "api/metrics/metrics_text.h"
 
-#include <charconv>
 #include <utility>
+
+#include "ops/prometheus_text.h"
 
 namespace gpusched::api {
 namespace {
 
-class Text {
- public:
-  Text(std::string& out, std::string_view name_space) : out_(out), name_space_(name_space) {}
-
-  void family(std::string_view name, std::string_view type, std::string_view help, bool is_bare = false) {
-    this->name(out_.append("# HELP "), name, is_bare).append(" ").append(help);
-    this->name(out_.append("\n# TYPE "), name, is_bare).append(" ").append(type).append("\n");
-  }
-  Text& sample(std::string_view name, bool is_bare = false) {
-    this->name(out_, name, is_bare);
-    labels_ = 0;
-    return *this;
-  }
-  Text& label(std::string_view name, std::string_view value) {
-    out_.append(labels_++ == 0 ? "{" : ",").append(name).append("=\"");
-    for (const char c : value) {
-      if (c == '\n') {
-        out_.append("\\n");
-        continue;
-      }
-      if (c == '"' || c == '\\') out_.push_back('\\');
-      out_.push_back(c);
-    }
-    out_.push_back('"');
-    return *this;
-  }
-  void value(auto number) {
-    if (labels_ > 0) out_.push_back('}');
-    out_.append(" ").append(text_of(number)).append("\n");
-  }
-  static std::string text_of(auto number) {
-    char buffer[40];
-    return {buffer, std::to_chars(buffer, buffer + sizeof buffer, number).ptr};
-  }
-
- private:
-  std::string& name(std::string& out, std::string_view name, bool is_bare) const {
-    if (!is_bare) out.append(name_space_).append("_");
-    return out.append(name);
-  }
-
-  std::string& out_;
-  std::string_view name_space_;
-  int labels_ = 0;
-};
-
-void add_scores(Text& text, const std::vector<QualityView::Score>& scores, const std::string& name,
+void add_scores(PrometheusText& text, const std::vector<QualityView::Score>& scores, const std::string& name,
                 const std::string& of) {
   const auto by_quantile = [&](const std::string& family, auto p50, auto p90) {
     for (std::size_t i = 1; i < scores.size(); ++i) {  // The first is of all.
@@ -72,7 +27,7 @@ void add_scores(Text& text, const std::vector<QualityView::Score>& scores, const
 }
 
 /// Of at most 64 tenants by name each.
-void add_quality(Text& text, const QualityView& quality) {
+void add_quality(PrometheusText& text, const QualityView& quality) {
   add_scores(text, quality.run_times, "run_times", "run times");
   add_scores(text, quality.starts, "starts", "starts of waiting jobs");
   text.family("start_error_seconds", "histogram",
@@ -81,7 +36,7 @@ void add_quality(Text& text, const QualityView& quality) {
   for (std::size_t i = 0; i < quality.error_bounds.size(); ++i) {
     below += quality.error_buckets[i];
     text.sample("start_error_seconds_bucket")
-        .label("le", Text::text_of(quality.error_bounds[i]))
+        .label("le", PrometheusText::text_of(quality.error_bounds[i]))
         .value(below);
   }
   const int64_t count = quality.starts.empty() ? 0 : quality.starts.front().count;
@@ -98,32 +53,32 @@ void add_quality(Text& text, const QualityView& quality) {
   text.sample("forecast_copy_seconds_total").value(quality.copy_seconds);
 }
 
-void histogram(Text& text, const std::string& name, const std::vector<double>& bounds,
+void histogram(PrometheusText& text, const std::string& name, const std::vector<double>& bounds,
                const std::vector<int64_t>& buckets, double sum, int64_t count) {
   int64_t below = 0;
   for (std::size_t i = 0; i < bounds.size() && i < buckets.size(); ++i) {
     below += buckets[i];
-    text.sample(name + "_bucket").label("le", Text::text_of(bounds[i])).value(below);
+    text.sample(name + "_bucket").label("le", PrometheusText::text_of(bounds[i])).value(below);
   }
   text.sample(name + "_bucket").label("le", "+Inf").value(count);
   text.sample(name + "_sum").value(sum);
   text.sample(name + "_count").value(count);
 }
 
-void add_counter(Text& text, const MetricsView::Counter& counter) {
+void add_counter(PrometheusText& text, const MetricsView::Counter& counter) {
   text.sample(counter.name, counter.is_bare);
   for (const auto& [name, value] : counter.labels) text.label(name, value);
   if (counter.real) return text.value(*counter.real);
   text.value(counter.value);
 }
 
-void add_requests(Text& text, const std::vector<MetricsView::Requests>& doors) {
+void add_requests(PrometheusText& text, const std::vector<MetricsView::Requests>& doors) {
   text.family("requests_total", "counter", "Requests answered since the start, by door and code.");
   for (const MetricsView::Requests& door : doors) {
     for (const auto& [code, answers] : door.answers)
       text.sample("requests_total")
           .label("door", door.kind)
-          .label("code", Text::text_of(code))
+          .label("code", PrometheusText::text_of(code))
           .value(answers);
   }
   text.family("request_seconds", "histogram",
@@ -132,7 +87,7 @@ void add_requests(Text& text, const std::vector<MetricsView::Requests>& doors) {
     int64_t below = 0;
     for (std::size_t i = 0; i < door.buckets.size(); ++i) {
       below += door.buckets[i];
-      const std::string bound = i < door.bounds.size() ? Text::text_of(door.bounds[i]) : "+Inf";
+      const std::string bound = i < door.bounds.size() ? PrometheusText::text_of(door.bounds[i]) : "+Inf";
       text.sample("request_seconds_bucket").label("door", door.kind).label("le", bound).value(below);
     }
     text.sample("request_seconds_sum").label("door", door.kind).value(door.seconds);
@@ -143,8 +98,7 @@ void add_requests(Text& text, const std::vector<MetricsView::Requests>& doors) {
 }  // namespace
 
 std::string metrics_text(const MetricsView& metrics, std::string_view name_space) {
-  std::string out;
-  Text text(out, name_space);
+  PrometheusText text(name_space);
   text.family("jobs_total", "counter", "Jobs that entered a state since the scheduler's start.");
   for (const MetricsView::State& jobs : metrics.jobs) {
     text.sample("jobs_total").label("state", to_string(jobs.state)).value(jobs.total);
@@ -175,7 +129,7 @@ std::string metrics_text(const MetricsView& metrics, std::string_view name_space
     add_counter(text, counter);
   }
   add_requests(text, metrics.requests);
-  return out;
+  return text.take();
 }
 
 }  // namespace gpusched::api

@@ -7,13 +7,15 @@
 #include <string_view>
 #include <utility>
 
+#include "ops/prometheus_text.h"
+
 namespace gpusched {
 namespace {
 
 constexpr double kMebibyte = 1 << 20;
 
 /// As many digits as it needs.
-std::string text_of(double value) {
+std::string digits_of(double value) {
   if (value == static_cast<double>(static_cast<int64_t>(value)))
     return std::to_string(static_cast<int64_t>(value));
   char buffer[40];
@@ -21,43 +23,15 @@ std::string text_of(double value) {
   return buffer;
 }
 
-/// A label's value as the format wants it.
-std::string label_text(std::string_view value) {
-  std::string out = "\"";
-  for (const char c : value) {
-    if (c == '\n') {
-      out += "\\n";
-      continue;
-    }
-    if (c == '"' || c == '\\') out += '\\';
-    out += c;
-  }
-  return out + '"';
+/// A family of one sample, if there is a value.
+void add_figure(PrometheusText& text, std::string_view name, std::string_view type, std::string_view help,
+                std::optional<double> value) {
+  if (!value) return;
+  text.family(name, type, help);
+  text.sample(name).number(digits_of(*value));
 }
 
-class Text {
- public:
-  void family(std::string_view name, std::string_view type, std::string_view help) {
-    name_ = name;
-    out_.append("# HELP ").append(name).append(" ").append(help);
-    out_.append("\n# TYPE ").append(name).append(" ").append(type).append("\n");
-  }
-  void sample(const std::string& labels, double value) {
-    out_.append(name_).append(labels).append(" ").append(text_of(value)).append("\n");
-  }
-  void one(std::string_view name, std::string_view type, std::string_view help, std::optional<double> value) {
-    if (!value) return;
-    family(name, type, help);
-    sample("", *value);
-  }
-  std::string take() { return std::move(out_); }
-
- private:
-  std::string out_;
-  std::string_view name_;
-};
-
-void add_devices(const AgentFigures& figures, Text& text) {
+void add_devices(const AgentFigures& figures, PrometheusText& text) {
   using Value = std::function<std::optional<double>(const DeviceReading&)>;
   const auto each = [&](std::string_view name, std::string_view help, const Value& value_of) {
     text.family(name, "gauge", help);
@@ -65,9 +39,11 @@ void add_devices(const AgentFigures& figures, Text& text) {
       const AgentFigures::Device& device = figures.devices[i];
       const std::optional<double> value = value_of(device.reading);
       if (!value) continue;
-      text.sample("{gpu=" + label_text(figures.node_name + "-gpu-" + std::to_string(i)) +
-                      ",uuid=" + label_text(device.uuid) + ",model=" + label_text(device.model) + "}",
-                  *value);
+      text.sample(name)
+          .label("gpu", figures.node_name + "-gpu-" + std::to_string(i))
+          .label("uuid", device.uuid)
+          .label("model", device.model)
+          .number(digits_of(*value));
     }
   };
   const auto known = [](const std::optional<int32_t>& value) {
@@ -118,27 +94,33 @@ std::string AgentMetrics::text() const {
 }
 
 std::string agent_metrics_text(const AgentFigures& figures, const ProcessUsage& usage) {
-  Text text;
+  PrometheusText text;
   text.family("gpu_agent_build_info", "gauge", "Always 1; the labels identify the program and its node.");
-  text.sample("{version=" + label_text(figures.version) + ",node=" + label_text(figures.node_name) + "}", 1);
-  text.one("gpu_agent_connected", "gauge", "1 while the agent is registered with its scheduler.",
-           figures.connected ? 1 : 0);
-  text.one("gpu_agent_attempts_running", "gauge", "Attempts that run on this node.",
-           static_cast<double>(figures.attempts_running));
-  text.one("gpu_agent_attempts_known", "gauge", "Attempts whose records this node keeps, running and ended.",
-           static_cast<double>(figures.attempts_known));
-  text.one("gpu_agent_reports_unacknowledged", "gauge",
-           "Reports that the scheduler has not acknowledged yet.",
-           static_cast<double>(figures.unacknowledged));
+  text.sample("gpu_agent_build_info")
+      .label("version", figures.version)
+      .label("node", figures.node_name)
+      .value(1);
+  add_figure(text, "gpu_agent_connected", "gauge", "1 while the agent is registered with its scheduler.",
+             figures.connected ? 1 : 0);
+  add_figure(text, "gpu_agent_attempts_running", "gauge", "Attempts that run on this node.",
+             static_cast<double>(figures.attempts_running));
+  add_figure(text, "gpu_agent_attempts_known", "gauge",
+             "Attempts whose records this node keeps, running and ended.",
+             static_cast<double>(figures.attempts_known));
+  add_figure(text, "gpu_agent_reports_unacknowledged", "gauge",
+             "Reports that the scheduler has not acknowledged yet.",
+             static_cast<double>(figures.unacknowledged));
   add_devices(figures, text);
-  text.one("process_cpu_seconds_total", "counter", "CPU time used by the agent.", usage.cpu_seconds);
-  text.one("process_resident_memory_bytes", "gauge", "Resident memory of the agent.", usage.resident_bytes);
-  text.one("process_virtual_memory_bytes", "gauge", "Address space of the agent.", usage.virtual_bytes);
-  text.one("process_open_fds", "gauge", "Open files and connections of the agent.", usage.open_files);
-  text.one("process_max_fds", "gauge", "Maximum number of open files and connections of the agent.",
-           usage.max_files);
-  text.one("process_start_time_seconds", "gauge", "Start time of the agent, in seconds since 1970.",
-           usage.start_time_seconds);
+  add_figure(text, "process_cpu_seconds_total", "counter", "CPU time used by the agent.", usage.cpu_seconds);
+  add_figure(text, "process_resident_memory_bytes", "gauge", "Resident memory of the agent.",
+             usage.resident_bytes);
+  add_figure(text, "process_virtual_memory_bytes", "gauge", "Address space of the agent.",
+             usage.virtual_bytes);
+  add_figure(text, "process_open_fds", "gauge", "Open files and connections of the agent.", usage.open_files);
+  add_figure(text, "process_max_fds", "gauge", "Maximum number of open files and connections of the agent.",
+             usage.max_files);
+  add_figure(text, "process_start_time_seconds", "gauge", "Start time of the agent, in seconds since 1970.",
+             usage.start_time_seconds);
   return text.take();
 }
 
