@@ -1,12 +1,12 @@
-// rooms: replay predict engine model base
+// rooms: published replay predict engine model base
 //
 // Does the p90 cover nine of ten? Run times as they are predicted when a job is submitted, from what had
 // ended by then, on KTH-SP2 and Helios vcvGl; and the same with the quantile calibrated by what happened.
 #include "experiment.h"
 #include "predict/learned.h"
 #include "predict/quality.h"
-#include "replay/published/gang_replay.h"
-#include "replay/scheduler/estimators.h"
+#include "published/gang_replay.h"
+#include "replay/scheduler/job_facts.h"
 #include "table.h"
 
 namespace gpusched {

@@ -19,7 +19,7 @@
 #include "host/forecast/known_run_times.h"
 #include "replay/report/measures.h"
 #include "replay/scheduler/engine_replay.h"
-#include "replay/scheduler/estimators.h"
+#include "replay/scheduler/job_facts.h"
 #include "table.h"
 
 namespace gpusched {

@@ -1,4 +1,4 @@
-// rooms: replay predict engine model base
+// rooms: published replay predict engine model base
 //
 // Helios Venus, virtual cluster vcvGl, September 2020: 20 nodes of 8 GPUs, gangs of up to 18 nodes,
 // consolidated. The baselines with a strict head of the queue, and ours: predicted service, nobody waits for
@@ -8,9 +8,9 @@
 
 #include "experiment.h"
 #include "predict/learned.h"
-#include "replay/published/gang_replay.h"
+#include "published/gang_replay.h"
 #include "replay/report/measures.h"
-#include "replay/scheduler/estimators.h"
+#include "replay/scheduler/job_facts.h"
 #include "replay/trace/formats.h"
 #include "table.h"
 

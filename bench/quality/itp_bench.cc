@@ -1,4 +1,4 @@
-// rooms: replay predict engine model base
+// rooms: published replay predict engine model base
 //
 // Microsoft's 2021 jobs of three clusters, each as one pool of alike GPUs, on the real engine: who waits how
 // long under which policy. The traces name neither users nor limits; the pools are stated here, not
@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "experiment.h"
-#include "replay/published/gang_replay.h"
+#include "published/gang_replay.h"
 #include "replay/report/measures.h"
 #include "replay/scheduler/engine_replay.h"
 #include "replay/trace/formats.h"

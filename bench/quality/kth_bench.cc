@@ -1,4 +1,4 @@
-// rooms: replay predict engine base
+// rooms: published replay predict engine base
 //
 // KTH-SP2 (28,481 jobs of a year on 100 processors): what backfilling and prediction are worth. First five
 // averages that were published (Gaussier et al., SC'15), to the digit, by the engine's own backfilling under
@@ -23,8 +23,8 @@
 #include "predict/baselines.h"
 #include "predict/learned.h"
 #include "predict/quality.h"
-#include "replay/published/pool_replay.h"
-#include "replay/scheduler/estimators.h"
+#include "published/estimators.h"
+#include "published/pool_replay.h"
 #include "replay/trace/swf.h"
 #include "table.h"
 

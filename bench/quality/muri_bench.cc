@@ -1,4 +1,4 @@
-// rooms: replay predict engine model base
+// rooms: published replay predict engine model base
 //
 // Muri's traces on 64 alike GPUs, preemptive: SRTF and SRSF with durations known and without restarts, as
 // published simulators run them; then ours, where whoever is stopped pays for each new start.
@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "experiment.h"
-#include "replay/published/gang_replay.h"
+#include "published/gang_replay.h"
 #include "replay/report/measures.h"
 #include "replay/trace/formats.h"
 #include "replay/trace/traces_folder.h"

@@ -1,4 +1,4 @@
-// rooms: replay engine model base
+// rooms: published replay engine model base
 //
 // openb: 1,213 GPU nodes fill up with tasks that never end, by the protocol of the published comparison (Weng
 // et al. 2023, USENIX ATC): how much of 6,212 GPUs is allocated when 100 % and 130 % of that have arrived.
@@ -13,8 +13,8 @@
 #include <map>
 #include <memory>
 
-#include "replay/published/placement_moves.h"
-#include "replay/published/placement_replay.h"
+#include "published/placement_moves.h"
+#include "published/placement_replay.h"
 #include "replay/trace/csv.h"
 #include "replay/trace/placement_trace.h"
 #include "replay/trace/traces_folder.h"

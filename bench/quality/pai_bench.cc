@@ -1,4 +1,4 @@
-// rooms: replay engine model base
+// rooms: published replay engine model base
 //
 // Alibaba PAI 2020 with departures: 60,105 tasks that come, wait, run and end, on parts of its machines; who
 // waits how long, and how much of the GPUs is in use, by where tasks are placed.
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "replay/published/placement_queue.h"
+#include "published/placement_queue.h"
 #include "replay/trace/formats.h"
 #include "replay/trace/placement_trace.h"
 #include "replay/trace/traces_folder.h"

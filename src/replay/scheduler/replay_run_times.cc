@@ -4,7 +4,7 @@
 
 #include "engine/policy/policies.h"
 #include "predict/questions.h"
-#include "replay/scheduler/estimators.h"
+#include "replay/scheduler/job_facts.h"
 
 namespace gpusched::replay {
 

@@ -4,7 +4,7 @@
 #include <map>
 #include <vector>
 
-#include "replay/published/placement_replay.h"
+#include "published/placement_replay.h"
 
 namespace gpusched::replay {
 

@@ -1,4 +1,4 @@
-#include "replay/published/pool_replay.h"
+#include "published/pool_replay.h"
 
 #include <algorithm>
 #include <queue>

@@ -6,12 +6,9 @@
 
 #include "engine/policy/backfill/overrun.h"
 #include "predict/predictor.h"
-#include "replay/published/pool_replay.h"
+#include "published/pool_replay.h"
 
 namespace gpusched::replay {
-
-/// What of a job a predictor may know.
-predict::JobFacts facts_of(uint32_t job, const TraceJob& what);
 
 /// Estimates by a predictor. A job is predicted once, when it is submitted, from what was known then; what
 /// happens later changes nothing but how long it has been running itself.

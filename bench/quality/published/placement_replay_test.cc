@@ -1,4 +1,4 @@
-#include "replay/published/placement_replay.h"
+#include "published/placement_replay.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "replay/published/placement_moves.h"
-#include "replay/published/placement_queue.h"
+#include "published/placement_moves.h"
+#include "published/placement_queue.h"
 
 namespace gpusched::replay {
 namespace {

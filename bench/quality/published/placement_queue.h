@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/time.h"
-#include "replay/published/placement_replay.h"
+#include "published/placement_replay.h"
 
 /// Placement of tasks that come, wait, run and end.
 namespace gpusched::replay {

@@ -1,4 +1,4 @@
-#include "replay/published/placement_queue.h"
+#include "published/placement_queue.h"
 
 #include <algorithm>
 #include <deque>

@@ -1,4 +1,4 @@
-#include "replay/published/placement_replay.h"
+#include "published/placement_replay.h"
 
 #include <map>
 #include <utility>

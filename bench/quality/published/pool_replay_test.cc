@@ -1,4 +1,4 @@
-#include "replay/published/pool_replay.h"
+#include "published/pool_replay.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include "base/prng.h"
 #include "predict/baselines.h"
 #include "predict/learned.h"
-#include "replay/scheduler/estimators.h"
+#include "published/estimators.h"
 #include "replay/trace/swf.h"
 #include "replay/trace/traces_folder.h"
 

@@ -1,9 +1,10 @@
-#include "replay/scheduler/estimators.h"
+#include "published/estimators.h"
 
 #include <algorithm>
 #include <optional>
 
 #include "base/check.h"
+#include "replay/scheduler/job_facts.h"
 
 namespace gpusched::replay {
 namespace {
@@ -11,15 +12,6 @@ namespace {
 Duration whole_seconds(int64_t ms) { return seconds(ms / 1000); }
 
 }  // namespace
-
-predict::JobFacts facts_of(uint32_t job, const TraceJob& what) {
-  return {.job = uint64_t{job} + 1,
-          .user = what.user,
-          .name = what.executable,
-          .shape = 0,
-          .size = what.size,
-          .limit_ms = what.requested.ms()};
-}
 
 int64_t PredictedRuns::order_ms(const predict::RunTimes& times) const {
   constexpr int64_t kTypicalFloorMs = 10'000;

@@ -1,4 +1,4 @@
-#include "replay/published/gang_replay.h"
+#include "published/gang_replay.h"
 
 #include <gtest/gtest.h>
 

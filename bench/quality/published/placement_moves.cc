@@ -1,4 +1,4 @@
-#include "replay/published/placement_moves.h"
+#include "published/placement_moves.h"
 
 #include <tuple>
 
