@@ -77,7 +77,9 @@ int print_versions(Session& session) {
 
 Action define_help(Grammar& grammar) {
   const auto words = std::make_shared<std::vector<std::string>>();
-  grammar.argument("COMMAND", words.get(), "A command, such as submit or node drain").optional();
+  grammar.argument("COMMAND", words.get(), "A command, such as submit or node drain")
+      .optional()
+      .completes(Complete::kCommand);
   return [words](Session& session) { return explain_command(session, *words); };
 }
 

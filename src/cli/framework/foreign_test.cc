@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "cli/framework/run_test_support.h"
-#include "cli/terminal/job_name.h"
+#include "grammar/job_name.h"
 
 /// What hands used to other schedulers type.
 namespace gpusched::cli::testing {

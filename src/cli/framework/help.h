@@ -13,11 +13,7 @@ std::string main_help(int width);
 std::string group_help(const std::string& group, int width);
 std::string verb_help(const VerbDefinition& verb, int width);
 
-/// "gpu-cli node drain [options] NODE"
-std::string usage_line(const VerbDefinition& verb, const Grammar& grammar);
-/// "-- COMMAND...", or without the dashes where they may be left out.
-std::string command_title(const Grammar& grammar);
-/// "-f, --follow SPAN"
-std::string option_title(const OptionSpec& option);
+/// "gpu-cli node drain"
+std::string command_of(const VerbDefinition& verb);
 
 }  // namespace gpusched::cli

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/time.h"
-#include "cli/framework/grammar.h"
 #include "cli/framework/run.h"
+#include "grammar/grammar.h"
 
 namespace gpusched::cli {
 

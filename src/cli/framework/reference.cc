@@ -1,4 +1,4 @@
-#include <algorithm>
+#include "grammar/reference.h"
 
 #include "cli/framework/help.h"
 #include "cli/terminal/pages.h"
@@ -42,60 +42,12 @@ A mistake is one line on standard error: `gpu-cli: <sentence> (<code>)`. Codes f
 `lease_not_found` and `http_<status>` are gpu-cli's own.
 )";
 
-/// Text for a cell of a table.
-std::string cell(std::string text) {
-  for (size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2) text.insert(at, "\\");
-  return text;
-}
-
-/// "`-f`, `--follow` SPAN"
-std::string option_cell(const OptionSpec& option) {
-  std::string out = option.short_name.empty() ? "" : "`" + option.short_name + "`, ";
-  out += "`" + option.name + "`";
-  return cell(option.value.empty() ? out : out + " " + option.value);
-}
-
-std::string options_table(const std::vector<const OptionSpec*>& options) {
-  std::string out = "| option | meaning |\n|---|---|\n";
-  for (const OptionSpec* const option : options) {
-    std::string help = option->help;
-    if (!option->words.empty()) {
-      help += ":";
-      for (const std::string& word : option->words) help += " `" + word + "`";
-    }
-    out += "| " + option_cell(*option) + " | " + cell(help) + ". |\n";
-  }
-  return out;
-}
-
 std::string verb_section(const VerbDefinition& verb) {
   Grammar grammar;
   const Action action = verb.define(grammar);
   std::string out = "\n### gpu-cli " + std::string(verb.path) + "\n\n" + std::string(verb.summary) + ".";
   if (!verb.alias.empty()) out += " Also `gpu-cli " + std::string(verb.alias) + "`.";
-  out += "\n\n```\n" + usage_line(verb, grammar) + "\n```\n";
-  for (const ArgumentSpec& argument : grammar.arguments()) {
-    out += "\n* `" + argument.name + "`: " + argument.help + ".";
-  }
-  if (grammar.has_command())
-    out += "\n* `" + command_title(grammar) + "`: " + grammar.command_meaning() + ".";
-  if (!grammar.arguments().empty() || grammar.has_command()) out += "\n";
-  for (const std::string& paragraph : grammar.paragraphs()) out += "\n" + paragraph + "\n";
-  const std::vector<Grammar::Group> groups = grammar.groups();
-  for (const Grammar::Group& group : groups) {
-    if (groups.size() > 1) out += "\n**" + group.title + "**\n";
-    out += "\n" + options_table(group.options);
-  }
-  if (!grammar.examples().empty()) {
-    size_t widest = 0;
-    for (const auto& example : grammar.examples()) widest = std::max(widest, example.command.size());
-    out += "\n```\n";
-    for (const auto& [command, meaning] : grammar.examples()) {
-      out += command + std::string(widest - command.size() + 3, ' ') + "# " + meaning + "\n";
-    }
-    out += "```\n";
-  }
-  return out;
+  return out + "\n" + reference_body(command_of(verb), grammar);
 }
 
 }  // namespace
@@ -105,7 +57,7 @@ std::string reference_page() {
   Options ignored;
   Grammar global;
   define_global_options(global, ignored);
-  out += options_table(global.groups().front().options) + "\n| variable | meaning |\n|---|---|\n";
+  out += reference_options(global.groups().front().options) + "\n| variable | meaning |\n|---|---|\n";
   for (const auto& [name, text] : kEnvironmentTexts) {
     out += "| `" + std::string(name) + "` | " + std::string(text) + " |\n";
   }

@@ -4,8 +4,8 @@
 #include <span>
 #include <string_view>
 
-#include "cli/framework/grammar.h"
 #include "cli/framework/session.h"
+#include "grammar/grammar.h"
 
 namespace gpusched::cli {
 

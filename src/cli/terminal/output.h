@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "cli/framework/grammar.h"
 #include "client/json.h"
+#include "grammar/grammar.h"
 
 namespace gpusched::cli {
 

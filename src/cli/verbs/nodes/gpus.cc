@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "cli/framework/verbs.h"
-#include "cli/terminal/job_name.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/table.h"
 #include "cli/terminal/units.h"
 #include "cli/verbs/nodes/nodes.h"
+#include "grammar/job_name.h"
 
 namespace gpusched::cli {
 namespace {

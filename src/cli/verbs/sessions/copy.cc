@@ -13,9 +13,9 @@
 
 #include "cli/commands.h"
 #include "cli/framework/verbs.h"
-#include "cli/terminal/job_name.h"
 #include "cli/terminal/units.h"
 #include "cli/verbs/sessions/session_screen.h"
+#include "grammar/job_name.h"
 
 namespace gpusched::cli {
 namespace {

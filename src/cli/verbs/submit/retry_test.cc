@@ -3,8 +3,8 @@
 
 #include <atomic>
 
-#include "cli/framework/grammar.h"
 #include "cli/framework/run_test_support.h"
+#include "grammar/grammar.h"
 
 namespace gpusched::cli::testing {
 namespace {

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "base/text/file_pattern.h"
-#include "cli/terminal/job_name.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/units.h"
+#include "grammar/job_name.h"
 
 namespace gpusched::cli {
 namespace {

@@ -146,6 +146,7 @@ Action define_submit(Grammar& grammar) {
               "prints the ids in order, each once the job is durable; excludes all other options about jobs")
       .completes(Complete::kFile);
   declare_submission(grammar, *submit);
+  grammar.command_may_be_missing();
   grammar.details(
       "Prints the job's id. The job runs the command after `--`, a script, or the image's own command.");
   grammar.details(

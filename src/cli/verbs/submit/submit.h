@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "cli/framework/grammar.h"
 #include "cli/framework/options.h"
 #include "cli/framework/session.h"
 #include "cli/verbs/submit/text_options.h"
+#include "grammar/grammar.h"
 
 /// The parts of gpu-cli submit.
 namespace gpusched::cli {

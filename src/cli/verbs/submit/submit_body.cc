@@ -5,10 +5,10 @@
 
 #include "base/limits.h"
 #include "base/text/civil_time.h"
-#include "cli/terminal/job_name.h"
 #include "cli/terminal/units.h"
 #include "cli/verbs/submit/submit.h"
 #include "client/json.h"
+#include "grammar/job_name.h"
 
 namespace gpusched::cli {
 namespace {

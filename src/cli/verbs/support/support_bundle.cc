@@ -16,10 +16,10 @@
 #include <set>
 
 #include "cli/framework/verbs.h"
-#include "cli/terminal/job_name.h"
 #include "cli/verbs/jobs/archive.h"
 #include "cli/verbs/nodes/status.h"
 #include "cli/verbs/support/redact.h"
+#include "grammar/job_name.h"
 
 namespace gpusched::cli {
 namespace {

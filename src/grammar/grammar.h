@@ -11,16 +11,16 @@
 
 #include "base/result.h"
 
-namespace gpusched::cli {
+namespace gpusched {
 
-/// Completions that a shell offers for a value.
-enum class Complete { kNothing, kFile, kFolder, kJob, kNode, kGpu, kTenant, kContext, kColumn };
+/// Completions that a shell offers for a value. The grammar knows files and folders, the program the others.
+enum class Complete { kNothing, kFile, kFolder, kJob, kNode, kGpu, kTenant, kContext, kColumn, kCommand };
 
 /// Destination of a value. A number that was not given leaves its optional empty.
 using OptionTarget = std::variant<bool*, std::string*, int64_t*, std::optional<int64_t>*,
                                   std::optional<double>*, std::vector<std::string>*>;
 
-/// One option of a verb. The setters return it, so that they can be written one behind the other.
+/// One option of a command. The setters return it, so that they can be written one behind the other.
 struct OptionSpec {
   std::string short_name;  ///< "-f"; empty: none.
   std::string name;        ///< "--follow"
@@ -63,7 +63,7 @@ struct ArgumentSpec {
   ArgumentSpec& greedy() { return ends_options = true, *this; }
 };
 
-/// Grammar of a verb: the one source of parsing, help, manual pages, completion and the reference page.
+/// Grammar of a command: the one source of parsing, help, manual pages, completion and the reference page.
 /// Keeps pointers to the destinations of values, which must outlive it.
 class Grammar {
  public:
@@ -80,6 +80,8 @@ class Grammar {
   ArgumentSpec& argument(std::string name, decltype(ArgumentSpec::target) target, std::string help);
   /// Stores the words after "--" in `command`.
   void takes_command(std::vector<std::string>& command, std::string meaning);
+  /// Shows in the usage line that the command may be left out.
+  void command_may_be_missing() { command_optional_ = true; }
   /// The same; without "--" the command begins behind the last argument, and takes all words from there on.
   void takes_bare_command(std::vector<std::string>& command, std::string meaning);
   /// Takes a short name such as "-t" from its option, for one that is declared later.
@@ -126,6 +128,7 @@ class Grammar {
   const std::vector<Example>& examples() const { return examples_; }
   bool has_command() const { return command_ != nullptr; }
   bool has_bare_command() const { return bare_command_; }
+  bool has_optional_command() const { return command_optional_; }
   const std::string& command_meaning() const { return command_meaning_; }
 
  private:
@@ -144,6 +147,7 @@ class Grammar {
   std::vector<std::string>* command_ = nullptr;
   std::string command_meaning_;
   bool bare_command_ = false;
+  bool command_optional_ = false;
   std::vector<std::string> details_;
   std::vector<Example> examples_;
   mutable size_t next_argument_ = 0;
@@ -157,4 +161,4 @@ std::string nearest_of(std::string_view word, const std::vector<std::string>& ca
 /// Puts `given` into an option's target, checked. The sentence begins with the option's name.
 Result<Unit> set_value(const OptionSpec& option, const std::string& given);
 
-}  // namespace gpusched::cli
+}  // namespace gpusched

@@ -1,8 +1,8 @@
-#include "cli/framework/grammar.h"
+#include "grammar/grammar.h"
 
 #include <gtest/gtest.h>
 
-namespace gpusched::cli {
+namespace gpusched {
 namespace {
 
 /// A grammar with one option of each kind.
@@ -102,4 +102,4 @@ TEST(Nearest, KnowsMisspellingsAndAbbreviations) {
 }
 
 }  // namespace
-}  // namespace gpusched::cli
+}  // namespace gpusched

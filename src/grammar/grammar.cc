@@ -1,4 +1,4 @@
-#include "cli/framework/grammar.h"
+#include "grammar/grammar.h"
 
 #include <algorithm>
 #include <charconv>
@@ -6,9 +6,9 @@
 #include <numeric>
 
 #include "base/check.h"
-#include "cli/terminal/job_name.h"
+#include "grammar/job_name.h"
 
-namespace gpusched::cli {
+namespace gpusched {
 namespace {
 
 constexpr size_t kDistanceMax = 3;
@@ -342,4 +342,4 @@ Result<Unit> Grammar::take_argument(const std::string& word, bool& options_over)
   return Unit{};
 }
 
-}  // namespace gpusched::cli
+}  // namespace gpusched

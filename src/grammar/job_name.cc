@@ -1,9 +1,9 @@
-#include "cli/terminal/job_name.h"
+#include "grammar/job_name.h"
 
 #include <algorithm>
 #include <string_view>
 
-namespace gpusched::cli {
+namespace gpusched {
 namespace {
 
 bool is_number(std::string_view text) {
@@ -30,4 +30,4 @@ std::string full_job_id(const std::string& text) {
   return bracketed ? std::string(kPrefix) + number + std::string(place) : text;
 }
 
-}  // namespace gpusched::cli
+}  // namespace gpusched
