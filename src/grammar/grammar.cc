@@ -57,6 +57,15 @@ Result<int64_t> bounded(const std::string& name, const std::string& text, int64_
   return usage(name + ": it is from " + std::to_string(least) + " to " + std::to_string(most));
 }
 
+bool takes_whole_number(const OptionSpec& option) {
+  return std::holds_alternative<int64_t*>(option.target) ||
+         std::holds_alternative<std::optional<int64_t>*>(option.target);
+}
+
+std::string stored_text(Complete kind, const std::string& given) {
+  return kind == Complete::kJob ? full_job_id(given) : given;
+}
+
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -89,9 +98,9 @@ std::string nearest_of(std::string_view word, const std::vector<std::string>& ca
   return best;
 }
 
-Result<Unit> set_value(const OptionSpec& option, const std::string& given) {
+Result<Unit> check_value(const OptionSpec& option, const std::string& given) {
   const std::string& name = option.name;
-  const std::string text = option.complete == Complete::kJob ? full_job_id(given) : given;
+  const std::string text = stored_text(option.complete, given);
   if (option.comma_list) {
     for (size_t begin = 0; begin <= text.size();) {
       const size_t end = std::min(text.find(',', begin), text.size());
@@ -103,26 +112,34 @@ Result<Unit> set_value(const OptionSpec& option, const std::string& given) {
   } else if (Result<Unit> good = check_word(name, text, option.words); !good) {
     return good;
   }
-  if (auto* const flag = std::get_if<bool*>(&option.target)) {
+  if (std::holds_alternative<bool*>(option.target)) {
     if (text != "true" && text != "false") return usage(name + " takes no value");
-    **flag = text == "true";
+  } else if (std::holds_alternative<std::optional<double>*>(option.target)) {
+    const Result<double> value = number_of<double>(name, text);
+    if (!value) return value.error();
+    if (!std::isfinite(*value)) return usage(name + ": \"" + text + "\" is not a number");
+  } else if (takes_whole_number(option)) {
+    const Result<int64_t> value = bounded(name, text, option.least, option.most);
+    if (!value) return value.error();
+  }
+  return Unit{};
+}
+
+Result<Unit> set_value(const OptionSpec& option, const std::string& given) {
+  if (Result<Unit> good = check_value(option, given); !good) return good;
+  const std::string text = stored_text(option.complete, given);
+  if (auto* const flag = std::get_if<bool*>(&option.target)) {
+    **flag = (text == "true") != option.switches_off;
   } else if (auto* const string = std::get_if<std::string*>(&option.target)) {
     **string = text;
   } else if (auto* const list = std::get_if<std::vector<std::string>*>(&option.target)) {
     (*list)->push_back(text);
   } else if (auto* const real = std::get_if<std::optional<double>*>(&option.target)) {
-    const Result<double> value = number_of<double>(name, text);
-    if (!value) return value.error();
-    if (!std::isfinite(*value)) return usage(name + ": \"" + text + "\" is not a number");
-    **real = *value;
+    **real = *number_of<double>(option.name, text);
+  } else if (auto* const whole = std::get_if<int64_t*>(&option.target)) {
+    **whole = *number_of<int64_t>(option.name, text);
   } else {
-    const Result<int64_t> value = bounded(name, text, option.least, option.most);
-    if (!value) return value.error();
-    if (auto* const whole = std::get_if<int64_t*>(&option.target)) {
-      **whole = *value;
-    } else {
-      *std::get<std::optional<int64_t>*>(option.target) = *value;
-    }
+    *std::get<std::optional<int64_t>*>(option.target) = *number_of<int64_t>(option.name, text);
   }
   return Unit{};
 }
@@ -172,8 +189,41 @@ const OptionSpec* Grammar::find(std::string_view name) const {
   return found == options_.end() ? nullptr : &*found;
 }
 
+void Grammar::hide_options() {
+  for (OptionSpec& option : options_) option.is_hidden = true;
+}
+
 bool Grammar::was_given(const OptionSpec& option) const {
-  return std::ranges::find(given_, &option) != given_.end();
+  return std::ranges::find(given_, &option, &Given::option) != given_.end();
+}
+
+std::vector<std::string> Grammar::values_of(const OptionSpec& option) const {
+  std::vector<std::string> values;
+  for (const Given& given : given_) {
+    if (given.option == &option) values.push_back(given.value);
+  }
+  return values;
+}
+
+Result<Unit> Grammar::give(const OptionSpec& option, const std::string& value) const {
+  const bool takes_many =
+      option.value.empty() || std::holds_alternative<std::vector<std::string>*>(option.target);
+  if (refuses_repetitions_ && !takes_many && was_given(option))
+    return usage(option.name + " is given twice; give it once");
+  given_.push_back({.option = &option, .value = value});
+  return set_value(option, value);
+}
+
+Result<Unit> Grammar::take_environment(
+    const std::function<std::string(const char* name)>& environment) const {
+  for (const OptionSpec& option : options_) {
+    if (option.environment.empty() || was_given(option)) continue;
+    const std::string value = environment(option.environment.c_str());
+    if (value.empty()) continue;
+    if (const Result<Unit> given = give(option, value); !given)
+      return usage("environment variable " + option.environment + ": " + given.error().message);
+  }
+  return Unit{};
 }
 
 void Grammar::take_missing_from(const Grammar& other) const {
@@ -202,10 +252,10 @@ std::vector<Grammar::Group> Grammar::groups() const {
     return found != groups.end() ? *found : groups.emplace_back(Group{.title = title, .options = {}});
   };
   for (const OptionSpec& option : options_) {
-    if (option.is_common) group_of("Common options").options.push_back(&option);
+    if (option.is_common && !option.is_hidden) group_of("Common options").options.push_back(&option);
   }
   for (const OptionSpec& option : options_) {
-    if (!option.is_common)
+    if (!option.is_common && !option.is_hidden)
       group_of(option.heading.empty() ? "Options" : option.heading).options.push_back(&option);
   }
   return groups;
@@ -278,11 +328,10 @@ Result<Unit> Grammar::parse_option(const std::vector<std::string>& words, size_t
     const std::string near = nearest(name, also);
     return usage("there is no option " + name + (near.empty() ? "" : "; did you mean " + near + "?"));
   }
-  given_.push_back(option);
-  if (equals != std::string::npos) return set_value(*option, word.substr(equals + 1));
-  if (option->value.empty()) return set_value(*option, "true");
+  if (equals != std::string::npos) return give(*option, word.substr(equals + 1));
+  if (option->value.empty()) return give(*option, "true");
   if (at + 1 >= words.size()) return usage(name + " needs a value: " + option->value);
-  return set_value(*option, words[++at]);
+  return give(*option, words[++at]);
 }
 
 Result<Unit> Grammar::parse_short(const std::vector<std::string>& words, size_t& at,
@@ -301,14 +350,13 @@ Result<Unit> Grammar::parse_short(const std::vector<std::string>& words, size_t&
       return usage("there is no option " + (one_dash_short ? word : name) +
                    (one_dash_short ? "; did you mean " + nearest("-" + word, also) + "?" : ""));
     }
-    given_.push_back(option);
     if (option->value.empty()) {
-      if (Result<Unit> set = set_value(*option, "true"); !set) return set;
+      if (Result<Unit> set = give(*option, "true"); !set) return set;
       continue;
     }
-    if (i + 1 < word.size()) return set_value(*option, word.substr(word[i + 1] == '=' ? i + 2 : i + 1));
+    if (i + 1 < word.size()) return give(*option, word.substr(word[i + 1] == '=' ? i + 2 : i + 1));
     if (at + 1 >= words.size()) return usage(name + " needs a value: " + option->value);
-    return set_value(*option, words[++at]);
+    return give(*option, words[++at]);
   }
   return Unit{};
 }
@@ -326,7 +374,7 @@ Result<Unit> Grammar::take_argument(const std::string& word, bool& options_over)
   const ArgumentSpec& argument = arguments_[next_argument_];
   if (Result<Unit> good = check_word(argument.name, word, argument.words); !good) return good;
   if (argument.ends_options) options_over = true;
-  const std::string text = argument.complete == Complete::kJob ? full_job_id(word) : word;
+  const std::string text = stored_text(argument.complete, word);
   if (auto* const list = std::get_if<std::vector<std::string>*>(&argument.target)) {
     (*list)->push_back(text);
     return Unit{};

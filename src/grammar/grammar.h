@@ -33,9 +33,12 @@ struct OptionSpec {
   int64_t least = INT64_MIN;
   int64_t most = INT64_MAX;
   bool required = false;
-  bool comma_list = false;   ///< The value is several of `words`, with commas between them.
-  std::string heading = {};  ///< Group in the help; empty: there are no groups.
-  bool is_common = false;    ///< In the first group, whatever its heading.
+  bool comma_list = false;       ///< The value is several of `words`, with commas between them.
+  std::string heading = {};      ///< Group in the help; empty: there are no groups.
+  bool is_common = false;        ///< In the first group, whatever its heading.
+  bool is_hidden = false;        ///< Understood, but neither in the help nor on the pages.
+  bool switches_off = false;     ///< A flag whose target becomes false.
+  std::string environment = {};  ///< Variable whose value holds when the option is not given; empty: none.
 
   OptionSpec& of(std::vector<std::string> allowed) { return words = std::move(allowed), *this; }
   OptionSpec& commas() { return comma_list = true, *this; }
@@ -44,6 +47,8 @@ struct OptionSpec {
   OptionSpec& alias(std::string other) { return aliases.push_back(std::move(other)), *this; }
   OptionSpec& common() { return is_common = true, *this; }
   OptionSpec& must() { return required = true, *this; }
+  OptionSpec& turns_off() { return switches_off = true, *this; }
+  OptionSpec& from_environment(std::string variable) { return environment = std::move(variable), *this; }
 };
 
 /// One word, or all that are left, that stands without an option's name before it.
@@ -86,6 +91,10 @@ class Grammar {
   void takes_bare_command(std::vector<std::string>& command, std::string meaning);
   /// Takes a short name such as "-t" from its option, for one that is declared later.
   void free_short_name(std::string_view short_name);
+  /// Hides the options that are declared so far.
+  void hide_options();
+  /// Refuses an option that is given twice, unless it is a flag or takes a list; without this, the last wins.
+  void refuses_repetitions() { refuses_repetitions_ = true; }
   /// A paragraph for the manual page and the reference page; several follow each other.
   void details(std::string paragraph) { details_.push_back(std::move(paragraph)); }
   void example(std::string command, std::string meaning) {
@@ -101,11 +110,18 @@ class Grammar {
   /// Gives the values of `words` to their targets; words that are no option are arguments. With `also`, that
   /// grammar's options are understood too. kInvalidArgument with one sentence.
   Result<Unit> parse(const std::vector<std::string>& words, const Grammar* also = nullptr) const;
-  /// Checks that everything required was given by the last `parse`.
+  /// Gives the options that the last `parse` did not meet the values of their environment variables; empty
+  /// ones are not set. kInvalidArgument names the variable.
+  Result<Unit> take_environment(const std::function<std::string(const char* name)>& environment) const;
+  /// Gives an option of this grammar a value as if `parse` had met it.
+  Result<Unit> give(const OptionSpec& option, const std::string& value) const;
+  /// Checks that everything required was given.
   Result<Unit> check_complete() const;
 
-  /// Whether the last `parse` met the option.
+  /// Whether the option was given since the beginning of the last `parse`.
   bool was_given(const OptionSpec& option) const;
+  /// The texts that it was given; a flag's is "true" or "false".
+  std::vector<std::string> values_of(const OptionSpec& option) const;
   /// Takes what `other`, a grammar declared alike, was given and this one was not. Of lists, the other's
   /// entries come first.
   void take_missing_from(const Grammar& other) const;
@@ -148,16 +164,24 @@ class Grammar {
   std::string command_meaning_;
   bool bare_command_ = false;
   bool command_optional_ = false;
+  bool refuses_repetitions_ = false;
   std::vector<std::string> details_;
   std::vector<Example> examples_;
+  struct Given {
+    const OptionSpec* option;
+    std::string value;
+  };
+
   mutable size_t next_argument_ = 0;
-  mutable std::vector<const OptionSpec*> given_;
+  mutable std::vector<Given> given_;
 };
 
 /// The one of `candidates` that is most like `word` (small edit distance, or a common beginning); empty: none
 /// is.
 std::string nearest_of(std::string_view word, const std::vector<std::string>& candidates);
 
+/// Whether an option may have this value. The sentence begins with the option's name.
+Result<Unit> check_value(const OptionSpec& option, const std::string& given);
 /// Puts `given` into an option's target, checked. The sentence begins with the option's name.
 Result<Unit> set_value(const OptionSpec& option, const std::string& given);
 

@@ -95,6 +95,73 @@ TEST(Grammar, LeavesAScriptsArgumentsAlone) {
   EXPECT_EQ(arguments, (std::vector<std::string>{"--epochs", "3", "--", "-x"}));
 }
 
+TEST(Grammar, SwitchesOff) {
+  bool bound = true;
+  Grammar grammar;
+  grammar.flag("--share", bound, "Share").turns_off();
+  ASSERT_TRUE(grammar.parse({"--share"}).ok());
+  EXPECT_FALSE(bound);
+  ASSERT_TRUE(grammar.parse({"--share=false"}).ok());
+  EXPECT_TRUE(bound);
+}
+
+TEST(Grammar, RemembersWhatItWasGiven) {
+  Sample sample;
+  ASSERT_EQ(sample.refusal({"-f", "--label", "a=1", "--label=b=2", "--count", "4"}), "");
+  const auto values = [&](const char* name) { return sample.grammar.values_of(*sample.grammar.find(name)); };
+  EXPECT_EQ(values("--follow"), (std::vector<std::string>{"true"}));
+  EXPECT_EQ(values("--label"), (std::vector<std::string>{"a=1", "b=2"}));
+  EXPECT_EQ(values("--name"), std::vector<std::string>());
+  ASSERT_TRUE(sample.grammar.give(*sample.grammar.find("--name"), "n").ok());
+  EXPECT_EQ(values("--name"), (std::vector<std::string>{"n"}));
+  EXPECT_FALSE(sample.grammar.give(*sample.grammar.find("--count"), "11").ok());
+}
+
+TEST(Grammar, TheLastOneWinsUnlessRepetitionsAreRefused) {
+  Sample sample;
+  ASSERT_EQ(sample.refusal({"--name", "a", "--name", "b"}), "");
+  EXPECT_EQ(sample.name, "b");
+  sample.grammar.refuses_repetitions();
+  EXPECT_EQ(sample.refusal({"--name", "a", "-n", "b"}), "--name is given twice; give it once");
+  EXPECT_EQ(sample.refusal({"-f", "-f", "--label", "a", "--label", "b"}), "");
+}
+
+TEST(Grammar, TakesTheEnvironmentsWordForWhatIsNotGiven) {
+  std::string url;
+  std::optional<int64_t> count;
+  Grammar grammar;
+  grammar.option("--url", "URL", &url, "Where").from_environment("SAMPLE_URL");
+  grammar.option("--count", "N", &count, "Number").range(1, 10).from_environment("SAMPLE_COUNT");
+  std::string outside = "4";
+  const auto environment = [&](const char* name) {
+    return name == std::string("SAMPLE_URL") ? std::string("http://outside") : outside;
+  };
+  ASSERT_TRUE(grammar.parse({"--url", "http://inside"}).ok());
+  ASSERT_TRUE(grammar.take_environment(environment).ok());
+  EXPECT_EQ(url, "http://inside");
+  EXPECT_EQ(count, 4);
+  outside = "many";
+  ASSERT_TRUE(grammar.parse({}).ok());
+  EXPECT_EQ(grammar.take_environment(environment).error().message,
+            "environment variable SAMPLE_COUNT: --count: \"many\" is not a whole number");
+  outside = "";
+  count.reset();
+  ASSERT_TRUE(grammar.parse({}).ok());
+  EXPECT_TRUE(grammar.take_environment(environment).ok());
+  EXPECT_EQ(count, std::nullopt);
+}
+
+TEST(Grammar, HidesWhatAnotherPageExplains) {
+  Sample sample;
+  sample.grammar.hide_options();
+  bool json = false;
+  sample.grammar.flag("--json", json, "Print JSON");
+  ASSERT_EQ(sample.grammar.groups().size(), 1u);
+  ASSERT_EQ(sample.grammar.groups()[0].options.size(), 1u);
+  EXPECT_EQ(sample.grammar.groups()[0].options[0]->name, "--json");
+  EXPECT_EQ(sample.refusal({"--follow"}), "");
+}
+
 TEST(Nearest, KnowsMisspellingsAndAbbreviations) {
   EXPECT_EQ(nearest_of("lst", {"list", "logs"}), "list");
   EXPECT_EQ(nearest_of("comp", {"completion", "context"}), "completion");
