@@ -2,7 +2,6 @@
 
 #include <yaml-cpp/yaml.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -15,6 +14,7 @@
 #include "base/errors.h"
 #include "config/keys.h"
 #include "config/yaml_problem.h"
+#include "grammar/grammar.h"
 
 namespace gpusched {
 namespace {
@@ -40,15 +40,19 @@ bool is_for_the_command_line(const std::string& name) {
   return name == "help" || name == "version" || name == "config";
 }
 
-std::string nearest_option(const CLI::App& app, const std::string& name) {
+std::string without_dashes(const OptionSpec& option) { return option.name.substr(2); }
+
+std::string nearest_option(const Grammar& grammar, const std::string& name) {
   std::string best;
   std::size_t best_distance = std::max<std::size_t>(2, name.size() / 3) + 1;
-  for (const CLI::Option* const option : app.get_options()) {
-    for (const std::string& known : option->get_lnames()) {
-      const std::size_t distance = edit_distance(name, known);
-      if (distance >= best_distance || is_for_the_command_line(known)) continue;
+  for (const OptionSpec& option : grammar.options()) {
+    std::vector<std::string> names = option.aliases;
+    names.push_back(option.name);
+    for (const std::string& known : names) {
+      const std::size_t distance = edit_distance("--" + name, known);
+      if (distance >= best_distance || is_for_the_command_line(known.substr(2))) continue;
       best_distance = distance;
-      best = known;
+      best = known.substr(2);
     }
   }
   return best;
@@ -108,10 +112,40 @@ std::optional<std::string> whole_seconds(std::string_view text) {
   return std::to_string((given + 999) / 1'000);
 }
 
-/// Words for an App, which takes them from the back.
-std::vector<std::string> reversed(std::vector<std::string> words) {
-  std::ranges::reverse(words);
-  return words;
+/// "true" or "false" for what YAML and people write for them; anything else stays.
+std::string flag_word(const std::string& text) {
+  std::string word = text;
+  std::ranges::transform(word, word.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  for (const char* const yes : {"true", "yes", "on", "1", "t", "y", "enable"}) {
+    if (word == yes) return "true";
+  }
+  for (const char* const no : {"false", "no", "off", "0", "f", "n", "disable"}) {
+    if (word == no) return "false";
+  }
+  return text;
+}
+
+/// The values of a setting as its option takes them; kInvalidArgument says what they should be.
+Result<std::vector<std::string>> option_values(const OptionSpec& option, const AgentSetting& setting) {
+  const bool is_list = std::holds_alternative<std::vector<std::string>*>(option.target);
+  if (!is_list && setting.values.size() > 1)
+    return invalid_argument(option.name + " takes one value, and not a list");
+  std::vector<std::string> values = setting.values;
+  for (std::string& value : values) {
+    if (option.value.empty()) value = flag_word(value);
+    if (option.value.empty() && value != "true" && value != "false")
+      return invalid_argument(option.name + ": '" + value + "' is neither true nor false");
+    if (const Result<Unit> good = check_value(option, value); !good) return good.error();
+  }
+  return values;
+}
+
+/// Whether the option or one that fills the same place was given.
+bool is_settled(const Grammar& grammar, const OptionSpec& option) {
+  return std::ranges::any_of(grammar.options(), [&](const OptionSpec& other) {
+    return other.target == option.target && grammar.was_given(other);
+  });
 }
 
 }  // namespace
@@ -207,48 +241,43 @@ std::vector<AgentSetting> with_environment(std::vector<AgentSetting> file,
   return file;
 }
 
-Result<Unit> parse_with_settings(CLI::App& app, const std::vector<std::string>& arguments,
-                                 const std::vector<AgentSetting>& settings, const AppMaker& scratch) {
-  app.parse(reversed(arguments));
-  std::vector<std::string> words;
+Result<Unit> give_settings(const Grammar& grammar, const std::vector<AgentSetting>& settings) {
+  std::map<const OptionSpec*, std::vector<std::string>> values;
   std::string problems;
   for (const AgentSetting& setting : settings) {
-    const CLI::Option* const option = app.get_option_no_throw("--" + setting.name);
+    const OptionSpec* const option = grammar.find("--" + setting.name);
     if (option == nullptr || is_for_the_command_line(setting.name)) {
-      const std::string nearest = nearest_option(app, setting.name);
+      const std::string nearest = nearest_option(grammar, setting.name);
       add_problem(problems, setting.where + ": unknown key " + underscored(setting.name) +
                                 (nearest.empty() ? "; the keys are the options that gpu-agent --help lists"
                                                  : "; did you mean " + underscored(nearest) + "?"));
       continue;
     }
-    std::vector<std::string> own;
-    for (const std::string& value : setting.values) own.push_back("--" + setting.name + "=" + value);
-    scratch([&](CLI::App& alone) {
-      try {
-        alone.parse(reversed(own));
-      } catch (const CLI::ParseError& error) {
-        add_problem(problems, setting.where + ": " + error.what());
-      }
-    });
-    // The command line and the environment win.
-    if (option->count() == 0) words.insert(words.end(), own.begin(), own.end());
+    Result<std::vector<std::string>> own = option_values(*option, setting);
+    if (!own) {
+      add_problem(problems, setting.where + ": " + own.error().message);
+    } else if (!is_settled(grammar, *option)) {  // The command line and the environment win.
+      values[option] = std::move(*own);
+    }
   }
   if (!problems.empty()) return invalid_argument(problems);
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  app.clear();
-  app.parse(reversed(words));
+  // In the options' own order: where two fill one place, the later one holds.
+  for (const OptionSpec& option : grammar.options()) {
+    for (const std::string& value : values[&option]) {
+      if (const Result<Unit> given = grammar.give(option, value); !given) return given;
+    }
+  }
   return Unit{};
 }
 
-std::vector<OptionChange> option_changes(const CLI::App& before, const CLI::App& after) {
+std::vector<OptionChange> option_changes(const Grammar& before, const Grammar& after) {
   std::vector<OptionChange> changes;
-  for (const CLI::Option* const option : after.get_options()) {
-    if (option->get_lnames().empty()) continue;
-    const std::string& name = option->get_lnames().front();
-    const CLI::Option* const old_option = before.get_option_no_throw("--" + name);
-    const std::string old_value = old_option == nullptr ? "" : joined(old_option->results());
-    const std::string new_value = joined(option->results());
-    if (old_value != new_value) changes.push_back({.name = name, .before = old_value, .after = new_value});
+  for (const OptionSpec& option : after.options()) {
+    const OptionSpec* const old_option = before.find(option.name);
+    const std::string old_value = old_option == nullptr ? "" : joined(before.values_of(*old_option));
+    const std::string new_value = joined(after.values_of(option));
+    if (old_value != new_value)
+      changes.push_back({.name = without_dashes(option), .before = old_value, .after = new_value});
   }
   return changes;
 }

@@ -1,17 +1,14 @@
 #pragma once
 
-#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 
-namespace CLI {
-class App;
-}
-
 namespace gpusched {
+
+class Grammar;
 
 /// One key of the agent's configuration file.
 struct AgentSetting {
@@ -41,21 +38,16 @@ Result<AgentEnvironment> read_agent_environment(const std::map<std::string, std:
 std::vector<AgentSetting> with_environment(std::vector<AgentSetting> file,
                                            const std::vector<AgentSetting>& environment);
 
-/// Makes a fresh App that knows all options.
-using AppMaker = std::function<void(const std::function<void(CLI::App&)>&)>;
+/// Gives every option of `grammar` that neither its last `parse` nor the environment gave the value of
+/// `settings`. All settings are checked; a flag's are true or false. kInvalidArgument, one problem a line,
+/// names unknown keys with the nearest known one.
+Result<Unit> give_settings(const Grammar& grammar, const std::vector<AgentSetting>& settings);
 
-/// Parses `arguments` (without the program's name) into `app`, and gives every option that neither they nor
-/// the environment name the value of `settings`. `scratch` lends fresh apps, in which each setting is tried
-/// alone, so that an error names its line. kInvalidArgument names unknown keys with the nearest known one.
-/// Throws CLI::ParseError for the command line's own mistakes and for --help.
-Result<Unit> parse_with_settings(CLI::App& app, const std::vector<std::string>& arguments,
-                                 const std::vector<AgentSetting>& settings, const AppMaker& scratch);
-
-/// An option that two parsed apps of one kind give different values.
+/// An option that two grammars of one kind were given different values for.
 struct OptionChange {
   std::string name;  ///< "log-level"
   std::string before, after;
 };
-std::vector<OptionChange> option_changes(const CLI::App& before, const CLI::App& after);
+std::vector<OptionChange> option_changes(const Grammar& before, const Grammar& after);
 
 }  // namespace gpusched

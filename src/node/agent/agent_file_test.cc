@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <CLI/CLI.hpp>
 #include <fstream>
 
+#include "grammar/grammar.h"
 #include "node/testing/testing.h"
 
 namespace gpusched {
@@ -15,13 +15,18 @@ struct Values {
   int64_t cpus = 0;
   std::vector<std::string> labels;
   std::string config;
+  bool tls = false;
+  bool is_private = true;
 };
 
-void declare(CLI::App& app, Values& values) {
-  app.add_option("--scheduler", values.scheduler);
-  app.add_option("--cpus", values.cpus)->check(CLI::Range(int64_t{1}, int64_t{100}));
-  app.add_option("--label", values.labels);
-  app.add_option("--config", values.config);
+void declare(Grammar& grammar, Values& values) {
+  grammar.option("--scheduler", "HOST:PORT", &values.scheduler, "Scheduler");
+  grammar.option("--cpus", "N", &values.cpus, "Cores").range(1, 100);
+  grammar.option("--label", "K=V", &values.labels, "Label");
+  grammar.option("--config", "FILE", &values.config, "File");
+  grammar.flag("--tls", values.tls, "TLS");
+  grammar.flag("--shared", values.is_private, "Shared").turns_off();
+  grammar.flag("--private", values.is_private, "Private");
 }
 
 class AgentFile : public ::testing::Test {
@@ -44,14 +49,10 @@ class AgentFile : public ::testing::Test {
   }
   Result<Unit> apply(const std::vector<AgentSetting>& settings, const std::vector<std::string>& arguments) {
     values_ = {};
-    CLI::App app("", "test");
-    declare(app, values_);
-    return parse_with_settings(app, arguments, settings, [](const std::function<void(CLI::App&)>& use) {
-      CLI::App alone("", "test");
-      Values ignored;
-      declare(alone, ignored);
-      use(alone);
-    });
+    Grammar grammar;
+    declare(grammar, values_);
+    const Result<Unit> parsed = grammar.parse(arguments);
+    return parsed ? give_settings(grammar, settings) : parsed;
   }
 
   TemporaryFolder folder_;
@@ -71,6 +72,26 @@ TEST_F(AgentFile, YieldsToTheCommandLine) {
   EXPECT_EQ(values_.cpus, 12);
 }
 
+TEST_F(AgentFile, TakesYamlsWordsForFlags) {
+  for (const char* const yes : {"true", "True", "yes", "on", "1"}) {
+    EXPECT_EQ(refusal(std::string("tls: ") + yes + "\nshared: " + yes + "\n"), "accepted");
+    EXPECT_TRUE(values_.tls) << yes;
+    EXPECT_FALSE(values_.is_private) << yes;
+  }
+  for (const char* const no : {"false", "no", "off", "0"}) {
+    EXPECT_EQ(refusal(std::string("tls: ") + no + "\nshared: " + no + "\n"), "accepted");
+    EXPECT_FALSE(values_.tls) << no;
+    EXPECT_TRUE(values_.is_private) << no;
+  }
+}
+
+TEST_F(AgentFile, YieldsToAnotherNameOnTheCommandLine) {
+  EXPECT_EQ(refusal("private: false\n", {"--private"}), "accepted");
+  EXPECT_TRUE(values_.is_private);
+  EXPECT_EQ(refusal("private: true\n", {"--shared"}), "accepted");
+  EXPECT_FALSE(values_.is_private);
+}
+
 TEST_F(AgentFile, MayBeEmpty) { EXPECT_EQ(refusal("# nothing yet\n"), "accepted"); }
 
 TEST_F(AgentFile, NamesTheLineOfEachMistake) {
@@ -80,8 +101,12 @@ TEST_F(AgentFile, NamesTheLineOfEachMistake) {
   EXPECT_EQ(refusal("cpus: 1\ncpus: 2\n"), "2: cpus is given twice; keep one");
   EXPECT_EQ(refusal("cpus: {a: 1}\n"), "1: cpus must be a value or a list of values");
   EXPECT_EQ(refusal("- cpus\n"), "1: expected keys such as `scheduler: host:9090`, one per line");
-  EXPECT_NE(refusal("\n\ncpus: 1000\n").find("3: --cpus: "), std::string::npos);
-  EXPECT_NE(refusal("cpus: many\n").find("1: "), std::string::npos);
+  EXPECT_EQ(refusal("\n\ncpus: 1000\n"), "3: --cpus: it is from 1 to 100");
+  EXPECT_EQ(refusal("cpus: many\n"), "1: --cpus: \"many\" is not a whole number");
+  EXPECT_EQ(refusal("cpus: [1, 2]\n"), "1: --cpus takes one value, and not a list");
+  EXPECT_EQ(refusal("tls: maybe\n"), "1: --tls: 'maybe' is neither true nor false");
+  // Also where the command line gives another value.
+  EXPECT_EQ(refusal("cpus: 1000\n", {"--cpus", "4"}), "1: --cpus: it is from 1 to 100");
   EXPECT_NE(refusal("config: other.yaml\n").find("unknown key config"), std::string::npos);
   EXPECT_NE(refusal("cpus: [1\n").find("not valid YAML"), std::string::npos);
 }
@@ -96,12 +121,12 @@ TEST_F(AgentFile, IsMissedByName) {
 TEST(OptionChanges, NameWhatDiffers) {
   Values old_values;
   Values new_values;
-  CLI::App before("", "test");
-  CLI::App after("", "test");
+  Grammar before;
+  Grammar after;
   declare(before, old_values);
   declare(after, new_values);
-  before.parse("--cpus 4 --label a=1 --label b=2");
-  after.parse("--cpus 4 --label a=1 --scheduler c:3");
+  ASSERT_TRUE(before.parse({"--cpus", "4", "--label", "a=1", "--label", "b=2"}).ok());
+  ASSERT_TRUE(after.parse({"--cpus", "4", "--label", "a=1", "--scheduler", "c:3"}).ok());
   const std::vector<OptionChange> changes = option_changes(before, after);
   ASSERT_EQ(changes.size(), 2u);
   EXPECT_EQ(changes[0].name, "scheduler");

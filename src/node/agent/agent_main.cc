@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -19,6 +18,7 @@
 
 #include "base/limits.h"
 #include "config/config.h"
+#include "grammar/program.h"
 #include "log/log.h"
 #include "node/agent/agent.h"
 #include "node/agent/agent_file.h"
@@ -53,7 +53,9 @@ struct CommandLine {
   std::string service_ports;
   std::vector<std::string> labels;
   std::vector<std::string> gpu_faults;
-  std::optional<uint16_t> metrics_port;
+  std::vector<std::string> gpu_daemons;  ///< Empty: the usual ones.
+  int64_t finished_kept = AgentOptions{}.finished_kept;
+  std::optional<int64_t> metrics_port;
   std::string metrics_address = "127.0.0.1";
   BoxRequestFields box;
   LogOptions log;
@@ -61,148 +63,198 @@ struct CommandLine {
   std::string config;
 };
 
-void declare_node(CLI::App& app, CommandLine& line) {
+void declare_scheduler(Grammar& grammar, CommandLine& line) {
   AgentOptions& agent = line.agent;
-  app.add_option(
-      "--scheduler", agent.scheduler,
-      "gRPC address of the scheduler, HOST:PORT, or unix:PATH of its socket for agents (default: that of "
-      "this machine's scheduler, which needs no token)");
-  app.add_option("--node", agent.node_name, "Name of this node, the same at every start");
-  app.add_option("--data-dir", agent.data_folder,
-                 "Folder for records and output of attempts; created if missing");
-  app.add_option("--sim-gpus", agent.sim_gpus,
-                 "Simulated GPUs instead of real ones, such as 4xA100-SXM4-80GB,2xH100-SXM5-80GB:mig (:mig: "
-                 "in MIG mode)");
-  app.add_option("--sim-links", agent.sim_links,
-                 "Links of simulated GPUs: sizes of the NVLink islands, such as 4,4 (default: unknown)");
-  app.add_option("--cpus", agent.cpus,
-                 "Number of CPU cores to offer (default: all that this process may use)")
-      ->check(CLI::Range(int64_t{1}, int64_t{limits::kCpuCoresMax}));
-  app.add_option("--memory-mb", agent.memory_mb,
-                 "Memory to offer, in MB (default: all memory of the machine)")
-      ->check(CLI::Range(int64_t{1}, limits::kMegabytesMax));
-  app.add_option("--label", line.labels, "Label of the node, NAME=VALUE; may be repeated");
-  app.add_option("--address", agent.address,
-                 "Host name or IP address at which other nodes reach this one, for MASTER_ADDR and host "
-                 "files of gangs (default: the node's name)");
-  app.add_option("--service-ports", line.service_ports,
-                 "Ports that replicas of services get, FIRST-LAST, below those that the system gives out "
-                 "itself (default: 10000-19999)");
-  app.add_option("--token-file", agent.token_file, "File with the scheduler's shared token (default: none)");
-  app.add_flag("--tls", line.tls,
+  grammar.heading("Scheduler");
+  grammar.option("--scheduler", "ADDRESS", &agent.scheduler,
+                 "gRPC address of the scheduler, HOST:PORT, or unix:PATH of its socket for agents (default: "
+                 "that of this machine's scheduler, which needs no token)");
+  grammar
+      .option("--token-file", "FILE", &agent.token_file,
+              "File with the scheduler's shared token (default: none)")
+      .completes(Complete::kFile);
+  grammar.flag("--tls", line.tls,
                "Speak TLS to the scheduler and believe the machine's own authorities, unless --ca-file or "
                "--ca names another one");
-  app.add_option("--ca-file", line.ca_file,
-                 "File with the certificates (PEM) of the authorities that may sign the scheduler's "
-                 "certificate; read at each connection (default: none, without TLS)");
-  app.add_option("--ca", line.ca,
-                 "Fingerprint of the authority's certificate or of the scheduler's own, sha256:HEX, instead "
-                 "of a file (default: none)");
-  app.add_option(
-      "--metrics-port", line.metrics_port,
-      "Port of this agent's own metrics for Prometheus; 0: any free port, named in the log (default: none)");
-  app.add_option(
-      "--metrics-address", line.metrics_address,
-      "Address of that port; if it is not loopback, requests need the shared token (default: 127.0.0.1)");
+  grammar
+      .option("--ca-file", "FILE", &line.ca_file,
+              "File with the certificates (PEM) of the authorities that may sign the scheduler's "
+              "certificate; read at each connection (default: none, without TLS)")
+      .completes(Complete::kFile);
+  grammar.option("--ca", "sha256:HEX", &line.ca,
+                 "Fingerprint of the authority's certificate or of the scheduler's own, instead of a file "
+                 "(default: none)");
 }
 
-void declare_output(CLI::App& app, CommandLine& line) {
+void declare_node(Grammar& grammar, CommandLine& line) {
   AgentOptions& agent = line.agent;
-  app.add_option("--grace-ms", line.grace_ms,
-                 "Milliseconds between SIGTERM and SIGKILL, unless the scheduler sets them (default: 10000)")
-      ->check(CLI::Range(int64_t{0}, int64_t{86'400'000}));
-  app.add_option("--keep-finished", agent.finished_kept,
-                 "Number of ended attempts whose output is kept (default: 10000)")
-      ->check(CLI::Range(std::size_t{1}, std::size_t{10'000'000}));
-  app.add_option("--log-limit-mb", line.log_limit_mb,
-                 "MB kept of each job's standard output, and as much of its standard error, the newest; 0: "
-                 "all (default: 256)")
-      ->check(CLI::Range(int64_t{0}, limits::kMegabytesMax));
-  app.add_option("--log-quota-mb", line.log_quota_mb,
-                 "MB kept of the output of all jobs; beyond it the output of the oldest ended jobs is "
-                 "removed; 0: no limit (default: 20480)")
-      ->check(CLI::Range(int64_t{0}, limits::kMegabytesMax));
-  app.add_option("--keep-logs-hours", line.keep_logs_hours,
-                 "Hours that output is kept after the end of its job; 0: no limit (default: 168)")
-      ->check(CLI::Range(int64_t{0}, limits::kSettingMax.ns / hours(1).ns));
+  grammar.heading("Node");
+  grammar.option("--node", "NAME", &agent.node_name, "Name of this node, the same at every start");
+  grammar
+      .option("--data-dir", "DIR", &agent.data_folder,
+              "Folder for records and output of attempts; created if missing")
+      .completes(Complete::kFolder);
+  grammar.option("--sim-gpus", "GPUS", &agent.sim_gpus,
+                 "Simulated GPUs instead of real ones, such as 4xA100-SXM4-80GB,2xH100-SXM5-80GB:mig (:mig: "
+                 "in MIG mode)");
+  grammar.option("--sim-links", "SIZES", &agent.sim_links,
+                 "Links of simulated GPUs: sizes of the NVLink islands, such as 4,4 (default: unknown)");
+  grammar
+      .option("--cpus", "N", &agent.cpus,
+              "Number of CPU cores to offer (default: all that this process may use)")
+      .range(1, limits::kCpuCoresMax);
+  grammar
+      .option("--memory-mb", "MB", &agent.memory_mb,
+              "Memory to offer, in MB (default: all memory of the machine)")
+      .range(1, limits::kMegabytesMax);
+  grammar.option("--label", "NAME=VALUE", &line.labels, "Label of the node; may be repeated");
+  grammar.option("--address", "HOST", &agent.address,
+                 "Host name or IP address at which other nodes reach this one, for MASTER_ADDR and host "
+                 "files of gangs (default: the node's name)");
+  grammar.option("--service-ports", "FIRST-LAST", &line.service_ports,
+                 "Ports that replicas of services get, below those that the system gives out itself "
+                 "(default: 10000-19999)");
+  grammar
+      .option("--metrics-port", "PORT", &line.metrics_port,
+              "Port of this agent's own metrics for Prometheus; 0: any free port, named in the log "
+              "(default: none)")
+      .range(0, UINT16_MAX);
+  grammar.option("--metrics-address", "ADDRESS", &line.metrics_address,
+                 "Address of that port; if it is not loopback, requests need the shared token (default: "
+                 "127.0.0.1)");
 }
 
-void declare_hooks(CLI::App& app, CommandLine& line) {
+void declare_output(Grammar& grammar, CommandLine& line) {
+  grammar.heading("Ends and output of jobs");
+  grammar
+      .option("--grace-ms", "MS", &line.grace_ms,
+              "Milliseconds between SIGTERM and SIGKILL, unless the scheduler sets them (default: 10000)")
+      .range(0, 86'400'000);
+  grammar
+      .option("--keep-finished", "N", &line.finished_kept,
+              "Number of ended attempts whose output is kept (default: 10000)")
+      .range(1, 10'000'000);
+  grammar
+      .option("--log-limit-mb", "MB", &line.log_limit_mb,
+              "MB kept of each job's standard output, and as much of its standard error, the newest; 0: all "
+              "(default: 256)")
+      .range(0, limits::kMegabytesMax);
+  grammar
+      .option("--log-quota-mb", "MB", &line.log_quota_mb,
+              "MB kept of the output of all jobs; beyond it the output of the oldest ended jobs is removed; "
+              "0: no limit (default: 20480)")
+      .range(0, limits::kMegabytesMax);
+  grammar
+      .option("--keep-logs-hours", "HOURS", &line.keep_logs_hours,
+              "Hours that output is kept after the end of its job; 0: no limit (default: 168)")
+      .range(0, limits::kSettingMax.ns / hours(1).ns);
+}
+
+void declare_hooks(Grammar& grammar, CommandLine& line) {
   HookOptions& hooks = line.agent.hooks;
-  app.add_option("--prolog", hooks.prolog,
-                 "Program to run before each attempt; if it fails, the node takes no new jobs and the job "
-                 "runs elsewhere");
-  app.add_option("--epilog", hooks.epilog, "Program to run after each attempt, before its GPUs are released");
-  app.add_option("--health-script", hooks.health_script,
-                 "Program to run with the checks of the node; while it fails, the node takes no new jobs");
-  app.add_option(
-      "--reboot-command", hooks.reboot_command,
-      "Command that gpu-cli node reboot runs on this node, such as 'systemctl reboot' (default: none)");
-  app.add_option("--gpu-reset-command", hooks.gpu_reset_command,
+  grammar.heading("Programs that the agent runs");
+  grammar
+      .option("--prolog", "PROGRAM", &hooks.prolog,
+              "Program to run before each attempt; if it fails, the node takes no new jobs and the job runs "
+              "elsewhere")
+      .completes(Complete::kFile);
+  grammar
+      .option("--epilog", "PROGRAM", &hooks.epilog,
+              "Program to run after each attempt, before its GPUs are released")
+      .completes(Complete::kFile);
+  grammar
+      .option("--health-script", "PROGRAM", &hooks.health_script,
+              "Program to run with the checks of the node; while it fails, the node takes no new jobs")
+      .completes(Complete::kFile);
+  grammar.option("--reboot-command", "COMMAND", &hooks.reboot_command,
+                 "Command that gpu-cli node reboot runs on this node, such as 'systemctl reboot' (default: "
+                 "none)");
+  grammar.option("--gpu-reset-command", "COMMAND", &hooks.gpu_reset_command,
                  "Command that resets the GPU $GPU_SCHEDULER_GPU_UUID, run once nothing uses a GPU whose "
                  "fault requires a reset, such as 'nvidia-smi --gpu-reset -i $GPU_SCHEDULER_GPU_UUID' "
                  "(default: none; the GPU waits for an operator)");
+  grammar
+      .option("--hook-timeout-s", "SECONDS", &line.hook_timeout_s,
+              "Timeout of each of these programs in seconds (default: 60)")
+      .range(1, 3'600);
+  grammar
+      .option("--shim", "PROGRAM", &line.agent.shim_program,
+              "Path of gpu-shim (default: next to this program)")
+      .completes(Complete::kFile);
 }
 
-void declare_gpu_faults(CLI::App& app, CommandLine& line) {
-  app.add_option("--gpu-faults", line.gpu_faults,
-                 "Action for a fault of a GPU, CODE=RULE: an Xid or another code, and ignore, note, drain, "
-                 "reset or replace, such as 79=replace; may be repeated");
-  app.add_option("--share-memory-grace-s", line.share_memory_grace_s,
-                 "Seconds after which a job that uses more GPU memory than its share is ended; 0: it only "
-                 "gets a warning (default: 0)")
-      ->check(CLI::Range(int64_t{0}, int64_t{86'400}));
-  app.add_option("--order-patience-s", line.order_patience_s,
-                 "Seconds that gpu-shim may take to start an attempt, or to end one after its grace period, "
-                 "before the agent ends it itself (default: 60)")
-      ->check(CLI::Range(int64_t{1}, int64_t{3'600}));
-  app.add_option("--kernel-log", line.agent.kernel_log,
-                 "Kernel log from which Xids are read that the GPU driver does not report itself; empty: "
-                 "none (default: /dev/kmsg)");
-}
-
-void declare_checks(CLI::App& app, CommandLine& line) {
+void declare_gpus(Grammar& grammar, CommandLine& line) {
   AgentOptions& agent = line.agent;
-  app.add_option("--hook-timeout-s", line.hook_timeout_s,
-                 "Timeout of each of these programs in seconds (default: 60)")
-      ->check(CLI::Range(int64_t{1}, int64_t{3'600}));
-  app.add_option("--check-every-s", line.check_every_s, "Seconds between checks of the node (default: 300)")
-      ->check(CLI::Range(int64_t{1}, int64_t{86'400}));
-  app.add_option("--disk-free-mb", agent.hooks.disk_free_mb_min,
-                 "Minimum free space, in MB, on the disk of the data folder; with less the node takes no new "
-                 "jobs (default: 512, or 5 % of a small disk)")
-      ->check(CLI::Range(int64_t{0}, limits::kMegabytesMax));
-  app.add_option("--clock-skew-s", line.clock_skew_s,
-                 "Maximum difference, in seconds, from the scheduler's clock; beyond it the node takes no "
-                 "new jobs (default: 60)")
-      ->check(CLI::Range(int64_t{1}, int64_t{86'400}));
-  app.add_option("--gpu-daemons", agent.gpu_daemons,
+  grammar.heading("GPUs");
+  grammar
+      .option("--nvml-library", "FILE", &agent.nvml_library,
+              "Path of libnvidia-ml.so.1 (default: that of the system)")
+      .completes(Complete::kFile)
+      .from_environment("GPU_SCHEDULER_NVML_LIBRARY");
+  grammar
+      .option("--nvidia-smi", "PROGRAM", &agent.nvidia_smi,
+              "Path of nvidia-smi, used if NVML finds no GPUs (default: the one in $PATH)")
+      .completes(Complete::kFile);
+  grammar.option("--gpu-faults", "CODE=RULE", &line.gpu_faults,
+                 "Action for a fault of a GPU: an Xid or another code, and ignore, note, drain, reset or "
+                 "replace, such as 79=replace; may be repeated");
+  grammar
+      .option("--share-memory-grace-s", "SECONDS", &line.share_memory_grace_s,
+              "Seconds after which a job that uses more GPU memory than its share is ended; 0: it only gets "
+              "a warning (default: 0)")
+      .range(0, 86'400);
+  grammar
+      .option("--kernel-log", "FILE", &agent.kernel_log,
+              "Kernel log from which Xids are read that the GPU driver does not report itself; empty: none "
+              "(default: /dev/kmsg)")
+      .completes(Complete::kFile);
+  grammar.option("--gpu-daemons", "NAMES", &line.gpu_daemons,
                  "Programs that stay on GPUs without belonging to a job, comma-separated; only executables "
-                 "owned by root count (default: MPS, DCGM, display and persistence daemons)")
-      ->delimiter(',');
-  app.add_option("--nvidia-smi", agent.nvidia_smi,
-                 "Path of nvidia-smi, used if NVML finds no GPUs (default: the one in $PATH)");
+                 "owned by root count (default: MPS, DCGM, display and persistence daemons)");
 }
 
-void declare(CLI::App& app, CommandLine& line) {
-  AgentOptions& agent = line.agent;
-  app.set_version_flag("--version", std::string("gpu-agent ") + kVersion);
-  declare_node(app, line);
-  declare_output(app, line);
-  declare_box(app, agent.box, line.box);
-  app.add_option("--nvml-library", agent.nvml_library,
-                 "Path of libnvidia-ml.so.1 (default: that of the system)")
-      ->envname("GPU_SCHEDULER_NVML_LIBRARY");
-  declare_hooks(app, line);
-  declare_gpu_faults(app, line);
-  declare_checks(app, line);
-  app.add_option("--shim", agent.shim_program, "Path of gpu-shim (default: next to this program)");
-  app.add_option("--config", line.config,
-                 "YAML file of these options, with '_' for '-'; the command line takes precedence")
-      ->envname("GPU_AGENT_CONFIG");
-  declare_container_options(app, agent.containers);
-  app.add_option("--log,--log-file", line.log.path, "Log file (default: standard error)");
-  app.add_option("--log-level", line.log_level,
+void declare_checks(Grammar& grammar, CommandLine& line) {
+  grammar.heading("Checks of the node");
+  grammar
+      .option("--check-every-s", "SECONDS", &line.check_every_s,
+              "Seconds between checks of the node (default: 300)")
+      .range(1, 86'400);
+  grammar
+      .option("--order-patience-s", "SECONDS", &line.order_patience_s,
+              "Seconds that gpu-shim may take to start an attempt, or to end one after its grace period, "
+              "before the agent ends it itself (default: 60)")
+      .range(1, 3'600);
+  grammar
+      .option("--disk-free-mb", "MB", &line.agent.hooks.disk_free_mb_min,
+              "Minimum free space, in MB, on the disk of the data folder; with less the node takes no new "
+              "jobs (default: 512, or 5 % of a small disk)")
+      .range(0, limits::kMegabytesMax);
+  grammar
+      .option("--clock-skew-s", "SECONDS", &line.clock_skew_s,
+              "Maximum difference, in seconds, from the scheduler's clock; beyond it the node takes no new "
+              "jobs (default: 60)")
+      .range(1, 86'400);
+}
+
+void declare(Grammar& grammar, CommandLine& line) {
+  declare_scheduler(grammar, line);
+  declare_node(grammar, line);
+  declare_output(grammar, line);
+  declare_box(grammar, line.agent.box, line.box);
+  declare_gpus(grammar, line);
+  declare_hooks(grammar, line);
+  declare_checks(grammar, line);
+  declare_container_options(grammar, line.agent.containers);
+  grammar.heading("Configuration and log");
+  grammar
+      .option("--config", "FILE", &line.config,
+              "YAML file of these options, with '_' for '-'; the command line takes precedence")
+      .completes(Complete::kFile)
+      .from_environment("GPU_AGENT_CONFIG");
+  grammar.option("--log", "FILE", &line.log.path, "Log file (default: standard error)")
+      .alias("--log-file")
+      .completes(Complete::kFile);
+  grammar.option("--log-level", "LEVEL", &line.log_level,
                  "Minimum level of log lines: debug, info, warning or error (default: info)");
 }
 
@@ -210,6 +262,19 @@ void declare(CLI::App& app, CommandLine& line) {
 int fail(const std::string& message, int status) {
   std::fprintf(stderr, "gpu-agent: %s\n", message.c_str());
   return status;
+}
+
+/// The names in lists with commas between.
+std::vector<std::string> comma_separated(const std::vector<std::string>& lists) {
+  std::vector<std::string> names;
+  for (const std::string& list : lists) {
+    for (std::size_t begin = 0; begin <= list.size();) {
+      const std::size_t end = std::min(list.find(',', begin), list.size());
+      if (end > begin) names.push_back(list.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  }
+  return names;
 }
 
 Result<Unit> complete(CommandLine& line) {
@@ -223,6 +288,8 @@ Result<Unit> complete(CommandLine& line) {
   line.agent.log_bytes_max = line.log_limit_mb << 20;
   line.agent.all_logs_bytes_max = line.log_quota_mb << 20;
   line.agent.logs_kept = hours(line.keep_logs_hours);
+  line.agent.finished_kept = static_cast<std::size_t>(line.finished_kept);
+  if (!line.gpu_daemons.empty()) line.agent.gpu_daemons = comma_separated(line.gpu_daemons);
   if (!line.service_ports.empty()) {
     const std::optional<PortRange> ports = parse_port_range(line.service_ports);
     if (!ports) {
@@ -233,7 +300,8 @@ Result<Unit> complete(CommandLine& line) {
     line.agent.service_ports = *ports;
   }
   if (line.metrics_port)
-    line.agent.metrics = MetricsPortOptions{.address = line.metrics_address, .port = *line.metrics_port};
+    line.agent.metrics = MetricsPortOptions{.address = line.metrics_address,
+                                            .port = static_cast<uint16_t>(*line.metrics_port)};
   const Result<LinkTls> tls = link_tls_of(line.tls, line.ca_file, line.ca);
   if (!tls) return tls.error();
   line.agent.tls = *tls;
@@ -275,29 +343,25 @@ Result<Unit> complete(CommandLine& line) {
   return Unit{};
 }
 
-constexpr const char* kDescription =
-    "Runs jobs on this machine for a gpu-scheduler. Jobs outlive it: stop, upgrade and start it at any "
-    "time.\n"
-    "\n"
-    "Commands:\n"
-    "  gpu-agent join HOST:PORT --token-file F    make this machine a node of a scheduler\n"
-    "  gpu-agent doctor                           check this machine, and show how to correct it\n"
-    "  gpu-agent checkpointed                     within a job: report that its work is saved up to now";
-
 /// The command line with its file, as it was read at one time.
 struct Loaded {
-  CLI::App app{kDescription, "gpu-agent"};
+  Grammar grammar;
   CommandLine line;
   std::string without_effect;  ///< Variables of the environment that change nothing.
 };
 
-/// Throws CLI::ParseError for the command line's own mistakes. A doctor takes options that do not suffice.
+std::string environment_value(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+/// kInvalidArgument for what cannot be meant. A doctor takes options that do not suffice.
 Result<std::unique_ptr<Loaded>> load(const std::vector<std::string>& arguments, bool must_suffice = true) {
   auto loaded = std::make_unique<Loaded>();
-  declare(loaded->app, loaded->line);
-  // Once for the name of the file, then with what it says.
-  if (const Result<Unit> parsed = parse_with_settings(loaded->app, arguments, {}, {}); !parsed)
-    return parsed.error();
+  const Grammar& grammar = loaded->grammar;
+  declare(loaded->grammar, loaded->line);
+  if (const Result<Unit> parsed = grammar.parse(arguments); !parsed) return parsed.error();
+  if (const Result<Unit> taken = grammar.take_environment(environment_value); !taken) return taken.error();
   std::vector<AgentSetting> settings;
   if (!loaded->line.config.empty()) {
     Result<std::vector<AgentSetting>> read = read_agent_file(loaded->line.config);
@@ -306,20 +370,12 @@ Result<std::unique_ptr<Loaded>> load(const std::vector<std::string>& arguments, 
   }
   const Result<AgentEnvironment> environment = read_agent_environment(process_environment());
   if (!environment) return environment.error();
+  loaded->without_effect = environment->without_effect;
   settings = with_environment(std::move(settings), environment->settings);
-  auto whole = std::make_unique<Loaded>();
-  whole->without_effect = environment->without_effect;
-  declare(whole->app, whole->line);
-  const AppMaker scratch = [](const std::function<void(CLI::App&)>& use) {
-    Loaded alone;
-    declare(alone.app, alone.line);
-    use(alone.app);
-  };
-  if (const Result<Unit> parsed = parse_with_settings(whole->app, arguments, settings, scratch); !parsed)
-    return parsed.error();
-  const Result<Unit> completed = complete(whole->line);
+  if (const Result<Unit> given = give_settings(grammar, settings); !given) return given.error();
+  const Result<Unit> completed = complete(loaded->line);
   if (!completed && must_suffice) return completed.error();
-  return whole;
+  return loaded;
 }
 
 /// SIGHUP: reads everything again, takes what a running agent can, and names the rest.
@@ -329,14 +385,10 @@ class AgentReloader {
       : arguments_(std::move(arguments)), running_(std::move(running)) {}
 
   std::string reload() {
-    try {
-      Result<std::unique_ptr<Loaded>> fresh = load(arguments_);
-      if (!fresh) return refused(fresh.error().message);
-      if (const Result<Unit> log = log_reopen((*fresh)->line.log); !log) return refused(log.error().message);
-      return take(std::move(*fresh));
-    } catch (const CLI::ParseError& error) {
-      return refused(error.what());
-    }
+    Result<std::unique_ptr<Loaded>> fresh = load(arguments_);
+    if (!fresh) return refused(fresh.error().message);
+    if (const Result<Unit> log = log_reopen((*fresh)->line.log); !log) return refused(log.error().message);
+    return take(std::move(*fresh));
   }
 
  private:
@@ -346,7 +398,7 @@ class AgentReloader {
     return "the new configuration was rejected and the old one stays in effect: " + why;
   }
   std::string take(std::unique_ptr<Loaded> fresh) {
-    const std::vector<OptionChange> changes = option_changes(running_->app, fresh->app);
+    const std::vector<OptionChange> changes = option_changes(running_->grammar, fresh->grammar);
     std::string restart;
     for (const OptionChange& change : changes) {
       const bool live = change.name == "log" || change.name == "log-level";
@@ -369,37 +421,21 @@ class AgentReloader {
 };
 
 /// `gpu-agent doctor [OPTIONS] [--json]`.
-int run_doctor(std::vector<std::string> arguments) {
-  const bool json = std::erase(arguments, "--json") > 0;
-  const bool names_file = std::ranges::any_of(
-      arguments, [](const std::string& word) { return word == "--config" || word.starts_with("--config="); });
-  if (!names_file && arguments.empty() && access(kConfigDefault, R_OK) == 0)
+int run_doctor(std::vector<std::string> arguments, bool json) {
+  std::erase(arguments, "--json");
+  if (arguments.empty() && access(kConfigDefault, R_OK) == 0)
     arguments.push_back(std::string("--config=") + kConfigDefault);
   Diagnosis diagnosis;
-  try {
-    const Result<std::unique_ptr<Loaded>> loaded = load(arguments, false);
-    if (loaded) {
-      AgentOptions options = (*loaded)->line.agent;
-      if (options.data_folder.empty()) options.data_folder = kDataFolderDefault;
-      diagnosis = examine_node(options, (*loaded)->line.config);
-    } else {
-      diagnosis.add({.check = "config",
-                     .verdict = Verdict::kFail,
-                     .detail = loaded.error().message,
-                     .mend = "gpu-agent --help    # its options are the keys of the file"});
-    }
-  } catch (const CLI::CallForHelp&) {
-    std::fputs(
-        "gpu-agent doctor [OPTIONS] [--json]\n"
-        "\n"
-        "Checks everything that an agent with these options (default: those of "
-        "/etc/gpu-scheduler/agent.yaml)\n"
-        "needs from this machine and from its scheduler. Exit status: 0 all checks pass, 1 warnings, 2 "
-        "failures.\n",
-        stdout);
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    return fail(std::string(error.what()) + " (see gpu-agent --help)", 2);
+  const Result<std::unique_ptr<Loaded>> loaded = load(arguments, false);
+  if (loaded) {
+    AgentOptions options = (*loaded)->line.agent;
+    if (options.data_folder.empty()) options.data_folder = kDataFolderDefault;
+    diagnosis = examine_node(options, (*loaded)->line.config);
+  } else {
+    diagnosis.add({.check = "config",
+                   .verdict = Verdict::kFail,
+                   .detail = loaded.error().message,
+                   .mend = "gpu-agent --help    # its options are the keys of the file"});
   }
   const std::string text = json ? diagnosis.json("gpu-agent", ops::host_name()) : diagnosis.text();
   std::fputs(text.c_str(), stdout);
@@ -468,41 +504,89 @@ int run_checkpointed() {
   return good ? 0 : 1;
 }
 
-}  // namespace
-
-int run_agent(int argc, char** argv) {
-  const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
-  if (!arguments.empty() && arguments[0] == "doctor")
-    return run_doctor({arguments.begin() + 1, arguments.end()});
-  if (!arguments.empty() && arguments[0] == "checkpointed") return run_checkpointed();
-  if (!arguments.empty() && arguments[0] == "join") return run_join(argc - 1, argv + 1, kVersion);
-  std::unique_ptr<Loaded> loaded;
-  try {
-    Result<std::unique_ptr<Loaded>> read = load(arguments);
-    if (!read) return fail(read.error().message, 2);
-    loaded = std::move(*read);
-  } catch (const CLI::Success& asked) {
-    Loaded help;
-    declare(help.app, help.line);
-    return help.app.exit(asked);
-  } catch (const CLI::ParseError& error) {
-    return fail(std::string(error.what()) + " (see gpu-agent --help)", 2);
-  }
+int run_node(const std::vector<std::string>& arguments) {
+  Result<std::unique_ptr<Loaded>> loaded = load(arguments);
+  if (!loaded) return fail(loaded.error().message, 2);
   const ServiceNotifier manager = ServiceNotifier::take_from_environment();
   signal(SIGPIPE, SIG_IGN);
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) close(signal_descriptor({number}));
-  const CommandLine line = loaded->line;
+  const CommandLine line = (*loaded)->line;
   if (const Result<Unit> set_up = log_set_up(line.log); !set_up) return fail(set_up.error().message, 1);
-  if (!loaded->without_effect.empty()) {
+  if (!(*loaded)->without_effect.empty()) {
     log_event(LogLevel::kWarning, "agent", "config_without_effect", {},
-              {{"keys", loaded->without_effect},
+              {{"keys", (*loaded)->without_effect},
                {"message",
                 "these environment variables have no effect on the agent; they may be kept or removed"}});
   }
-  AgentReloader reloader(arguments, std::move(loaded));
+  AgentReloader reloader(arguments, std::move(*loaded));
   const int status = serve(line.agent, reloader, manager);
   log_shut_down();
   return status;
+}
+
+ProgramAction define_node(Grammar& grammar) {
+  const auto line = std::make_shared<CommandLine>();
+  declare(grammar, *line);
+  grammar.details(
+      "Jobs outlive the agent: stop, upgrade and start it at any time. It needs --node and --data-dir, on "
+      "the "
+      "command line or in the file that --config names.");
+  grammar.details(
+      "The variables GPU_SCHEDULER_AGENT_NODE_ID, GPU_SCHEDULER_AGENT_CONTAINER_RUNTIME and "
+      "GPU_SCHEDULER_AGENT_HEALTH_CHECK_INTERVAL_MS, with or without GPU_SCHEDULER_, hold for --node, "
+      "--container-runtime and --check-every-s: against the file, but not against the command line.");
+  return [line](const std::vector<std::string>& words) { return run_node(words); };
+}
+
+ProgramAction define_doctor(Grammar& grammar) {
+  const auto line = std::make_shared<CommandLine>();
+  const auto json = std::make_shared<bool>(false);
+  declare(grammar, *line);
+  grammar.hide_options();
+  grammar.heading("Options");
+  grammar.flag("--json", *json, "Print JSON");
+  grammar.details(
+      "Checks everything that an agent with these options needs from this machine and from its scheduler, "
+      "and "
+      "shows how to correct what fails. It takes all options of gpu-agent; without any, those of "
+      "/etc/gpu-scheduler/agent.yaml hold. Exit status: 0 all checks pass, 1 warnings, 2 failures.");
+  return [line, json](const std::vector<std::string>& words) { return run_doctor(words, *json); };
+}
+
+ProgramAction define_checkpointed(Grammar& grammar) {
+  grammar.details("To be run within a job that is not a container.");
+  return [](const std::vector<std::string>&) { return run_checkpointed(); };
+}
+
+}  // namespace
+
+Program agent_program(std::function<void(const std::string& secret)> hide) {
+  return {.name = "gpu-agent",
+          .version = kVersion,
+          .summary = "run jobs on this machine for a gpu-scheduler",
+          .commands = {{.path = "",
+                        .summary = "Runs jobs on this machine for a gpu-scheduler",
+                        .define = define_node},
+                       join_command(kVersion, std::move(hide)),
+                       {.path = "doctor",
+                        .summary = "Check this machine, and show how to correct what fails",
+                        .define = define_doctor},
+                       {.path = "checkpointed",
+                        .summary = "Report within a job that its work is saved up to now",
+                        .define = define_checkpointed}},
+          .exit_codes =
+              "Exit status: 0 after a clean end, 1 if the agent cannot start, 2 if its command line or "
+              "configuration is wrong."};
+}
+
+int run_agent(int argc, char** argv) {
+  // A secret among the words is overwritten, so that no list of processes goes on showing it.
+  const auto hide = [argc, argv](const std::string& secret) {
+    for (int i = 1; i < argc; ++i) {
+      if (secret == argv[i]) std::memset(argv[i], 'x', std::strlen(argv[i]));
+    }
+  };
+  return run_program(agent_program(hide), program_words(argc, argv), process_program_io());
 }
 
 }  // namespace gpusched

@@ -6,7 +6,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -14,6 +13,7 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -60,34 +60,45 @@ int complain(const std::string& message, int status) {
   return status;
 }
 
-void declare(CLI::App& app, JoinOptions& options) {
-  app.add_option("scheduler", options.scheduler,
-                 "gRPC address of the scheduler, HOST:PORT (default port: 9090)")
-      ->required();
-  app.add_option("token", options.token,
-                 "the scheduler's token; other users can see it in the process list, so prefer --token-file "
-                 "or standard input");
-  app.add_option(
-      "--token-file", options.token_file,
-      "file with a node token (gpu-scheduler node-token create), or with a copy of the scheduler's "
-      "DATA_DIR/token; - for standard input");
-  app.add_flag("--tls", options.tls,
-               "speak TLS and believe the machine's own authorities, unless --ca-file or --ca names another");
-  app.add_option("--ca-file", options.ca_file,
-                 "file with the certificates (PEM) of the authorities that may sign the scheduler's; it is "
-                 "copied");
-  app.add_option("--ca", options.ca,
-                 "fingerprint of the authority's certificate or of the scheduler's own, sha256:HEX");
-  app.add_option("--node", options.node, "permanent name of this node")->capture_default_str();
-  app.add_option("--config", options.config, "configuration file to write")->capture_default_str();
-  app.add_option("--data-dir", options.data_dir, "permanent data folder of the agent")->capture_default_str();
-  app.add_option("--sim-gpus", options.sim_gpus, "simulated GPUs, such as 4xA100-SXM4-80GB");
-  app.add_option("--default-user", options.default_user,
-                 "user of jobs that name none, if the agent runs as root");
-  app.add_flag("--allow-root-jobs", options.allow_root_jobs,
-               "also run jobs as root, if the agent runs as root");
-  app.add_flag("--replace", options.replace, "overwrite an existing configuration");
-  app.add_flag("--no-start", options.no_start, "only write the configuration");
+void declare(Grammar& grammar, JoinOptions& options) {
+  grammar.argument("HOST:PORT", &options.scheduler, "gRPC address of the scheduler (default port: 9090)");
+  grammar
+      .argument(
+          "TOKEN", &options.token,
+          "The scheduler's token; other users can see it in the process list, so prefer --token-file or "
+          "standard input")
+      .optional();
+  grammar
+      .option("--token-file", "FILE", &options.token_file,
+              "File with a node token (gpu-scheduler node-token create), or with a copy of the scheduler's "
+              "DATA_DIR/token; - for standard input")
+      .completes(Complete::kFile);
+  grammar.flag("--tls", options.tls,
+               "Speak TLS and believe the machine's own authorities, unless --ca-file or --ca names another");
+  grammar
+      .option("--ca-file", "FILE", &options.ca_file,
+              "File with the certificates (PEM) of the authorities that may sign the scheduler's; it is "
+              "copied")
+      .completes(Complete::kFile);
+  grammar.option("--ca", "sha256:HEX", &options.ca,
+                 "Fingerprint of the authority's certificate or of the scheduler's own");
+  grammar.option("--node", "NAME", &options.node,
+                 "Permanent name of this node (default: this machine's host name)");
+  grammar
+      .option("--config", "FILE", &options.config,
+              "Configuration file to write (default: /etc/gpu-scheduler/agent.yaml)")
+      .completes(Complete::kFile);
+  grammar
+      .option("--data-dir", "DIR", &options.data_dir,
+              "Permanent data folder of the agent (default: /var/lib/gpu-agent)")
+      .completes(Complete::kFolder);
+  grammar.option("--sim-gpus", "GPUS", &options.sim_gpus, "Simulated GPUs, such as 4xA100-SXM4-80GB");
+  grammar.option("--default-user", "USER", &options.default_user,
+                 "User of jobs that name none, if the agent runs as root");
+  grammar.flag("--allow-root-jobs", options.allow_root_jobs,
+               "Also run jobs as root, if the agent runs as root");
+  grammar.flag("--replace", options.replace, "Overwrite an existing configuration");
+  grammar.flag("--no-start", options.no_start, "Only write the configuration");
 }
 
 Result<std::string> read_given_token(const JoinOptions& options) {
@@ -300,22 +311,7 @@ Result<Unit> check_arguments(const JoinOptions& options, const std::string& toke
                                                      : std::vector<uid_t>{});
 }
 
-}  // namespace
-
-int run_join(int argc, char** argv, const char* version) {
-  JoinOptions options;
-  CLI::App app("Makes this machine a node of a scheduler", "gpu-agent join");
-  declare(app, options);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
-  if (!options.token.empty()) {
-    for (int i = 1; i < argc; ++i) {
-      if (options.token == argv[i]) std::memset(argv[i], 'x', std::strlen(argv[i]));
-    }
-  }
+int join(JoinOptions& options, const char* version) {
   const Result<std::string> token = read_given_token(options);
   if (!token) return complain(token.error().message, 2);
   const Result<LinkTls> tls = link_tls_of(options.tls, options.ca_file, options.ca);
@@ -342,6 +338,24 @@ int run_join(int argc, char** argv, const char* version) {
   std::printf("wrote %s%s; data in %s\n", options.config.c_str(),
               shared.empty() ? "" : (" and " + token_path(options)).c_str(), options.data_dir.c_str());
   return start(options);
+}
+
+}  // namespace
+
+ProgramCommand join_command(std::string version, std::function<void(const std::string& secret)> hide) {
+  const auto define = [version = std::move(version),
+                       hide = std::move(hide)](Grammar& grammar) -> ProgramAction {
+    const auto options = std::make_shared<JoinOptions>();
+    declare(grammar, *options);
+    grammar.details(
+        "Looks whether this machine can be a node of that scheduler, writes the agent's configuration, token "
+        "and data folder, and starts its unit where systemd runs.");
+    return [options, version, hide](const std::vector<std::string>&) {
+      if (!options->token.empty()) hide(options->token);
+      return join(*options, version.c_str());
+    };
+  };
+  return {.path = "join", .summary = "Make this machine a node of a scheduler", .define = define};
 }
 
 }  // namespace gpusched

@@ -6,11 +6,9 @@
 
 #include "base/time.h"
 
-namespace CLI {
-class App;
-}
-
 namespace gpusched {
+
+class Grammar;
 
 /// How this node runs containers, as its operator said it.
 struct ContainerOptions {
@@ -26,6 +24,6 @@ struct ContainerOptions {
 };
 
 /// Declares `--container-*` of gpu-agent.
-void declare_container_options(CLI::App& app, ContainerOptions& options);
+void declare_container_options(Grammar& grammar, ContainerOptions& options);
 
 }  // namespace gpusched

@@ -1,6 +1,5 @@
 #include "node/process/box_flags.h"
 
-#include <CLI/CLI.hpp>
 #include <charconv>
 #include <cstring>
 #include <fstream>
@@ -8,11 +7,13 @@
 
 #include "base/errors.h"
 #include "base/limits.h"
+#include "grammar/grammar.h"
 
 namespace gpusched {
 namespace {
 
-constexpr int kOomScoreMax = 1'000;
+constexpr int64_t kOomScoreMax = 1'000;
+constexpr int64_t kProcessesMax = 4'194'304;
 
 Result<Unit> add_variable(BoxOptions& box, const std::string& text, const std::string& where) {
   const std::size_t equals = text.find('=');
@@ -63,64 +64,94 @@ Result<Unit> add_gpu_node(BoxOptions& box, const std::string& text) {
   return Unit{};
 }
 
-}  // namespace
-
-void declare_box(CLI::App& app, BoxOptions& box, BoxRequestFields& words) {
-  app.add_option("--default-user", box.default_user,
+void declare_users(Grammar& grammar, BoxOptions& box, BoxRequestFields& words) {
+  grammar.heading("Users of jobs");
+  grammar.option("--default-user", "USER", &box.default_user,
                  "User of jobs that name none, if the agent runs as root (default: such jobs are refused)");
-  app.add_flag("--allow-root-jobs", box.allow_root_jobs,
+  grammar.flag("--allow-root-jobs", box.allow_root_jobs,
                "Allow jobs to run as root; they do so if they name no user and there is no default");
-  app.add_option("--user-min-uid", box.user_min_uid,
-                 "Minimum uid of users that jobs run as (default: UID_MIN of /etc/login.defs, or 1000)");
-  app.add_option("--allow-user", box.allowed_users,
+  grammar
+      .option("--user-min-uid", "UID", &words.user_min_uid,
+              "Minimum uid of users that jobs run as (default: UID_MIN of /etc/login.defs, or 1000)")
+      .range(0, UINT32_MAX);
+  grammar.option("--allow-user", "USER", &box.allowed_users,
                  "Allow jobs to run as this user, whatever its uid, and as no user that neither this option "
                  "nor --allow-group names; may be repeated");
-  app.add_option("--allow-group", box.allowed_groups,
+  grammar.option("--allow-group", "GROUP", &box.allowed_groups,
                  "Allow jobs to run as members of this group, and as no others; may be repeated");
-  app.add_option("--keep-group", box.kept_groups,
+  grammar.option("--keep-group", "GROUP", &words.kept_groups,
                  "System group that jobs of its members keep (default: video, render); may be repeated");
-  app.add_option("--node-env", words.environment,
-                 "Environment variable of every job, NAME=VALUE; may be repeated");
-  app.add_option("--node-env-file", words.environment_files, "File of such lines; # starts a comment");
-  app.add_option("--processes-max", box.processes_max,
-                 "Maximum number of processes and threads of one attempt; 0: no limit (default: 32768)")
-      ->check(CLI::Range(int64_t{0}, int64_t{4'194'304}));
-  app.add_option(
-      "--limit", words.limits,
-      "Maximum resource limit of a job, NAME=NUMBER, with a name of setrlimit (nofile, fsize, ...)");
-  app.add_option_function<std::string>(
-         "--default-memory", [&box](const std::string& word) { box.default_memory = word == "share"; },
-         "Memory limit of jobs that request none, enforced by cgroups: share (in proportion to their part of "
-         "the node's GPUs or cores, whichever is larger), or none (default: share)")
-      ->check(CLI::IsMember({"share", "none"}));
-  app.add_option("--shm-mb", box.shm_mb,
-                 "Size of a job's private /dev/shm, in MB (default: half of its memory)")
-      ->check(CLI::Range(int64_t{0}, limits::kMegabytesMax));
-  app.add_flag("!--shared-shm", box.private_shm,
-               "Let jobs share the machine's /dev/shm and the queues, semaphores and shared memory of System "
-               "V and POSIX");
-  app.add_flag("--private-tmp", box.private_tmp, "Give each job a /tmp and /var/tmp of its own");
-  app.add_flag("--allow-set-user-id", box.allow_set_user_id,
+  grammar.flag("--allow-set-user-id", box.allow_set_user_id,
                "Allow jobs to become other users through set-user-id programs such as sudo (default: these "
                "have no effect)");
-  app.add_flag("--no-new-privileges{false}", box.allow_set_user_id, "Older name of the default");
-  app.add_option(
-         "--oom-score", box.oom_score,
-         "oom_score_adj of jobs: how readily the kernel kills them when memory runs out (default: 300)")
-      ->check(CLI::Range(-kOomScoreMax, kOomScoreMax));
-  app.add_flag("--cpu-quota", box.cpu_is_most, "Limit each job to its cores even when other cores are idle");
-  app.add_flag("!--share-cores", box.bind_cores, "Do not bind jobs to cores of their own");
-  app.add_flag("!--no-device-fence", box.device_fence,
-               "Let jobs open every device that file permissions allow");
-  app.add_option("--device-allow", box.device_rules,
+  grammar.flag("--no-new-privileges", box.allow_set_user_id, "Older name of the default").turns_off();
+}
+
+void declare_limits(Grammar& grammar, BoxOptions& box, BoxRequestFields& words) {
+  grammar.heading("Limits and environment of jobs");
+  grammar.option("--node-env", "NAME=VALUE", &words.environment,
+                 "Environment variable of every job; may be repeated");
+  grammar
+      .option("--node-env-file", "FILE", &words.environment_files,
+              "File of lines NAME=VALUE; # starts a comment; may be repeated")
+      .completes(Complete::kFile);
+  grammar
+      .option("--processes-max", "N", &box.processes_max,
+              "Maximum number of processes and threads of one attempt; 0: no limit (default: 32768)")
+      .range(0, kProcessesMax);
+  grammar.option(
+      "--limit", "NAME=NUMBER", &words.limits,
+      "Maximum resource limit of a job, with a name of setrlimit (nofile, fsize, ...) and a number "
+      "or unlimited; may be repeated");
+  grammar
+      .option("--default-memory", "WORD", &words.default_memory,
+              "Memory limit of jobs that request none, enforced by cgroups: share (in proportion to their "
+              "part of the node's GPUs or cores, whichever is larger), or none (default: share)")
+      .of({"share", "none"});
+  grammar
+      .option("--shm-mb", "MB", &box.shm_mb,
+              "Size of a job's private /dev/shm, in MB (default: half of its memory)")
+      .range(0, limits::kMegabytesMax);
+  grammar
+      .flag("--shared-shm", box.private_shm,
+            "Let jobs share the machine's /dev/shm and the queues, semaphores and shared memory of System V "
+            "and POSIX")
+      .turns_off();
+  grammar.flag("--private-tmp", box.private_tmp, "Give each job a /tmp and /var/tmp of its own");
+  grammar
+      .option("--oom-score", "N", &words.oom_score,
+              "oom_score_adj of jobs: how readily the kernel kills them when memory runs out (default: 300)")
+      .range(-kOomScoreMax, kOomScoreMax);
+  grammar.flag("--cpu-quota", box.cpu_is_most, "Limit each job to its cores even when other cores are idle");
+  grammar.flag("--share-cores", box.bind_cores, "Do not bind jobs to cores of their own").turns_off();
+  grammar.flag("--no-cgroups", box.use_cgroups, "Do not use cgroups; limits are enforced by polling instead")
+      .turns_off();
+}
+
+void declare_devices(Grammar& grammar, BoxOptions& box, BoxRequestFields& words) {
+  grammar.heading("Devices of jobs");
+  grammar
+      .flag("--no-device-fence", box.device_fence, "Let jobs open every device that file permissions allow")
+      .turns_off();
+  grammar.option("--device-allow", "RULE", &box.device_rules,
                  "Device that every job may use: 'c 10:237 rwm' or a path; may be repeated");
-  app.add_option("--gpu-node", words.gpu_nodes,
-                 "Additional device node of a GPU, INDEX=PATH; may be repeated");
-  app.add_flag("!--no-cgroups", box.use_cgroups,
-               "Do not use cgroups; limits are enforced by polling instead");
+  grammar.option("--gpu-node", "INDEX=PATH", &words.gpu_nodes,
+                 "Additional device node of a GPU; may be repeated");
+}
+
+}  // namespace
+
+void declare_box(Grammar& grammar, BoxOptions& box, BoxRequestFields& words) {
+  declare_users(grammar, box, words);
+  declare_limits(grammar, box, words);
+  declare_devices(grammar, box, words);
 }
 
 Result<Unit> complete_box(BoxOptions& box, const BoxRequestFields& words) {
+  if (!words.kept_groups.empty()) box.kept_groups = words.kept_groups;
+  if (words.user_min_uid) box.user_min_uid = static_cast<uint32_t>(*words.user_min_uid);
+  if (words.oom_score) box.oom_score = static_cast<int32_t>(*words.oom_score);
+  if (!words.default_memory.empty()) box.default_memory = words.default_memory == "share";
   for (const std::string& path : words.environment_files) {
     if (const Result<Unit> added = add_file(box, path); !added) return added;
   }
