@@ -1,13 +1,14 @@
 #include "main/scheduler_main.h"
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <iostream>
+#include <memory>
 #include <string>
-#include <string_view>
+#include <vector>
 
 #include "codec/group.h"
 #include "config/config.h"
+#include "grammar/program.h"
 #include "log/log.h"
 #include "main/commands/accept_clock_command.h"
 #include "main/commands/admin_command.h"
@@ -55,48 +56,7 @@ int serve_until_signal(const ConfigInputs& inputs, const LoadedConfig& loaded, c
   return 0;
 }
 
-}  // namespace
-
-int run_scheduler(int argc, char** argv) {
-  if (argc > 1 && std::string_view(argv[1]) == "journal") {
-    return run_journal_command(argc - 1, argv + 1, std::cout, std::cerr, decode_record);
-  }
-  if (argc > 1 && std::string_view(argv[1]) == "dev") return run_dev_command(argc - 1, argv + 1);
-  if (argc > 1 && std::string_view(argv[1]) == "admin") return run_admin_command(argc - 1, argv + 1);
-  if (argc > 1 && std::string_view(argv[1]) == "node-token")
-    return run_node_token_command(argc - 1, argv + 1);
-  if (argc > 1 && std::string_view(argv[1]) == "order-key") return run_order_key_command(argc - 1, argv + 1);
-  if (argc > 1 && std::string_view(argv[1]) == "accept-clock")
-    return run_accept_clock_command(argc - 1, argv + 1);
-  if (argc > 1 && std::string_view(argv[1]) == "doctor") return run_doctor_command(argc - 1, argv + 1);
-
-  std::string config_path;
-  std::string data_dir;
-  bool print = false;
-  CLI::App app(
-      "Schedules jobs on GPUs; no accepted job is lost in a crash.\n"
-      "\n"
-      "Commands:\n"
-      "  gpu-scheduler dev                             run a scheduler and an agent on this machine\n"
-      "  gpu-scheduler journal verify|dump|stat DIR    inspect the journal of a data folder\n"
-      "  gpu-scheduler journal audit DIR               print who changed what, as far as the journal knows\n"
-      "  gpu-scheduler doctor                          check this machine, and show how to correct it\n"
-      "  gpu-scheduler accept-clock --data-dir DIR     accept this machine's clock although it has jumped\n"
-      "  gpu-scheduler admin apply -f FILE             apply a file of tenants, quotas and node labels\n"
-      "  gpu-scheduler admin get                       print the current state as such a file\n"
-      "  gpu-scheduler node-token create NODE          make a token with which a machine becomes that node, "
-      "once\n"
-      "  gpu-scheduler order-key rotate|finish         change the key that orders to nodes are signed with",
-      "gpu-scheduler");
-  app.add_option("--config", config_path, "YAML configuration file (docs/reference/configuration.md)");
-  app.add_option("--data-dir", data_dir, "folder of the journal, snapshots, token and ports.json");
-  app.add_flag("--print-config", print, "print the effective configuration and the source of each value");
-  app.set_version_flag("--version", std::string("gpu-scheduler ") + GPUSCHED_VERSION);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+int serve_or_print(const std::string& config_path, const std::string& data_dir, bool print) {
   const ConfigInputs inputs{.path = config_path, .environment = process_environment()};
   const Result<LoadedConfig> config = load_config(inputs);
   if (!config.ok()) return complain(config.error(), 2);
@@ -111,6 +71,62 @@ int run_scheduler(int argc, char** argv) {
         2);
   }
   return serve_until_signal(inputs, *config, data_dir);
+}
+
+ProgramAction define_serve(Grammar& grammar) {
+  struct Options {
+    std::string config;
+    std::string data_dir;
+    bool print = false;
+  };
+  const auto options = std::make_shared<Options>();
+  grammar
+      .option("--config", "FILE", &options->config,
+              "YAML configuration file (docs/reference/configuration.md)")
+      .completes(Complete::kFile);
+  grammar
+      .option("--data-dir", "DIR", &options->data_dir,
+              "Folder of the journal, snapshots, token and ports.json")
+      .completes(Complete::kFolder);
+  grammar.flag("--print-config", options->print,
+               "Print the effective configuration and the source of each value");
+  grammar.details(
+      "No accepted job is lost in a crash. Each key of the configuration may also be set by an environment "
+      "variable, GPU_SCHEDULER_<SECTION>_<KEY>.");
+  grammar.example("gpu-scheduler dev", "try it out on this machine");
+  return [options](const std::vector<std::string>&) {
+    return serve_or_print(options->config, options->data_dir, options->print);
+  };
+}
+
+std::vector<ProgramCommand> scheduler_commands() {
+  std::vector<ProgramCommand> all = {
+      {.path = "", .summary = "Schedules jobs on GPUs", .define = define_serve}, dev_command()};
+  const auto add = [&](std::vector<ProgramCommand> more) {
+    for (ProgramCommand& command : more) all.push_back(std::move(command));
+  };
+  add(journal_commands(std::cout, std::cerr, decode_record));
+  add({doctor_command(), accept_clock_command()});
+  add(admin_commands());
+  add({node_token_command()});
+  add(order_key_commands());
+  return all;
+}
+
+}  // namespace
+
+Program scheduler_program() {
+  return {.name = "gpu-scheduler",
+          .version = GPUSCHED_VERSION,
+          .summary = "schedule jobs on GPUs",
+          .commands = scheduler_commands(),
+          .exit_codes =
+              "Exit status: 0 after a clean end, 1 if the scheduler cannot start, 2 if its command line "
+              "or configuration is wrong."};
+}
+
+int run_scheduler(int argc, char** argv) {
+  return run_program(scheduler_program(), program_words(argc, argv), process_program_io());
 }
 
 }  // namespace gpusched

@@ -1,7 +1,7 @@
 #include "main/commands/accept_clock_command.h"
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
+#include <memory>
 #include <string>
 
 #include "config/config.h"
@@ -24,22 +24,7 @@ std::string text_of(Time time) {
   return text;
 }
 
-}  // namespace
-
-int run_accept_clock_command(int argc, char** argv) {
-  std::string config_path;
-  std::string data_dir;
-  CLI::App app(
-      "Accepts this machine's clock although it is far from the newest time in the journal: after a long "
-      "downtime of the scheduler, or after a wrong clock was corrected. Stop the scheduler first.",
-      "gpu-scheduler accept-clock");
-  app.add_option("--data-dir", data_dir, "data folder of the scheduler")->required();
-  app.add_option("--config", config_path, "YAML configuration file of the scheduler");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+int accept(const std::string& data_dir, const std::string& config_path) {
   const Result<LoadedConfig> config =
       load_config({.path = config_path, .environment = process_environment()});
   if (!config.ok()) return complain(config.error(), 2);
@@ -49,6 +34,32 @@ int run_accept_clock_command(int argc, char** argv) {
   std::printf("The newest time in the journal was %s; it continues at %s. Start the scheduler.\n",
               text_of(accepted->newest).c_str(), text_of(accepted->wall).c_str());
   return 0;
+}
+
+ProgramAction define_accept_clock(Grammar& grammar) {
+  struct Options {
+    std::string data_dir;
+    std::string config;
+  };
+  const auto options = std::make_shared<Options>();
+  grammar.option("--data-dir", "DIR", &options->data_dir, "Data folder of the scheduler")
+      .must()
+      .completes(Complete::kFolder);
+  grammar.option("--config", "FILE", &options->config, "YAML configuration file of the scheduler")
+      .completes(Complete::kFile);
+  grammar.details(
+      "For a clock that is far from the newest time in the journal: after a long downtime of the scheduler, "
+      "or "
+      "after a wrong clock was corrected. Stop the scheduler first.");
+  return [options](const std::vector<std::string>&) { return accept(options->data_dir, options->config); };
+}
+
+}  // namespace
+
+ProgramCommand accept_clock_command() {
+  return {.path = "accept-clock",
+          .summary = "Accept this machine's clock although it has jumped",
+          .define = define_accept_clock};
 }
 
 }  // namespace gpusched

@@ -1,11 +1,11 @@
 #include "main/commands/admin_client.h"
 
-#include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <optional>
 #include <utility>
 
 #include "client/local_token.h"
+#include "grammar/grammar.h"
 #include "ops/machine.h"
 
 namespace gpusched {
@@ -22,19 +22,24 @@ std::string url_of_this_machine() {
 
 }  // namespace
 
-void declare_access(CLI::App& command, AdminAccess& access) {
-  command
-      .add_option("--api-url", access.url,
-                  "URL of the scheduler's REST API (default: that of this machine's scheduler)")
-      ->envname("GPU_SCHEDULER_URL");
-  command
-      .add_option("--token-file", access.token_file,
-                  "file with the shared token, a copy of the scheduler's DATA_DIR/token")
-      ->envname("GPU_SCHEDULER_TOKEN_FILE");
-  command
-      .add_option("--ca-file", access.ca_file,
-                  "file with the certificates (PEM) that an https URL is checked against")
-      ->envname("GPU_SCHEDULER_CA_FILE");
+void declare_access(Grammar& grammar, AdminAccess& access) {
+  grammar
+      .option("--api-url", "URL", &access.url,
+              "URL of the scheduler's REST API (default: GPU_SCHEDULER_URL, then that of this machine's "
+              "scheduler)")
+      .from_environment("GPU_SCHEDULER_URL");
+  grammar
+      .option("--token-file", "FILE", &access.token_file,
+              "File with the shared token, a copy of the scheduler's DATA_DIR/token (default: "
+              "GPU_SCHEDULER_TOKEN_FILE)")
+      .completes(Complete::kFile)
+      .from_environment("GPU_SCHEDULER_TOKEN_FILE");
+  grammar
+      .option("--ca-file", "FILE", &access.ca_file,
+              "File with the certificates (PEM) that an https URL is checked against (default: "
+              "GPU_SCHEDULER_CA_FILE)")
+      .completes(Complete::kFile)
+      .from_environment("GPU_SCHEDULER_CA_FILE");
 }
 
 Result<AdminClient> AdminClient::open(const AdminAccess& access) {

@@ -6,11 +6,9 @@
 #include "client/http_client.h"
 #include "client/json.h"
 
-namespace CLI {
-class App;
-}  // namespace CLI
-
 namespace gpusched {
+
+class Grammar;
 
 /// How an administrator's command reaches the running scheduler.
 struct AdminAccess {
@@ -20,7 +18,7 @@ struct AdminAccess {
   std::string ca_file;
 };
 /// Its options, for a command.
-void declare_access(CLI::App& command, AdminAccess& access);
+void declare_access(Grammar& grammar, AdminAccess& access);
 
 /// The running scheduler, by its API, with the token that the options name or that this machine has.
 class AdminClient {

@@ -2,10 +2,10 @@
 
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <iostream>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -166,30 +166,39 @@ int get(const AdminOptions& options) {
   return 0;
 }
 
+ProgramAction define_apply(Grammar& grammar) {
+  const auto options = std::make_shared<AdminOptions>();
+  grammar.option("-f,--file", "FILE", &options->file, "The file; - for standard input")
+      .must()
+      .completes(Complete::kFile);
+  grammar.flag("--dry-run", options->dry_run,
+               "Only show what would change, and whether the scheduler would accept it");
+  grammar.flag("-y,--yes", options->yes, "Do not ask for confirmation");
+  grammar.flag("--json", options->json, "Print JSON, and do not ask for confirmation");
+  declare_access(grammar, options->access);
+  return [options](const std::vector<std::string>&) {
+    // A program gets JSON alone, and is not asked.
+    options->yes = options->yes || options->json;
+    return apply(*options);
+  };
+}
+
+ProgramAction define_get(Grammar& grammar) {
+  const auto options = std::make_shared<AdminOptions>();
+  declare_access(grammar, options->access);
+  return [options](const std::vector<std::string>&) { return get(*options); };
+}
+
 }  // namespace
 
-int run_admin_command(int argc, char** argv) {
-  AdminOptions options;
-  CLI::App app("Manages tenants, quotas and node labels as one file", "gpu-scheduler admin");
-  app.require_subcommand(1);
-  CLI::App* const applying = app.add_subcommand("apply", "apply a file; shows the differences first");
-  CLI::App* const getting = app.add_subcommand("get", "print the current state as such a file");
-  getting->alias("export");
-  for (CLI::App* const command : {applying, getting}) declare_access(*command, options.access);
-  applying->add_option("-f,--file", options.file, "the file; - for standard input")->required();
-  applying->add_flag("--dry-run", options.dry_run,
-                     "only show what would change, and whether the scheduler would accept it");
-  applying->add_flag("-y,--yes", options.yes, "do not ask for confirmation");
-  applying->add_flag("--json", options.json, "print JSON");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
-  if (*getting) return get(options);
-  // A program gets JSON alone, and is not asked.
-  options.yes = options.yes || options.json;
-  return apply(options);
+std::vector<ProgramCommand> admin_commands() {
+  return {{.path = "admin apply",
+           .summary = "Apply a file of tenants, quotas and node labels; shows the differences first",
+           .define = define_apply},
+          {.path = "admin get",
+           .summary = "Print the current tenants, quotas and node labels as such a file",
+           .define = define_get,
+           .alias = "admin export"}};
 }
 
 }  // namespace gpusched

@@ -9,10 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,7 +36,7 @@ struct DevOptions {
   std::string config;
   std::string node = "dev";
   std::string sim_gpus;
-  int cpus = 0;
+  int64_t cpus = 0;
   std::string user;  ///< Whom jobs run as where we are root; empty: as we are.
 };
 
@@ -208,27 +208,7 @@ int serve(const DevOptions& options, const LoadedConfig& config) {
   return 0;
 }
 
-}  // namespace
-
-int run_dev_command(int argc, char** argv) {
-  DevOptions options;
-  options.data_dir = default_data_dir();
-  options.user = user_for_jobs();
-  if (!has_real_gpus()) options.sim_gpus = "4xA100-SXM4-80GB";
-  CLI::App app("Runs a scheduler and an agent on this machine until Ctrl-C", "gpu-scheduler dev");
-  app.add_option("--data-dir", options.data_dir, "folder for all data")->capture_default_str();
-  app.add_option("--config", options.config, "YAML configuration file");
-  app.add_option("--node", options.node, "name of the node")->capture_default_str();
-  app.add_option("--sim-gpus", options.sim_gpus, "simulated GPUs, such as 4xA100-SXM4-80GB")
-      ->capture_default_str();
-  if (geteuid() == 0)
-    app.add_option("--default-user", options.user, "user that jobs run as")->capture_default_str();
-  app.add_option("--cpus", options.cpus, "number of CPU cores to offer (default: all)");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+int run_dev(const DevOptions& options) {
   const Result<LoadedConfig> config =
       load_config({.path = options.config, .environment = process_environment(), .overrides = {}});
   if (!config.ok()) {
@@ -252,6 +232,43 @@ int run_dev_command(int argc, char** argv) {
     return 1;
   }
   return serve(options, *config);
+}
+
+ProgramAction define_dev(Grammar& grammar) {
+  const auto options = std::make_shared<DevOptions>();
+  options->data_dir = default_data_dir();
+  grammar
+      .option("--data-dir", "DIR", &options->data_dir,
+              "Folder for all data (default: ~/.local/state/gpu-scheduler/dev, of root "
+              "/var/lib/gpu-scheduler-dev)")
+      .completes(Complete::kFolder);
+  grammar.option("--config", "FILE", &options->config, "YAML configuration file").completes(Complete::kFile);
+  grammar.option("--node", "NAME", &options->node, "Name of the node (default: dev)");
+  const OptionSpec& sim_gpus =
+      grammar.option("--sim-gpus", "GPUS", &options->sim_gpus,
+                     "Simulated GPUs; empty: this machine's own (default: these, or 4xA100-SXM4-80GB where "
+                     "there is no GPU driver)");
+  grammar.option("--default-user", "USER", &options->user,
+                 "User that jobs run as, if root calls this (default: who called sudo, or nobody)");
+  grammar.option("--cpus", "N", &options->cpus, "Number of CPU cores to offer (default: all)")
+      .range(0, INT32_MAX);
+  return [options, &grammar, &sim_gpus](const std::vector<std::string>&) {
+    if (!options->user.empty() && geteuid() != 0) {
+      std::fputs("gpu-scheduler dev: --default-user: only root can run jobs as another user\n", stderr);
+      return 2;
+    }
+    if (options->user.empty()) options->user = user_for_jobs();
+    if (!grammar.was_given(sim_gpus) && !has_real_gpus()) options->sim_gpus = "4xA100-SXM4-80GB";
+    return run_dev(*options);
+  };
+}
+
+}  // namespace
+
+ProgramCommand dev_command() {
+  return {.path = "dev",
+          .summary = "Run a scheduler and an agent on this machine until Ctrl-C",
+          .define = define_dev};
 }
 
 }  // namespace gpusched

@@ -1,8 +1,10 @@
 #pragma once
 
+#include "grammar/program.h"
+
 namespace gpusched {
 
-/// `gpu-scheduler dev`: a scheduler here and an agent beside it, until Ctrl-C. `argv[0]` is the word `dev`.
-int run_dev_command(int argc, char** argv);
+/// `gpu-scheduler dev`: a scheduler here and an agent beside it, until Ctrl-C.
+ProgramCommand dev_command();
 
 }  // namespace gpusched

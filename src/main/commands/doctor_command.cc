@@ -6,11 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <memory>
 #include <optional>
 #include <sstream>
 
@@ -369,22 +369,9 @@ Diagnosis examine_scheduler(const Config& config, const std::string& data_dir) {
   return diagnosis;
 }
 
-int run_doctor_command(int argc, char** argv) {
-  std::string config_path;
-  std::string data_dir = kDataDirDefault;
-  bool json = false;
-  if (ops::exists(kConfigDefault)) config_path = kConfigDefault;
-  CLI::App app("Checks whether this machine can run a scheduler, and shows how to correct what fails",
-               "gpu-scheduler doctor");
-  app.add_option("--config", config_path, "YAML configuration file")->capture_default_str();
-  app.add_option("--data-dir", data_dir, "data folder of the scheduler")->capture_default_str();
-  app.add_flag("--json", json, "print JSON");
-  app.footer("Exit status: 0 all checks pass, 1 warnings, 2 failures.");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+namespace {
+
+int diagnose(const std::string& config_path, const std::string& data_dir, bool json) {
   Diagnosis diagnosis;
   const Result<LoadedConfig> config =
       load_config({.path = config_path, .environment = process_environment(), .overrides = {}});
@@ -403,6 +390,36 @@ int run_doctor_command(int argc, char** argv) {
   const std::string text = json ? diagnosis.json("gpu-scheduler", ops::host_name()) : diagnosis.text();
   std::fputs(text.c_str(), stdout);
   return diagnosis.exit_code();
+}
+
+ProgramAction define_doctor(Grammar& grammar) {
+  struct Options {
+    std::string config = ops::exists(kConfigDefault) ? kConfigDefault : "";
+    std::string data_dir = kDataDirDefault;
+    bool json = false;
+  };
+  const auto options = std::make_shared<Options>();
+  grammar
+      .option("--config", "FILE", &options->config,
+              "YAML configuration file (default: /etc/gpu-scheduler/scheduler.yaml if it exists)")
+      .completes(Complete::kFile);
+  grammar
+      .option("--data-dir", "DIR", &options->data_dir,
+              "Data folder of the scheduler (default: /var/lib/gpu-scheduler)")
+      .completes(Complete::kFolder);
+  grammar.flag("--json", options->json, "Print JSON");
+  grammar.details("Exit status: 0 all checks pass, 1 warnings, 2 failures.");
+  return [options](const std::vector<std::string>&) {
+    return diagnose(options->config, options->data_dir, options->json);
+  };
+}
+
+}  // namespace
+
+ProgramCommand doctor_command() {
+  return {.path = "doctor",
+          .summary = "Check whether this machine can run a scheduler, and show how to correct what fails",
+          .define = define_doctor};
 }
 
 }  // namespace gpusched

@@ -1,11 +1,11 @@
 #include "main/commands/journal_command.h"
 
-#include <CLI/CLI.hpp>
 #include <cinttypes>
 #include <cstdint>
 #include <cstdio>
-#include <iostream>
+#include <memory>
 #include <optional>
+#include <ostream>
 #include <string>
 
 #include "host/core/folder_check.h"
@@ -17,13 +17,12 @@ namespace {
 
 constexpr int kWhole = 0;
 constexpr int kDamaged = 1;
-constexpr int kUsage = 2;
 
 struct Arguments {
   std::string dir;
   bool json = false;
-  uint64_t from = 1;
-  uint64_t to = UINT64_MAX;
+  int64_t from = 1;
+  int64_t to = INT64_MAX;
 };
 
 std::string json_string(std::string_view text) {
@@ -125,7 +124,9 @@ class JournalReader {
            << (decode_ ? "  payload" : "") << "\n";
     }
     const auto print = [this](const StoredRecord& stored, uint64_t) -> Result<Unit> {
-      if (stored.record.position >= arguments_.from && stored.record.position <= arguments_.to) {
+      const uint64_t position = stored.record.position;
+      if (position >= static_cast<uint64_t>(arguments_.from) &&
+          position <= static_cast<uint64_t>(arguments_.to)) {
         print_record(stored);
       }
       return Unit{};
@@ -303,42 +304,49 @@ class JournalReader {
   Summary summary_;
 };
 
-}  // namespace
-
-int run_journal_command(int argc, const char* const* argv, std::ostream& out, std::ostream& err,
-                        const JournalDecoder& decode) {
-  CLI::App app("Inspects the journal of a scheduler without changing it, even while the scheduler runs.",
-               "gpu-scheduler journal");
-  app.require_subcommand(1);
-  Arguments arguments;
-  CLI::App* verify =
-      app.add_subcommand("verify", "Read and check every record; exit status 1 if one is damaged.");
-  CLI::App* dump = app.add_subcommand("dump", "Print one line per record.");
-  CLI::App* audit = app.add_subcommand("audit", "Print the writes that the journal has, one per line.");
-  CLI::App* stat = app.add_subcommand("stat", "Show segments, sizes and positions.");
-  for (CLI::App* command : {verify, dump, audit, stat}) {
-    command
-        ->add_option("DIR", arguments.dir, "Data folder of the scheduler, or the journal folder inside it.")
-        ->required();
-    command->add_flag("--json", arguments.json, "Print JSON; dump and audit print one object per line.");
-  }
-  dump->add_option("--from", arguments.from, "First position to print.");
-  dump->add_option("--to", arguments.to, "Last position to print.");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error, out, err) == 0 ? kWhole : kUsage;
-  }
-  JournalReader command(arguments, out, err, decode);
-  if (verify->parsed()) return command.verify();
-  if (audit->parsed()) return command.audit();
-  return dump->parsed() ? command.dump() : command.stat();
+/// Declares what all these commands take.
+std::shared_ptr<Arguments> declare_journal(Grammar& grammar, const char* json) {
+  auto arguments = std::make_shared<Arguments>();
+  grammar.argument("DIR", &arguments->dir, "Data folder of the scheduler, or the journal folder inside it")
+      .completes(Complete::kFolder);
+  grammar.flag("--json", arguments->json, json);
+  grammar.details("Changes nothing, and works while the scheduler runs.");
+  return arguments;
 }
 
-int run_journal_command(int argc, char** argv) {
-  const int status = run_journal_command(argc, argv, std::cout, std::cerr, {});
-  std::cout.flush();
-  return status;
+}  // namespace
+
+std::vector<ProgramCommand> journal_commands(std::ostream& out, std::ostream& err, JournalDecoder decode) {
+  using Read = int (JournalReader::*)();
+  const auto reading = [&out, &err, decode = std::move(decode)](Read read, const char* json, bool has_range) {
+    return [&out, &err, decode, read, json, has_range](Grammar& grammar) -> ProgramAction {
+      const std::shared_ptr<Arguments> arguments = declare_journal(grammar, json);
+      if (has_range) {
+        grammar.option("--from", "POSITION", &arguments->from, "First position to print").range(0, INT64_MAX);
+        grammar.option("--to", "POSITION", &arguments->to, "Last position to print").range(0, INT64_MAX);
+      }
+      return [&out, &err, decode, read, arguments](const std::vector<std::string>&) {
+        JournalReader reader(*arguments, out, err, decode);
+        const int status = (reader.*read)();
+        out.flush();
+        return status;
+      };
+    };
+  };
+  constexpr const char* kOne = "Print JSON";
+  constexpr const char* kEach = "Print JSON, one object per line";
+  return {{.path = "journal verify",
+           .summary = "Read and check every record of the journal; exit status 1 if one is damaged",
+           .define = reading(&JournalReader::verify, kOne, false)},
+          {.path = "journal dump",
+           .summary = "Print one line per record",
+           .define = reading(&JournalReader::dump, kEach, true)},
+          {.path = "journal audit",
+           .summary = "Print who changed what, as far as the journal knows, one write per line",
+           .define = reading(&JournalReader::audit, kEach, false)},
+          {.path = "journal stat",
+           .summary = "Show segments, sizes and positions of the journal",
+           .define = reading(&JournalReader::stat, kOne, false)}};
 }
 
 }  // namespace gpusched

@@ -54,11 +54,16 @@ class JournalCommand : public ::testing::Test {
     file.seekp(static_cast<std::streamoff>(offset));
     file.put('!');
   }
-  static Outcome run(std::vector<const char*> words, const JournalDecoder& decode = {}) {
-    words.insert(words.begin(), "journal");
+  static Outcome run(const std::vector<const char*>& words, const JournalDecoder& decode = {}) {
     std::ostringstream out;
     std::ostringstream err;
-    const int status = run_journal_command(static_cast<int>(words.size()), words.data(), out, err, decode);
+    const Program program{.name = "gpu-scheduler", .commands = journal_commands(out, err, decode)};
+    std::vector<std::string> all = {"journal"};
+    all.insert(all.end(), words.begin(), words.end());
+    const ProgramIo io{.out = [&out](std::string_view text) { out << text; },
+                       .err = [&err](std::string_view text) { err << text; },
+                       .environment = [](const char*) { return std::string(); }};
+    const int status = run_program(program, all, io);
     return {.status = status, .out = out.str(), .err = err.str()};
   }
   std::string dir_;

@@ -1,11 +1,12 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
-#include <map>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "log/line.h"
@@ -19,7 +20,7 @@ struct NodeTokenOptions {
   AdminAccess access;
   std::string node;
   std::string out;
-  int64_t expires_s = 3'600;
+  std::string expires = "1h";
   bool json = false;
 };
 
@@ -28,10 +29,27 @@ int complain(const std::string& message, int status) {
   return status;
 }
 
-std::string request_body(const NodeTokenOptions& options) {
+/// "30m", "1h", "2d", or a number of seconds; nothing when it is none of these.
+std::optional<int64_t> parse_span_s(const std::string& text) {
+  constexpr int64_t kSpanMax = int64_t{100} * 365 * 86'400;
+  int64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, failure] = std::from_chars(text.data(), end, number);
+  if (failure != std::errc{} || number < 0) return std::nullopt;
+  const std::string unit(stop, end);
+  const int64_t seconds = unit.empty() || unit == "s" ? 1
+                          : unit == "m"               ? 60
+                          : unit == "h"               ? 3'600
+                          : unit == "d"               ? 86'400
+                                                      : 0;
+  if (seconds == 0 || number > kSpanMax / seconds) return std::nullopt;
+  return number * seconds;
+}
+
+std::string request_body(const NodeTokenOptions& options, int64_t expires_s) {
   std::string body = "{\"node_name\":";
   append_json_string(body, options.node);
-  return body + ",\"expires_after_ms\":" + std::to_string(options.expires_s * 1'000) + "}";
+  return body + ",\"expires_after_ms\":" + std::to_string(expires_s * 1'000) + "}";
 }
 
 /// Writes the secret into a file that was made for it; false: it is lost, and `errno` says why.
@@ -44,6 +62,9 @@ bool fill(int file, const std::string& secret) {
 }
 
 int create(const NodeTokenOptions& options) {
+  const std::optional<int64_t> expires_s = parse_span_s(options.expires);
+  if (!expires_s)
+    return complain("--expires: \"" + options.expires + "\" is no span such as 30m, 1h or 2d", 2);
   Result<AdminClient> scheduler = AdminClient::open(options.access);
   if (!scheduler.ok()) return complain(scheduler.error().message, 2);
   // Before there is a secret to lose.
@@ -52,8 +73,8 @@ int create(const NodeTokenOptions& options) {
     file = ::open(options.out.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (file < 0) return complain("cannot create " + options.out + ": " + std::strerror(errno), 2);
   }
-  const Result<Json> made =
-      scheduler->call({.method = "POST", .target = "/v1/node-tokens", .body = request_body(options)});
+  const Result<Json> made = scheduler->call(
+      {.method = "POST", .target = "/v1/node-tokens", .body = request_body(options, *expires_s)});
   if (!made.ok()) {
     if (file >= 0) {
       ::close(file);
@@ -79,29 +100,26 @@ int create(const NodeTokenOptions& options) {
   return 0;
 }
 
+ProgramAction define_create(Grammar& grammar) {
+  const auto options = std::make_shared<NodeTokenOptions>();
+  grammar.argument("NODE", &options->node, "Name that the node will have");
+  grammar.option("--expires", "SPAN", &options->expires,
+                 "For how long the token can be used: 30m, 1h, 2d (default: 1h)");
+  grammar
+      .option("--out", "FILE", &options->out,
+              "Write the token to this new file, which only its owner can read")
+      .completes(Complete::kFile);
+  grammar.flag("--json", options->json, "Print JSON");
+  declare_access(grammar, options->access);
+  return [options](const std::vector<std::string>&) { return create(*options); };
+}
+
 }  // namespace
 
-int run_node_token_command(int argc, char** argv) {
-  NodeTokenOptions options;
-  CLI::App app("Makes node tokens, with each of which one machine becomes a node, once",
-               "gpu-scheduler node-token");
-  app.require_subcommand(1);
-  CLI::App& creating = *app.add_subcommand("create", "make a token for the node of that name");
-  creating.add_option("NODE", options.node, "name that the node will have")->required();
-  creating
-      .add_option("--expires", options.expires_s, "for how long it can be used: 30m, 1h, 2d (default: 1h)")
-      ->transform(CLI::AsNumberWithUnit(
-          std::map<std::string, int64_t>{{"s", 1}, {"m", 60}, {"h", 3'600}, {"d", 86'400}}));
-  creating.add_option("--out", options.out,
-                      "write the token to this new file, which only its owner can read");
-  creating.add_flag("--json", options.json, "print JSON");
-  declare_access(creating, options.access);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
-  return create(options);
+ProgramCommand node_token_command() {
+  return {.path = "node-token create",
+          .summary = "Make a token with which a machine becomes the node of that name, once",
+          .define = define_create};
 }
 
 }  // namespace gpusched
