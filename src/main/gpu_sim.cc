@@ -1,19 +1,22 @@
 // gpu-sim: runs seeds of the simulator. docs/operate/simulation.md
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <memory>
+#include <optional>
 #include <random>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "base/prng.h"
+#include "grammar/program.h"
 #include "main/sim_replay.h"
 #include "sim/world.h"
 
@@ -25,11 +28,13 @@ using gpusched::sim::RunResult;
 struct Options {
   RunOptions run;
   std::vector<uint64_t> seeds;
+  std::string seed;
   std::string seeds_range;
   std::string seeds_file;
   std::string faults = "all";
-  uint64_t draw_from = 0;
-  uint64_t draw_count = 0;
+  std::string draw_from = "0";
+  int64_t draw_count = 0;
+  int64_t steps = RunOptions{}.steps;
   int64_t seconds = 0;
   bool twice = false;
   bool verbose = false;
@@ -179,16 +184,21 @@ class Runner {
 /// The seeds that a draw gives have 48 bits: they are copied by people.
 constexpr uint64_t kDrawnSeedBits = 48;
 
+std::optional<uint64_t> parse_number(std::string_view text) {
+  uint64_t number = 0;
+  const auto [stop, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (failure != std::errc{} || stop != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
 /// "7" or "1..500".
 bool add_range(const std::string& text, std::vector<uint64_t>& seeds) {
   const std::size_t dots = text.find("..");
-  try {
-    const uint64_t from = std::stoull(text.substr(0, dots));
-    const uint64_t to = dots == std::string::npos ? from : std::stoull(text.substr(dots + 2));
-    for (uint64_t seed = from; seed <= to; ++seed) seeds.push_back(seed);
-  } catch (const std::exception&) {
-    return false;
-  }
+  const std::optional<uint64_t> from = parse_number(std::string_view(text).substr(0, dots));
+  const std::optional<uint64_t> to =
+      dots == std::string::npos ? from : parse_number(std::string_view(text).substr(dots + 2));
+  if (!from || !to) return false;
+  for (uint64_t seed = *from; seed <= *to; ++seed) seeds.push_back(seed);
   return true;
 }
 
@@ -209,14 +219,13 @@ int fail_usage(const std::string& sentence) {
   return 2;
 }
 
-int run_all(Options options) {
+int run_all(Options options, uint64_t draw_from) {
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
   const auto elapsed = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
   const std::vector<uint64_t> seeds = options.seeds;
   const bool twice = options.twice;
-  const uint64_t draw_from = options.draw_from;
-  const uint64_t draw_count = options.draw_count;
+  const auto draw_count = static_cast<uint64_t>(options.draw_count);
   const auto limit = static_cast<double>(options.seconds);
   std::signal(SIGABRT, on_abort);
   Runner runner(std::move(options));
@@ -234,48 +243,75 @@ int run_all(Options options) {
   return runner.finish(elapsed());
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  Options options;
-  uint64_t seed = 0;
-  CLI::App app("Runs the real scheduler and agents in a simulated world and checks every guarantee.",
-               "gpu-sim");
-  app.add_option("--seed", seed, "run this seed");
-  app.add_option("--seeds", options.seeds_range, "run these seeds: FROM..TO");
-  app.add_option("--seeds-file", options.seeds_file,
-                 "run the seeds of a file, one seed or FROM..TO per line, # starts a comment");
-  app.add_option("--draw", options.draw_count, "run this many seeds drawn from --from; one in 20 runs twice");
-  app.add_option("--from", options.draw_from,
-                 "number that --draw starts from; the same number gives the same seeds");
-  app.add_option("--seconds", options.seconds, "run new seeds for this many seconds; one in 20 runs twice");
-  app.add_option("--steps", options.run.steps, "number of steps in the phase with faults")
-      ->capture_default_str();
-  app.add_option("--faults", options.faults,
-                 "faults to inject: all, none, or comma-separated names; -name excludes one");
-  app.add_option("--failures", options.failures_max, "stop after this many failed seeds")
-      ->capture_default_str();
-  app.add_flag("--twice", options.twice, "run each seed twice and compare");
-  app.add_flag("--trace", options.run.trace, "print every step");
-  app.add_flag("--counts", options.counts, "print how often each fault occurred");
-  app.add_flag("--verbose", options.verbose, "print one line per seed");
-  int status = 0;
-  gpusched::add_replay_command(app, status);
-  app.require_subcommand(0, 1);
-  CLI11_PARSE(app, argc, argv);
-  if (!app.get_subcommands().empty()) return status;
+int run_seeds(Options options) {
   const gpusched::Result<gpusched::sim::FaultSet> faults = gpusched::sim::parse_faults(options.faults);
   if (!faults) return fail_usage(faults.error().message);
   options.run.faults = *faults;
-  if (app.count("--seed") > 0) options.seeds.push_back(seed);
+  options.run.steps = static_cast<uint64_t>(options.steps);
+  if (!options.seed.empty()) {
+    const std::optional<uint64_t> seed = parse_number(options.seed);
+    if (!seed) return fail_usage("--seed expects a whole number, not '" + options.seed + "'");
+    options.seeds.push_back(*seed);
+  }
   if (!options.seeds_range.empty() && !add_range(options.seeds_range, options.seeds)) {
     return fail_usage("--seeds expects FROM..TO, not '" + options.seeds_range + "'");
   }
   if (!options.seeds_file.empty() && !add_file(options.seeds_file, options.seeds)) {
     return fail_usage("cannot read seeds from '" + options.seeds_file + "'");
   }
+  const std::optional<uint64_t> draw_from = parse_number(options.draw_from);
+  if (!draw_from) return fail_usage("--from expects a whole number, not '" + options.draw_from + "'");
   if (options.seeds.empty() && options.seconds <= 0 && options.draw_count == 0) {
     return fail_usage("nothing to run; give --seed, --seeds, --seeds-file, --draw or --seconds");
   }
-  return run_all(std::move(options));
+  return run_all(std::move(options), *draw_from);
+}
+
+gpusched::ProgramAction define_seeds(gpusched::Grammar& grammar) {
+  const auto options = std::make_shared<Options>();
+  grammar.option("--seed", "N", &options->seed, "Run this seed");
+  grammar.option("--seeds", "FROM..TO", &options->seeds_range, "Run these seeds");
+  grammar
+      .option("--seeds-file", "FILE", &options->seeds_file,
+              "Run the seeds of a file, one seed or FROM..TO per line, # starts a comment")
+      .completes(gpusched::Complete::kFile);
+  grammar
+      .option("--draw", "N", &options->draw_count,
+              "Run this many seeds drawn from --from; one in 20 runs twice")
+      .range(0, INT64_MAX);
+  grammar.option("--from", "N", &options->draw_from,
+                 "Number that --draw starts from; the same number gives the same seeds (default: 0)");
+  grammar.option("--seconds", "N", &options->seconds,
+                 "Run new seeds for this many seconds; one in 20 runs twice");
+  grammar
+      .option("--steps", "N", &options->steps,
+              "Number of steps in the phase with faults (default: " + std::to_string(options->steps) + ")")
+      .range(0, INT64_MAX);
+  grammar.option("--faults", "NAMES", &options->faults,
+                 "Faults to inject: all, none, or comma-separated names; -name excludes one (default: all)");
+  grammar.option("--failures", "N", &options->failures_max, "Stop after this many failed seeds (default: 1)");
+  grammar.flag("--twice", options->twice, "Run each seed twice and compare");
+  grammar.flag("--trace", options->run.trace, "Print every step");
+  grammar.flag("--counts", options->counts, "Print how often each fault occurred");
+  grammar.flag("--verbose", options->verbose, "Print one line per seed");
+  return [options](const std::vector<std::string>&) { return run_seeds(*options); };
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const gpusched::Program program{
+      .name = "gpu-sim",
+      .version = GPUSCHED_VERSION,
+      .summary = "run the scheduler in a simulated world, or on recorded work",
+      .commands = {{.path = "",
+                    .summary = "Runs the real scheduler and agents in a simulated world and checks every "
+                               "guarantee",
+                    .define = define_seeds},
+                   gpusched::replay_command(),
+                   gpusched::what_if_command()},
+      .exit_codes =
+          "Exit status: 0 if all is well, 1 if a seed failed or nothing can be replayed, 2 if the "
+          "command line is wrong."};
+  return gpusched::run_program(program, gpusched::program_words(argc, argv), gpusched::process_program_io());
 }

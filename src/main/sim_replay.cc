@@ -1,6 +1,5 @@
 #include "main/sim_replay.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -28,12 +27,12 @@ struct Options {
   std::string journal;
   bool what_if = false;
   std::string policies = "priority_aging";
-  std::vector<std::string> nodes;
+  std::string nodes;  ///< "20x8"
   int64_t pool = 0;
   std::string tenants = "auto";
   int64_t restart_s = 0;
   bool shake = false;
-  uint64_t seed = 1;
+  int64_t seed = 1;
   bool json = false;
   std::string chart;
 };
@@ -47,10 +46,9 @@ Error wrong(std::string sentence) {
   return {.code = ErrorCode::kInvalidArgument, .message = std::move(sentence)};
 }
 
-/// "20x8", or "20", "x", "8".
-bool parse_nodes(const std::vector<std::string>& words, replay::ReplayCluster& cluster) {
-  std::string text;
-  for (const std::string& word : words) text += word;
+/// "20x8", or "20 x 8".
+bool parse_nodes(std::string text, replay::ReplayCluster& cluster) {
+  std::erase(text, ' ');
   unsigned nodes = 0;
   unsigned gpus = 0;
   int used = 0;
@@ -136,7 +134,8 @@ Result<Work> work_of_trace(const Options& options) {
   work.how.cluster = *cluster;
   work.how.tenant_of = tenant_of(options.tenants, *trace);
   work.jobs = std::move(trace->jobs);
-  if (options.shake) work.jobs = replay::shaken(std::move(work.jobs), minutes(1), options.seed);
+  if (options.shake)
+    work.jobs = replay::shaken(std::move(work.jobs), minutes(1), static_cast<uint64_t>(options.seed));
   return work;
 }
 
@@ -199,81 +198,91 @@ int run(const Options& options) {
   return options.chart.empty() ? 0 : write_chart(options.chart, wait_chart(work->about, all));
 }
 
-std::string footer() {
-  std::string text = "Formats, plain or gzip; a malformed line is an error that gives its number:\n";
-  for (const replay::Format& format : replay::formats()) {
-    text += "  " + std::string(format.name) + ": " + std::string(format.header) + "\n      " +
-            std::string(format.units) + "\n";
-  }
-  return text +
-         "A policy is ORDER[+OPTION..]: ORDER as scheduler.queue_order; options are jobs=NAME (as "
-         "scheduler.job_order),\n"
-         "reservations=N, preempt (with least_attained), limits (run times are what users asked for, not "
-         "learned) and\n"
-         "oracle (run times are known).\n"
-         "Unfairness is completion over what a static share of 1/N of the cluster would have given.";
+/// Declares what both commands take.
+void declare_common(Grammar& grammar, Options& options) {
+  grammar
+      .option("--restart", "SECONDS", &options.restart_s,
+              "Additional run time of a preempted job, in seconds, each time it starts again (default: 0)")
+      .range(0, 86'400);
+  grammar.flag("--json", options.json, "Print JSON");
+  grammar.option("--chart", "FILE", &options.chart, "Write a chart of waiting times to this SVG file")
+      .completes(Complete::kFile);
 }
 
-void add_what_if(CLI::App& app, int& status) {
-  auto options = std::make_shared<Options>();
+void explain_traces(Grammar& grammar) {
+  grammar.details("Formats, plain or gzip; a malformed line is an error that gives its number.");
+  for (const replay::Format& format : replay::formats()) {
+    grammar.details(std::string(format.name) + ": " + std::string(format.header) + "; " +
+                    std::string(format.units));
+  }
+  grammar.details(
+      "A policy is ORDER[+OPTION..]: ORDER as scheduler.queue_order; options are jobs=NAME (as "
+      "scheduler.job_order), reservations=N, preempt (with least_attained), limits (run times are what users "
+      "asked for, not learned) and oracle (run times are known).");
+  grammar.details(
+      "Unfairness is completion over what a static share of 1/N of the cluster would have given.");
+}
+
+ProgramAction define_replay(Grammar& grammar) {
+  const auto options = std::make_shared<Options>();
+  grammar.argument("TRACE", &options->trace, "File of the trace").optional().completes(Complete::kFile);
+  std::vector<std::string> names;
+  for (const replay::Format& format : replay::formats()) names.emplace_back(format.name);
+  grammar.option("--format", "NAME", &options->format, "Format of the trace").of(names);
+  grammar
+      .option("--journal", "DIR", &options->journal,
+              "Instead of a trace: data folder of a scheduler, replayed on its own nodes")
+      .completes(Complete::kFolder);
+  grammar.option("--policy", "NAMES", &options->policies,
+                 "Policies to compare, comma-separated (default: priority_aging)");
+  grammar.option("--nodes", "NxG", &options->nodes,
+                 "Number of nodes and GPUs on each, such as 20x8; a job runs on one node");
+  grammar
+      .option("--pool", "N", &options->pool,
+              "One pool of this many identical GPUs (default: as in the trace)")
+      .range(1, limits::kGpusPerJobMax);
+  grammar
+      .option("--tenants", "WORD", &options->tenants,
+              "One tenant per queue (virtual cluster), per user, or none; auto: queue, if there are several "
+              "(default: auto)")
+      .of({"auto", "queue", "user", "none"});
+  grammar.flag("--shake", options->shake, "Move each arrival randomly by up to a minute");
+  grammar.option("--seed", "N", &options->seed, "Seed of --shake (default: 1)").range(0, INT64_MAX);
+  declare_common(grammar, *options);
+  explain_traces(grammar);
+  return [options](const std::vector<std::string>&) {
+    const bool named = !options->trace.empty() || !options->journal.empty();
+    return named ? run(*options) : fail("nothing to replay; give a trace or --journal FOLDER");
+  };
+}
+
+ProgramAction define_what_if(Grammar& grammar) {
+  const auto options = std::make_shared<Options>();
   options->what_if = true;
-  CLI::App* command =
-      app.add_subcommand("whatif", "shows what another policy would have done with the jobs of a scheduler");
-  command->add_option("--journal", options->journal, "data folder of the scheduler; only read")->required();
-  command->add_option("--policy", options->policies, "policies to compare, comma-separated")->required();
-  command
-      ->add_option("--restart", options->restart_s,
-                   "additional run time of a preempted job, in seconds, each time it starts again")
-      ->check(CLI::Range(int64_t{0}, int64_t{86'400}));
-  command->add_flag("--json", options->json, "print JSON");
-  command->add_option("--chart", options->chart, "write a chart of waiting times to this SVG file");
-  command->footer(
-      "The first column is what really happened; the second replays it under the configured policy, and\n"
-      "shows how accurate the replay is; the others are the given policies.");
-  command->callback([options, &status] { status = run(*options); });
+  grammar.option("--journal", "DIR", &options->journal, "Data folder of the scheduler; only read")
+      .must()
+      .completes(Complete::kFolder);
+  grammar.option("--policy", "NAMES", &options->policies, "Policies to compare, comma-separated").must();
+  declare_common(grammar, *options);
+  grammar.details(
+      "The first column is what really happened; the second replays it under the configured policy, and "
+      "shows "
+      "how accurate the replay is; the others are the given policies.");
+  return [options](const std::vector<std::string>&) { return run(*options); };
 }
 
 }  // namespace
 
-void add_replay_command(CLI::App& app, int& status) {
-  auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("replay", "replays a recorded trace on the scheduler's own engine");
-  command->add_option("trace", options->trace, "file of the trace");
-  std::vector<std::string> names;
-  for (const replay::Format& format : replay::formats()) names.emplace_back(format.name);
-  command->add_option("--format", options->format, "format of the trace")->check(CLI::IsMember(names));
-  command->add_option("--journal", options->journal,
-                      "instead of a trace: data folder of a scheduler, replayed on its own nodes");
-  command->add_option("--policy", options->policies, "policies to compare, comma-separated")
-      ->capture_default_str();
-  command
-      ->add_option("--nodes", options->nodes,
-                   "N x G: number of nodes and GPUs on each; a job runs on one node")
-      ->expected(1, 3);
-  command
-      ->add_option("--pool", options->pool, "one pool of this many identical GPUs (default: as in the trace)")
-      ->check(CLI::Range(int64_t{1}, int64_t{limits::kGpusPerJobMax}));
-  command
-      ->add_option(
-          "--tenants", options->tenants,
-          "one tenant per queue (virtual cluster), per user, or none; auto: queue, if there are several")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"auto", "queue", "user", "none"}));
-  command
-      ->add_option("--restart", options->restart_s,
-                   "additional run time of a preempted job, in seconds, each time it starts again")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, int64_t{86'400}));
-  command->add_flag("--shake", options->shake, "move each arrival randomly by up to a minute");
-  command->add_option("--seed", options->seed, "seed of --shake")->capture_default_str();
-  command->add_flag("--json", options->json, "print JSON");
-  command->add_option("--chart", options->chart, "write a chart of waiting times to this SVG file");
-  command->footer(footer());
-  command->callback([options, &status] {
-    const bool named = !options->trace.empty() || !options->journal.empty();
-    status = named ? run(*options) : fail("nothing to replay; give a trace or --journal FOLDER");
-  });
-  add_what_if(app, status);
+ProgramCommand replay_command() {
+  return {.path = "replay",
+          .summary = "Replay a recorded trace on the scheduler's own engine",
+          .define = define_replay};
+}
+
+ProgramCommand what_if_command() {
+  return {.path = "whatif",
+          .summary = "Show what another policy would have done with the jobs of a scheduler",
+          .define = define_what_if};
 }
 
 }  // namespace gpusched

@@ -1,13 +1,13 @@
 #pragma once
 
-namespace CLI {
-class App;
-}
+#include "grammar/program.h"
 
 namespace gpusched {
 
-/// Adds `gpu-sim replay` to the program. When it was asked for, `status` becomes the program's exit status:
-/// 0, or 1 after a sentence on stderr.
-void add_replay_command(CLI::App& app, int& status);
+/// `gpu-sim replay`: what policies make of a recorded trace. Exit status: 0, or 1 after a sentence on stderr.
+ProgramCommand replay_command();
+
+/// `gpu-sim whatif`: what another policy would have made of a scheduler's own jobs. Exit status as above.
+ProgramCommand what_if_command();
 
 }  // namespace gpusched
