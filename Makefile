@@ -19,8 +19,8 @@ build: deps ## build the programs into build/bin/
 daily: deps
 	@tools/build release gpu-scheduler gpu-agent gpu-cli gpu-shim
 
-man-pages: build ## write the manual pages of gpu-cli into build/man/
-	@build/bin/gpu-cli man build/man
+man-pages: build ## write the manual pages of gpu-cli, gpu-scheduler and gpu-agent into build/man/
+	@for name in gpu-cli gpu-scheduler gpu-agent; do build/bin/$$name man build/man || exit 1; done
 
 demo: daily ## run real jobs through a scheduler and an agent on this machine, under a minute
 	@tools/demo.sh

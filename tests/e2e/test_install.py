@@ -46,7 +46,11 @@ def test_install_and_uninstall_into_a_folder(tmp_path):
                  "usr/local/share/doc/gpu-scheduler/agent.yaml.example", "etc/gpu-scheduler/scheduler.yaml",
                  "usr/local/lib/systemd/system/gpujobs.slice", "usr/local/share/doc/gpu-scheduler/gpu-agent-slice.conf",
                  "usr/local/share/man/man1/gpu-cli.1", "usr/local/share/man/man1/gpu-cli-submit.1",
-                 "usr/local/share/bash-completion/completions/gpu-cli"):
+                 "usr/local/share/man/man8/gpu-scheduler.8", "usr/local/share/man/man8/gpu-agent.8",
+                 "usr/local/share/bash-completion/completions/gpu-cli",
+                 "usr/local/share/bash-completion/completions/gpu-scheduler",
+                 "usr/local/share/zsh/site-functions/_gpu-agent",
+                 "usr/local/share/fish/vendor_completions.d/gpu-agent.fish"):
         assert path in found
     assert not [path for path in found if path.endswith(".installing")]
     # The default configuration is one that the scheduler takes.
@@ -54,6 +58,33 @@ def test_install_and_uninstall_into_a_folder(tmp_path):
                     "--print-config"], check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE_S)
     make("uninstall", DESTDIR=tmp_path)
     assert files_below(tmp_path) == []
+
+
+@pytest.mark.skipif(shutil.which("man") is None, reason="needs man")
+@pytest.mark.parametrize("name", ["gpu-scheduler", "gpu-agent", "gpu-cli"])
+def test_manual_pages_are_shown_without_a_warning(name, tmp_path):
+    subprocess.run([program(name), "man", tmp_path], check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE_S,
+                   env={**os.environ, "HOME": "/nowhere/home", "XDG_STATE_HOME": "/nowhere/state"})
+    pages = sorted(tmp_path.iterdir())
+    assert any(page.stem == name for page in pages)
+    for page in pages:
+        done = subprocess.run(["man", "--warnings=w", "-E", "UTF-8", "-l", page], capture_output=True, text=True, check=False,
+                              timeout=PATIENCE_S, env={**os.environ, "MANWIDTH": "80", "LC_ALL": "C.UTF-8", "PAGER": "cat"})
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "--help" in done.stdout or page.stem != name
+        assert "/nowhere" not in page.read_text()  # Nothing of whoever wrote it.
+
+
+@pytest.mark.parametrize("name, words, offered", [
+    ("gpu-scheduler", ["journal", "v"], ["verify"]), ("gpu-scheduler", ["--print"], ["--print-config"]),
+    ("gpu-agent", ["--container-runtime", "pod"], ["podman"]), ("gpu-agent", ["--container-runtime", "=", "dock"], ["docker"]),
+    ("gpu-agent", ["doc"], ["doctor"]), ("gpu-agent", ["join", "--no-st"], ["--no-start"])])
+def test_bash_completes_the_daemons_words(name, words, offered):
+    script = (f"source <({program(name)} completion bash)\n"
+              f"COMP_WORDS=({program(name)} {' '.join(words)}); COMP_CWORD={len(words)}\n"
+              f"_{name.replace('-', '_')} 2>/dev/null; echo \"${{COMPREPLY[@]}}\"\n")
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, timeout=PATIENCE_S)
+    assert done.stdout.split() == offered
 
 
 def test_another_prefix_and_a_changed_configuration(tmp_path):
