@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "ops/prometheus_text.h"
+#include "base/text/prometheus_text.h"
 
 namespace gpusched::api {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "ops/prometheus_text.h"
+#include "base/text/prometheus_text.h"
 
 namespace gpusched {
 namespace {

@@ -1,4 +1,4 @@
-#include "ops/prometheus_text.h"
+#include "base/text/prometheus_text.h"
 
 #include <gtest/gtest.h>
 
