@@ -44,6 +44,7 @@ check: deps ## format, floors and the fast tests (before every commit)
 	@tools/build release all
 	@tools/format --check
 	@tools/run-tests --fast
+	@/usr/bin/python3 -B tests/house/measure.py --warn
 
 format: deps ## rewrite the C++ files in the project's format
 	@tools/format
