@@ -25,6 +25,8 @@ class Printer {
       if (!value.empty()) text_ += " " + prefix_ + name + "=\"" + value + "\"";
     } else if constexpr (std::is_integral_v<T>) {
       if (value != T{}) text_ += " " + prefix_ + name + "=" + std::to_string(value);
+    } else if constexpr (kIsOptionalNumber<T>) {
+      if (value.has_value()) text_ += " " + prefix_ + name + "=" + std::to_string(*value);
     } else if constexpr (std::is_same_v<T, TenantId>) {
       if (value.valid()) text_ += " " + prefix_ + name + "=" + std::to_string(value.value);
     } else if constexpr (std::is_same_v<T, Duration>) {
@@ -171,8 +173,8 @@ Tenant full_tenant() {
   tenant.limits.set(Resource::kCpu, 64'000);
   tenant.limits.set(Resource::kMemory, 512'000);
   tenant.limits.set(Resource::kJobs, 9);
-  tenant.limits.waiting_plus_one = 101;
-  tenant.limits.soft_waiting_plus_one = 51;
+  tenant.limits.waiting_max = 100;
+  tenant.limits.soft_waiting_max = 50;
   tenant.guarantee = {.gpus = 4, .gpu_memory_mb = 5, .cpu_milli = 6'000, .memory_mb = 7, .jobs = 8};
   tenant.gpu_time.length = hours(24);
   tenant.gpu_time.max_ms = 5'400'000;
@@ -189,7 +191,7 @@ TEST(GoldenCluster, WhatIsShownOfATenant) {
   Tenant zero = full_tenant();
   zero.limits = {};
   zero.limits.set(Resource::kGpus, 0);
-  zero.limits.waiting_plus_one = 1;
+  zero.limits.waiting_max = 0;
   zero.guarantee.cpu_milli = 500;
   zero.reclaims = 0;
   zero.usage.cpu_milli = 2'000;

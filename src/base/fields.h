@@ -3,6 +3,7 @@
 #include <concepts>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -22,6 +23,7 @@
 ///     visit(2, "gpus", self.gpus);
 ///   }
 ///
+/// An optional number is stored as its value plus one, so that an absent one is zero.
 /// Numbers ascend, are never reused and never change their meaning. A field that equals its type's zero is
 /// neither stored nor hashed, so a new field leaves old bytes and old digests as they are.
 namespace gpusched {
@@ -74,6 +76,17 @@ inline constexpr bool kIsVector = false;
 template <typename T>
 inline constexpr bool kIsVector<std::vector<T>> = true;
 
+template <typename T>
+inline constexpr bool kIsOptionalNumber = false;
+template <std::integral T>
+inline constexpr bool kIsOptionalNumber<std::optional<T>> = true;
+
+/// Returns the number that is stored for an optional one: its value plus one, 0 when absent.
+template <std::integral T>
+int64_t stored_number(const std::optional<T>& value) {
+  return value.has_value() ? static_cast<int64_t>(static_cast<uint64_t>(*value) + 1) : 0;
+}
+
 /// Mixes a value's fields, by number, into a digest.
 class HashVisitor {
  public:
@@ -92,6 +105,8 @@ class HashVisitor {
       return value.empty();
     } else if constexpr (HasFields<T> || kIsBoxed<T>) {
       return false;
+    } else if constexpr (kIsOptionalNumber<T>) {
+      return !value.has_value();
     } else {
       return value == T{};
     }
@@ -116,6 +131,8 @@ class HashVisitor {
     } else if constexpr (HasFields<T>) {
       T::fields(value, *this);
       digest_.mix(uint64_t{0});  // The struct's end.
+    } else if constexpr (kIsOptionalNumber<T>) {
+      digest_.mix(static_cast<uint64_t>(stored_number(value)));
     } else {
       static_assert(std::is_integral_v<T> || std::is_enum_v<T>);
       digest_.mix(static_cast<uint64_t>(static_cast<int64_t>(value)));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -10,10 +11,10 @@
 #include "base/fields.h"
 
 /// The binary form of structs with `fields` (base/fields.h): for each field that is not zero, in ascending
-/// order, `varint(number << 3 | kind)` and the value. Kinds: 0 a zigzag varint (integers, enums, ids, times),
-/// 1 length and bytes (strings, blobs), 2 length and a struct, 3 length, count and elements (vectors). A
-/// struct ends where its length ends, so unknown fields can be skipped by their kind; the reader is told when
-/// a newer writer wrote them.
+/// order, `varint(number << 3 | kind)` and the value. Kinds: 0 a zigzag varint (integers, optional ones,
+/// enums, ids, times), 1 length and bytes (strings, blobs), 2 length and a struct, 3 length, count and
+/// elements (vectors). A struct ends where its length ends, so unknown fields can be skipped by their kind;
+/// the reader is told when a newer writer wrote them.
 namespace gpusched {
 
 enum class WireKind : uint8_t { kInteger = 0, kBytes = 1, kStruct = 2, kVector = 3 };
@@ -63,6 +64,8 @@ class Encoder {
       writer_.svarint(static_cast<int64_t>(value.value));
     } else if constexpr (std::is_same_v<T, Time> || std::is_same_v<T, Duration>) {
       writer_.svarint(value.ns);
+    } else if constexpr (kIsOptionalNumber<T>) {
+      writer_.svarint(stored_number(value));
     } else {
       writer_.svarint(static_cast<int64_t>(value));
     }
@@ -196,6 +199,8 @@ class Decoder {
       value.value = static_cast<uint64_t>(number);
     } else if constexpr (std::is_same_v<T, Time> || std::is_same_v<T, Duration>) {
       value.ns = number;
+    } else if constexpr (kIsOptionalNumber<T>) {
+      get_optional(number, value);
     } else if constexpr (std::is_same_v<T, bool>) {
       if (number != 0 && number != 1) return fail();
       value = number != 0;
@@ -211,6 +216,17 @@ class Decoder {
       }
       value = static_cast<T>(number);
     }
+  }
+
+  template <typename T>
+  void get_optional(int64_t stored, std::optional<T>& value) {
+    value.reset();
+    if (stored == 0) return;
+    if (stored == std::numeric_limits<int64_t>::min()) return fail();
+    const int64_t number = stored - 1;
+    if (number < int64_t{std::numeric_limits<T>::min()} || number > int64_t{std::numeric_limits<T>::max()})
+      return fail();
+    value = static_cast<T>(number);
   }
 
   ByteReader reader_;

@@ -53,6 +53,8 @@ class DumpVisitor {
       out_ += std::to_string(value.ns);
     } else if constexpr (std::is_same_v<T, bool>) {
       out_ += value ? "true" : "false";
+    } else if constexpr (kIsOptionalNumber<T>) {
+      out_ += std::to_string(*value);  // An absent one is zero, which is not written.
     } else if constexpr (std::is_same_v<T, uint64_t>) {
       out_ += std::to_string(value);
     } else {

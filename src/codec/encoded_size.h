@@ -53,6 +53,8 @@ class SizeVisitor {
       return svarint_size(static_cast<int64_t>(value.value));
     } else if constexpr (std::is_same_v<T, Time> || std::is_same_v<T, Duration>) {
       return svarint_size(value.ns);
+    } else if constexpr (kIsOptionalNumber<T>) {
+      return svarint_size(stored_number(value));
     } else {
       return svarint_size(static_cast<int64_t>(value));
     }

@@ -171,9 +171,9 @@ bool possible(const DecayedUse& use) {
 
 bool possible(const Tenant& tenant) {
   if (!possible(tenant.guarantee) || !possible(tenant.gpu_time) || !possible(tenant.use)) return false;
-  const Amount& limit = tenant.limits.plus_one;
-  return limit.gpus >= 0 && limit.gpu_memory_mb >= 0 && limit.cpu_milli >= 0 && limit.memory_mb >= 0 &&
-         limit.jobs >= 0;
+  const ResourceLimits& limit = tenant.limits.resources;
+  return limit.gpus.value_or(0) >= 0 && limit.gpu_memory_mb.value_or(0) >= 0 &&
+         limit.cpu_milli.value_or(0) >= 0 && limit.memory_mb.value_or(0) >= 0 && limit.jobs.value_or(0) >= 0;
 }
 
 bool possible(const Member& member) {

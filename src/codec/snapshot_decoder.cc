@@ -187,7 +187,8 @@ class SnapshotDecoder {
     for (const Device& device : node.devices) {
       if (device.device_class >= state_.device_classes.size()) return corrupt("a device's class");
       if (!possible(device)) return corrupt("a device");
-      if (device.becomes_plus_one > state_.device_classes.size()) return corrupt("a device's next class");
+      if (device.next_class && *device.next_class >= state_.device_classes.size())
+        return corrupt("a device's next class");
       if (!possible_slices(device, state_.device_classes[device.device_class]))
         return corrupt("a device's slices");
     }
@@ -324,7 +325,7 @@ class SnapshotDecoder {
     Attempt attempt;
     if (!read(bytes, attempt) || attempt.members.empty() ||
         attempt.members.size() > std::size_t{limits::kMembersMax} || attempt.number == 0 ||
-        attempt.failed_plus_one > attempt.members.size())
+        (attempt.first_failed && *attempt.first_failed >= attempt.members.size()))
       return corrupt("an attempt");
     if (attempt.stop > kStopReasonLast || !possible(attempt.placed_at) || !possible(attempt.started_at)) {
       return corrupt("an attempt");

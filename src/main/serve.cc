@@ -37,7 +37,7 @@ std::vector<std::string> domain_labels_of(const Config::Scheduler& config) {
 
 SchedulingPolicy policy_of(const Config& config) {
   return {.queue_order = config.scheduler.queue_order,
-          .reservations_plus_one = config.scheduler.reservations + 1,
+          .reservations = config.scheduler.reservations,
           .run_times = config.scheduler.run_times,
           .job_order = config.scheduler.job_order,
           .attained_levels = config.attained_gpu_seconds().value_or(std::vector<int64_t>{}),

@@ -60,7 +60,7 @@ const Share* Device::share_of(const AttemptKey& key) const {
 }
 
 bool Device::takes_shares() const {
-  return (state == DeviceState::kFree || state == DeviceState::kShared) && fit() && becomes_plus_one == 0;
+  return (state == DeviceState::kFree || state == DeviceState::kShared) && fit() && !next_class;
 }
 
 std::vector<mig::Instance> Device::slices(const mig::Table& table) const {

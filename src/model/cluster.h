@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -74,13 +75,13 @@ struct Device {
   Time draining_since;
   std::string detail;  ///< The condition's or the quarantine's evidence.
 
-  bool barred = false;        ///< An operator took it out of use, whatever its driver says.
-  std::string barred_detail;  ///< Why.
-  std::string barred_by;      ///< Operator who barred it.
-  bool hot = false;           ///< Takes no new work until it has cooled; what runs there goes on.
-  std::string hot_detail;     ///< The evidence, with the temperature at which it is well again.
-  int32_t numa_plus_one = 0;  ///< The NUMA node that it is attached to, plus one; 0: not known.
-  std::string pci_bus_id;     ///< "0000:07:00.0"; empty: not known.
+  bool barred = false;               ///< An operator took it out of use, whatever its driver says.
+  std::string barred_detail;         ///< Why.
+  std::string barred_by;             ///< Operator who barred it.
+  bool hot = false;                  ///< Takes no new work until it has cooled; what runs there goes on.
+  std::string hot_detail;            ///< The evidence, with the temperature at which it is well again.
+  std::optional<int32_t> numa_node;  ///< NUMA node that it is attached to; absent: not known.
+  std::string pci_bus_id;            ///< "0000:07:00.0"; empty: not known.
 
   FaultClass fault = FaultClass::kNone;  ///< The gravest that stands, found by its node.
   std::string fault_code;                ///< "xid 79", "ecc_uncorrected", ...
@@ -90,9 +91,9 @@ struct Device {
 
   Time missing_since;  ///< Time since when its node registers without it.
 
-  /// MIG mode was switched on it while something held it: the class that it has once it is free, plus one. It
-  /// takes no more shares until then. 0: its class stays.
-  uint32_t becomes_plus_one = 0;
+  /// Class that it has once it is free, after its MIG mode was switched while something held it. It takes no
+  /// more shares until then. Absent: its class stays.
+  std::optional<uint32_t> next_class;
 
   std::vector<Share> shares;  ///< While shared, or quarantined when it was; those that drain too. By holder.
 
@@ -138,9 +139,9 @@ struct Device {
     visit(32, "fault_detail", self.fault_detail);
     visit(33, "fault_id", self.fault_id);
     visit(34, "fault_at", self.fault_at);
-    visit(40, "numa_plus_one", self.numa_plus_one);
+    visit(40, "numa_node", self.numa_node);
     visit(41, "pci_bus_id", self.pci_bus_id);
-    visit(50, "becomes_plus_one", self.becomes_plus_one);
+    visit(50, "next_class", self.next_class);
     visit(51, "missing_since", self.missing_since);
   }
 };

@@ -332,8 +332,8 @@ struct Attempt {
   StopReason stop = StopReason::kNone;
   bool abandoned = false;  ///< The job went on without it; it still holds what it holds.
   std::vector<Member> members;
-  /// Gangs only: index of the first member that failed, plus one; 0: none.
-  uint32_t failed_plus_one = 0;
+  /// Gangs only: index of the first member that failed.
+  std::optional<uint32_t> first_failed;
 
   // Derived: how many of its members were never prepared, have not begun, and have not ended.
   uint32_t unprepared = 0;
@@ -363,7 +363,7 @@ struct Attempt {
     visit(6, "stop", self.stop);
     visit(7, "abandoned", self.abandoned);
     visit(8, "members", self.members);
-    visit(90, "failed_plus_one", self.failed_plus_one);
+    visit(90, "first_failed", self.first_failed);
   }
 };
 

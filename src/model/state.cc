@@ -131,7 +131,7 @@ uint64_t State::used_device_classes() const {
   for (const Node& node : nodes) {
     for (const Device& device : node.devices) {
       used |= uint64_t{1} << device.device_class;
-      if (device.becomes_plus_one > 0) used |= uint64_t{1} << (device.becomes_plus_one - 1);
+      if (device.next_class) used |= uint64_t{1} << *device.next_class;
     }
   }
   return used;

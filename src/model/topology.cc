@@ -69,10 +69,10 @@ LinkMap::LinkMap(const Node& node) {
                  links_.begin(), Link::of);
   for (std::size_t i = 0; i < count; ++i) {
     island_[i] = numa_[i] = uint64_t{1} << i;
-    const int32_t own = node.devices[i].numa_plus_one;
-    knows_numa_ = knows_numa_ || own > 0;
-    for (std::size_t other = 0; own > 0 && other < count; ++other) {
-      if (node.devices[other].numa_plus_one == own) numa_[i] |= uint64_t{1} << other;
+    const std::optional<int32_t> own = node.devices[i].numa_node;
+    knows_numa_ = knows_numa_ || own.has_value();
+    for (std::size_t other = 0; own.has_value() && other < count; ++other) {
+      if (node.devices[other].numa_node == own) numa_[i] |= uint64_t{1} << other;
     }
   }
   for (std::size_t i = 0; known && i < count; ++i) {

@@ -395,26 +395,44 @@ std::string_view SchedulingPolicy::domain_label(DomainLevel level) const {
              : kDomainLabels[index];
 }
 
+int64_t Limits::get(Resource resource) const {
+  switch (resource) {
+    case Resource::kNone:
+      return kUnlimited;
+    case Resource::kGpus:
+      return resources.gpus.value_or(kUnlimited);
+    case Resource::kGpuMemory:
+      return resources.gpu_memory_mb.value_or(kUnlimited);
+    case Resource::kCpu:
+      return resources.cpu_milli.value_or(kUnlimited);
+    case Resource::kMemory:
+      return resources.memory_mb.value_or(kUnlimited);
+    case Resource::kJobs:
+      return resources.jobs.value_or(kUnlimited);
+  }
+  UNREACHABLE();
+}
+
 void Limits::set(Resource resource, int64_t limit) {
   CHECK(limit >= 0);
-  const int64_t stored = limit == kUnlimited ? 0 : limit + 1;
+  const std::optional<int64_t> stored = limit == kUnlimited ? std::nullopt : std::optional<int64_t>(limit);
   switch (resource) {
     case Resource::kNone:
       UNREACHABLE();
     case Resource::kGpus:
-      plus_one.gpus = stored;
+      resources.gpus = stored;
       return;
     case Resource::kGpuMemory:
-      plus_one.gpu_memory_mb = stored;
+      resources.gpu_memory_mb = stored;
       return;
     case Resource::kCpu:
-      plus_one.cpu_milli = stored;
+      resources.cpu_milli = stored;
       return;
     case Resource::kMemory:
-      plus_one.memory_mb = stored;
+      resources.memory_mb = stored;
       return;
     case Resource::kJobs:
-      plus_one.jobs = stored;
+      resources.jobs = stored;
       return;
   }
   UNREACHABLE();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -359,26 +360,43 @@ int64_t amount_of(const Amount& amount, Resource resource);
 /// Returns GPUs exactly, in thousandths; any other resource as `amount_of` does.
 int64_t exact_of(const Amount& amount, Resource resource);
 
-/// A tenant's limits. Stored as limit + 1, so that zero, the default, means "no limit".
+/// Limits of what a tenant's jobs may hold at once; an absent one: no limit.
+struct ResourceLimits {
+  std::optional<int64_t> gpus;
+  std::optional<int64_t> gpu_memory_mb;
+  std::optional<int64_t> cpu_milli;
+  std::optional<int64_t> memory_mb;
+  std::optional<int64_t> jobs;
+
+  friend bool operator==(const ResourceLimits&, const ResourceLimits&) = default;
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "gpus", self.gpus);
+    visit(2, "gpu_memory_mb", self.gpu_memory_mb);
+    visit(3, "cpu_milli", self.cpu_milli);
+    visit(4, "memory_mb", self.memory_mb);
+    visit(5, "jobs", self.jobs);
+  }
+};
+
+/// A tenant's limits; an absent one: no limit.
 struct Limits {
-  Amount plus_one;
-  int64_t waiting_plus_one = 0;       ///< Jobs that may wait, its children's included: one more is refused.
-  int64_t soft_waiting_plus_one = 0;  ///< While more wait, each user's jobs are let in one by one.
+  ResourceLimits resources;
+  std::optional<int64_t> waiting_max;  ///< Jobs that may wait, its children's included; more are refused.
+  std::optional<int64_t> soft_waiting_max;  ///< While more wait, each user's jobs are let in one by one.
 
   static constexpr int64_t kUnlimited = INT64_MAX;
-  int64_t get(Resource resource) const {
-    const int64_t stored = amount_of(plus_one, resource);
-    return stored == 0 ? kUnlimited : stored - 1;
-  }
-  int64_t waiting() const { return waiting_plus_one == 0 ? kUnlimited : waiting_plus_one - 1; }
-  int64_t soft_waiting() const { return soft_waiting_plus_one == 0 ? kUnlimited : soft_waiting_plus_one - 1; }
+  /// Returns the limit of `resource`, which is not kNone; kUnlimited when there is none.
+  int64_t get(Resource resource) const;
+  int64_t waiting() const { return waiting_max.value_or(kUnlimited); }
+  int64_t soft_waiting() const { return soft_waiting_max.value_or(kUnlimited); }
   void set(Resource resource, int64_t limit);
   friend bool operator==(const Limits&, const Limits&) = default;
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
-    visit(1, "limit_plus_one", self.plus_one);
-    visit(2, "waiting_plus_one", self.waiting_plus_one);
-    visit(3, "soft_waiting_plus_one", self.soft_waiting_plus_one);
+    visit(1, "limit", self.resources);
+    visit(2, "waiting_max", self.waiting_max);
+    visit(3, "soft_waiting_max", self.soft_waiting_max);
   }
 };
 
@@ -467,10 +485,10 @@ inline constexpr int64_t kFeatureLevel = 11;
 /// Order and placement of pending jobs. Journaled, so that every leader plans by the same; what it chose
 /// is in the plans.
 struct SchedulingPolicy {
-  std::string queue_order;            ///< Name of the order of tenants; empty: priority_aging.
-  int64_t reservations_plus_one = 0;  ///< Blocked jobs whose start is kept free, plus one; 0: one job.
-  std::string run_times;              ///< "limits" or, also when empty, "learned".
-  std::string job_order;              ///< Within a tenant, by name; empty: priority_aging.
+  std::string queue_order;              ///< Name of the order of tenants; empty: priority_aging.
+  std::optional<int64_t> reservations;  ///< Blocked jobs whose start is kept free; absent: one job.
+  std::string run_times;                ///< "limits" or, also when empty, "learned".
+  std::string job_order;                ///< Within a tenant, by name; empty: priority_aging.
   /// GPU-seconds, rising, at which a job falls to the next level of `least_attained`.
   std::vector<int64_t> attained_levels;
   Duration
@@ -555,7 +573,7 @@ struct EngineConfig {
     visit(8, "feature_level", self.feature_level);
     visit(9, "use_half_life", self.use_half_life);
     visit(10, "queue_order", self.policy.queue_order);
-    visit(11, "reservations_plus_one", self.policy.reservations_plus_one);
+    visit(11, "reservations", self.policy.reservations);
     visit(12, "run_times", self.policy.run_times);
     visit(30, "pool_online_milli", self.pools.online_milli);
     visit(31, "pool_batch_milli", self.pools.batch_milli);

@@ -197,7 +197,7 @@ JobFlow Clients::some_flow(std::size_t index) {
   for (int64_t count = prng.between(0, 3); count > 0; --count) {
     Dependency one{.kind = static_cast<DependencyKind>(prng.between(1, 3))};
     if (index > 0 && prng.chance(700)) {
-      one.index_plus_one = static_cast<uint32_t>(prng.between(1, static_cast<int64_t>(index)));
+      one.index = static_cast<uint32_t>(prng.between(1, static_cast<int64_t>(index)) - 1);
     } else if (!jobs_.empty()) {
       // Mostly one of the newest, which has not ended yet.
       const uint64_t back = prng.below(std::min<std::size_t>(jobs_.size(), prng.chance(800) ? 8 : 100));
@@ -205,10 +205,9 @@ JobFlow Clients::some_flow(std::size_t index) {
     } else {
       continue;
     }
-    const bool twice =
-        std::any_of(flow.dependencies.begin(), flow.dependencies.end(), [&](const Dependency& other) {
-          return other.parent == one.parent && other.index_plus_one == one.index_plus_one;
-        });
+    const bool twice = std::any_of(
+        flow.dependencies.begin(), flow.dependencies.end(),
+        [&](const Dependency& other) { return other.parent == one.parent && other.index == one.index; });
     if (!twice) flow.dependencies.push_back(one);
   }
   return flow;

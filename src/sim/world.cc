@@ -274,7 +274,7 @@ void World::operate() {
                                .condition = bar ? DeviceCondition::kUnhealthy : DeviceCondition::kOk,
                                .detail = bar ? "makes noises" : "",
                                .by_operator = true,
-                               .generation_plus_one = device.generation + 1,
+                               .generation = device.generation,
                                .lasting = true,
                                .by = "operator"});
       }

@@ -109,7 +109,7 @@ void World::draw_rules(EngineConfig& engine) {
   engine.policy.preempt_by_attained = prng_.chance(500);
   static constexpr const char* kPlacements[] = {"", "", "fgd", "least_value_lost"};
   engine.policy.placement = kPlacements[prng_.below(4)];
-  if (prng_.chance(500)) engine.policy.reservations_plus_one = 1;
+  if (prng_.chance(500)) engine.policy.reservations = 0;
   if (prng_.chance(500)) engine.auto_drain_percent = prng_.between(1, 50);
   engine.lost_after = milliseconds(prng_.between(5'000, 60'000));
   if (prng_.chance(200)) engine.queue_size_max = prng_.between(5, 40);
@@ -134,7 +134,7 @@ void World::draw_rules(EngineConfig& engine) {
   if (!keeps_limits()) return;
   engine.policy.job_order = "priority_aging";
   engine.policy.run_times = "limits";
-  engine.policy.reservations_plus_one = 0;
+  engine.policy.reservations.reset();
   engine.pools.lend = false;
 }
 

@@ -126,7 +126,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   const std::size_t devices = size % 9;
   if (const auto topology = gpusched::smi::topology_of(text, devices, "NVIDIA A100")) {
     CHECK(topology->links.size() == gpusched::pair_count(devices));
-    CHECK(topology->numa_plus_one.size() == devices);
+    CHECK(topology->numa_nodes.size() == devices);
     for (const int64_t code : topology->links) CHECK(gpusched::Link::is_sound(code));
   }
   if (size >= 5) {

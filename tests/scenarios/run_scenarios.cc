@@ -155,8 +155,8 @@ class Scenario {
     if (line.has("cpus_max")) limits.set(Resource::kCpu, line.number("cpus_max") * 1000);
     if (line.has("mem_max")) limits.set(Resource::kMemory, line.number("mem_max"));
     if (line.has("jobs_max")) limits.set(Resource::kJobs, line.number("jobs_max"));
-    if (line.has("waiting_max")) limits.waiting_plus_one = line.number("waiting_max") + 1;
-    if (line.has("waiting_soft")) limits.soft_waiting_plus_one = line.number("waiting_soft") + 1;
+    if (line.has("waiting_max")) limits.waiting_max = line.number("waiting_max");
+    if (line.has("waiting_soft")) limits.soft_waiting_max = line.number("waiting_soft");
     return limits;
   }
   static Amount guarantee_of(const Line& line) {
@@ -224,7 +224,7 @@ class Scenario {
       Dependency& one = out.emplace_back();
       if (colon != std::string::npos) one.kind = kKinds.at(word.substr(colon + 1));
       if (name.starts_with('@')) {
-        one.index_plus_one = static_cast<uint32_t>(std::strtoul(name.c_str() + 1, nullptr, 10)) + 1;
+        one.index = static_cast<uint32_t>(std::strtoul(name.c_str() + 1, nullptr, 10));
       } else {
         one.parent =
             jobs_.contains(name.substr(0, name.find('['))) ? job(Line{.name = name}) : JobId{999'999};
@@ -674,8 +674,7 @@ class Scenario {
     if (line.name == "set")
       return answer(engine_.apply(SetPools{config.pools.online_milli, config.pools.batch_milli, "op"}));
     config.pools.lend = line.has("pools") ? line.text("pools") == "lending" : config.pools.lend;
-    config.policy.reservations_plus_one =
-        line.number("reservations", config.policy.reservations_plus_one - 1) + 1;
+    if (line.has("reservations")) config.policy.reservations = line.number("reservations");
     AdmissionPolicy& admission = config.admission;
     admission.rate_milli = line.number("rate", admission.rate_milli / 1000) * 1000;
     admission.burst = line.number("burst", admission.burst);

@@ -62,7 +62,7 @@ void HostBackend::set_condition(const CallerPtr& caller, const std::string& node
                                .by_operator = true,
                                .lasting = true,
                                .by = by};
-    if (index < found->devices.size()) command.generation_plus_one = found->devices[index].generation + 1;
+    if (index < found->devices.size()) command.generation = found->devices[index].generation;
     propose_for_node(caller, std::move(command), found->id, done);
   });
 }

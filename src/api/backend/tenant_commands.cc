@@ -14,8 +14,8 @@ Limits limits_of(const TenantSettings& given) {
   if (given.max_cpu_milli) out.set(Resource::kCpu, *given.max_cpu_milli);
   if (given.max_memory_mb) out.set(Resource::kMemory, *given.max_memory_mb);
   if (given.max_concurrent_jobs) out.set(Resource::kJobs, *given.max_concurrent_jobs);
-  if (given.max_waiting_jobs) out.waiting_plus_one = *given.max_waiting_jobs + 1;
-  if (given.soft_waiting_jobs) out.soft_waiting_plus_one = *given.soft_waiting_jobs + 1;
+  out.waiting_max = given.max_waiting_jobs;
+  out.soft_waiting_max = given.soft_waiting_jobs;
   return out;
 }
 

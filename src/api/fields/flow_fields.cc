@@ -42,7 +42,7 @@ Answer<Dependency> parse_dependency(std::string_view text) {
   if (parent.starts_with('#')) {
     const auto index = parse_count(parent.substr(1), limits::kBatchJobsMax - 1);
     if (!index) return wrong();
-    out.index_plus_one = static_cast<uint32_t>(*index + 1);
+    out.index = static_cast<uint32_t>(*index);
     return out;
   }
   const auto job = parse_job_id(parent);

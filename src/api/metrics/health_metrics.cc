@@ -106,11 +106,11 @@ void add_sums(const State& state, MetricsView& metrics) {
   Family limits("tenant_gpus_limit", "Maximum GPUs of a tenant's jobs.");
   std::size_t shown = 0;
   for (const auto& [id, tenant] : state.tenants) {
-    const bool limited = tenant.limits.plus_one.gpus > 0;
-    if (tenant.deleted || (tenant.usage.gpus == 0 && !limited)) continue;
+    const std::optional<int64_t> limit = tenant.limits.resources.gpus;
+    if (tenant.deleted || (tenant.usage.gpus == 0 && !limit)) continue;
     if (++shown > kTenantsShown) break;
     used.add({{"tenant", tenant.name}}, tenant.usage.gpus);
-    if (limited) limits.add({{"tenant", tenant.name}}, tenant.limits.plus_one.gpus - 1);
+    if (limit) limits.add({{"tenant", tenant.name}}, *limit);
   }
   used.write(metrics);
   limits.write(metrics);

@@ -292,8 +292,8 @@ TenantSettings settings_of(const Tenant& tenant) {
                      .guaranteed_cpu_milli = tenant.guarantee.cpu_milli,
                      .guaranteed_memory_mb = tenant.guarantee.memory_mb,
                      .guaranteed_jobs = tenant.guarantee.jobs};
-  if (tenant.limits.waiting_plus_one > 0) out.max_waiting_jobs = tenant.limits.waiting();
-  if (tenant.limits.soft_waiting_plus_one > 0) out.soft_waiting_jobs = tenant.limits.soft_waiting();
+  if (tenant.limits.waiting_max) out.max_waiting_jobs = tenant.limits.waiting();
+  if (tenant.limits.soft_waiting_max) out.soft_waiting_jobs = tenant.limits.soft_waiting();
   if (tenant.gpu_time.limited()) {
     out.gpu_ms_max = tenant.gpu_time.max_ms;
     out.gpu_window_ms = tenant.gpu_time.length.ms();
@@ -422,7 +422,7 @@ void show_topology(const Node& node, NodeView& out) {
   std::map<uint64_t, int32_t> islands;
   for (std::size_t i = 0; i < node.devices.size(); ++i) {
     const Device& device = node.devices[i];
-    if (device.numa_plus_one > 0) out.devices[i].numa_node = device.numa_plus_one - 1;
+    if (device.numa_node) out.devices[i].numa_node = *device.numa_node;
     out.devices[i].pci_bus_id = device.pci_bus_id;
     const uint64_t island = links.island_of(i);
     if (std::popcount(island) > 1)

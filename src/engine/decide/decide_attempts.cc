@@ -277,7 +277,7 @@ MemberEnds::Gang& MemberEnds::gang_of(const Attempt& attempt) {
   Gang& gang = it->second;
   if (!fresh) return gang;
   gang.going = attempt.going;
-  if (attempt.failed_plus_one > 0) gang.failed = attempt.failed_plus_one - 1;
+  if (attempt.first_failed) gang.failed = *attempt.first_failed;
   return gang;
 }
 

@@ -113,13 +113,12 @@ bool is_met(const State& state, const Job& parent, DependencyKind kind) {
 std::optional<Rejection> resolve_dependencies(const State& state, const SubmitJobs& command,
                                               std::size_t index, Stamp stamp, JobFlow& flow) {
   for (Dependency& one : flow.dependencies) {
-    if (one.index_plus_one > 0) {
-      if (one.index_plus_one > index) return Rejection{.code = RejectionCode::kDependencyInvalid};
+    if (one.index) {
+      if (*one.index >= index) return Rejection{.code = RejectionCode::kDependencyInvalid};
       uint64_t before = 0;
-      for (uint32_t other = 0; other + 1 < one.index_plus_one; ++other)
-        before += command.jobs[other].sequence_count();
+      for (uint32_t other = 0; other < *one.index; ++other) before += command.jobs[other].sequence_count();
       one.parent = JobId{stamp.sequence + before};
-      one.index_plus_one = 0;
+      one.index.reset();
     } else {
       const Job* parent = state.jobs.find(one.parent);
       const Job* waiting = parent == nullptr ? array_of_waiting(state, one.parent) : nullptr;

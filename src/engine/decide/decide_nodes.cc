@@ -273,8 +273,7 @@ Applied set_device_condition(const State& state, const SetDeviceCondition& comma
   if (node == nullptr) return reject(RejectionCode::kNodeNotFound);
   if (command.device >= node->devices.size()) return reject(RejectionCode::kDeviceNotFound);
   const Device& device = node->devices[command.device];
-  if (command.generation_plus_one != 0 && command.generation_plus_one != device.generation + 1)
-    return reject(RejectionCode::kStale);
+  if (command.generation && *command.generation != device.generation) return reject(RejectionCode::kStale);
   if (command.lasting) return bar_device(state, command, device, stamp.at, events);
   const bool new_detail = device.state != DeviceState::kQuarantined && device.detail != command.detail;
   if (device.condition != command.condition || new_detail) {

@@ -103,11 +103,11 @@ Tenant changed_by(const Tenant& tenant, const UpdateTenant& command) {
   changed.parent = tenant.parent;
   changed.limits = tenant.limits;
   changed.guarantee = tenant.guarantee;
-  const auto take = [&](TenantField field, int64_t& to, int64_t from) {
+  const auto take = [&](TenantField field, auto& to, const auto& from) {
     if ((command.given & field) != 0) to = from;
   };
-  Amount& limit = changed.limits.plus_one;
-  const Amount& new_limit = command.limits.plus_one;
+  ResourceLimits& limit = changed.limits.resources;
+  const ResourceLimits& new_limit = command.limits.resources;
   take(kTenantMaxGpus, limit.gpus, new_limit.gpus);
   take(kTenantMaxGpuMemory, limit.gpu_memory_mb, new_limit.gpu_memory_mb);
   take(kTenantMaxCpu, limit.cpu_milli, new_limit.cpu_milli);
@@ -257,14 +257,14 @@ void update_tenant(State& state, const TenantUpdated& event) {
   const auto given = [&](TenantField field) { return (change.given & field) != 0; };
   if (given(kTenantEmail)) tenant->email = change.email;
   if (given(kTenantOrganization)) tenant->organization = change.organization;
-  if (given(kTenantMaxGpus)) tenant->limits.plus_one.gpus = change.limits.plus_one.gpus;
+  if (given(kTenantMaxGpus)) tenant->limits.resources.gpus = change.limits.resources.gpus;
   if (given(kTenantMaxGpuMemory))
-    tenant->limits.plus_one.gpu_memory_mb = change.limits.plus_one.gpu_memory_mb;
-  if (given(kTenantMaxCpu)) tenant->limits.plus_one.cpu_milli = change.limits.plus_one.cpu_milli;
-  if (given(kTenantMaxMemory)) tenant->limits.plus_one.memory_mb = change.limits.plus_one.memory_mb;
-  if (given(kTenantMaxJobs)) tenant->limits.plus_one.jobs = change.limits.plus_one.jobs;
-  if (given(kTenantWaiting)) tenant->limits.waiting_plus_one = change.limits.waiting_plus_one;
-  if (given(kTenantSoftWaiting)) tenant->limits.soft_waiting_plus_one = change.limits.soft_waiting_plus_one;
+    tenant->limits.resources.gpu_memory_mb = change.limits.resources.gpu_memory_mb;
+  if (given(kTenantMaxCpu)) tenant->limits.resources.cpu_milli = change.limits.resources.cpu_milli;
+  if (given(kTenantMaxMemory)) tenant->limits.resources.memory_mb = change.limits.resources.memory_mb;
+  if (given(kTenantMaxJobs)) tenant->limits.resources.jobs = change.limits.resources.jobs;
+  if (given(kTenantWaiting)) tenant->limits.waiting_max = change.limits.waiting_max;
+  if (given(kTenantSoftWaiting)) tenant->limits.soft_waiting_max = change.limits.soft_waiting_max;
   if (given(kTenantPriorityTier)) tenant->priority_tier = change.priority_tier;
   if (given(kTenantWeight)) tenant->weight_milli = change.weight_milli;
   if (given(kTenantAllowPreemption)) tenant->allow_preemption = change.allow_preemption;

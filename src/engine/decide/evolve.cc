@@ -25,10 +25,10 @@ Device& device_at(Node& node, uint32_t index) {
 
 void free_device(const State& state, Device& device) {
   CHECK(device.state != DeviceState::kFree);
-  if (device.becomes_plus_one > 0) {
-    device.device_class = device.becomes_plus_one - 1;
+  if (device.next_class) {
+    device.device_class = *device.next_class;
     device.memory_mb = state.device_classes[device.device_class].memory_mb;
-    device.becomes_plus_one = 0;
+    device.next_class.reset();
   }
   device.state = DeviceState::kFree;
   device.shares.clear();
@@ -73,17 +73,17 @@ void add_or_update_device(State& state, Node& node, const DeviceOffer& offer,
                              .memory_mb = offer.memory_mb,
                              .condition = offer.condition,
                              .detail = offer.detail,
-                             .numa_plus_one = offer.numa_plus_one,
+                             .numa_node = offer.numa_node,
                              .pci_bus_id = offer.pci_bus_id});
   }
   known->missing_since = {};
-  known->numa_plus_one = offer.numa_plus_one;
+  known->numa_node = offer.numa_node;
   known->pci_bus_id = offer.pci_bus_id;
   known->condition = offer.condition;
   // A device that something holds keeps its class, in slices or whole, until that is gone.
   const bool in_slices = offer.mig || state.device_classes[known->device_class].mig;
   const bool later = in_slices && known->state != DeviceState::kFree && device_class != known->device_class;
-  known->becomes_plus_one = later ? device_class + 1 : 0;
+  known->next_class = later ? std::optional<uint32_t>(device_class) : std::nullopt;
   if (later) return;
   known->device_class = device_class;
   known->memory_mb = offer.memory_mb;
@@ -439,8 +439,8 @@ void on(State& state, const MemberEnded& event) {
   member.outcome = event.outcome;
   member.lost_tolerated = event.lost_tolerated;
   const bool well = event.outcome.cause == EndCause::kExited && event.outcome.exit_code == 0;
-  if (!well && !event.lost_tolerated && attempt->is_gang() && attempt->failed_plus_one == 0)
-    attempt->failed_plus_one = event.member + 1;
+  if (!well && !event.lost_tolerated && attempt->is_gang() && !attempt->first_failed)
+    attempt->first_failed = event.member;
   state.release_member(*attempt, event.member);
   end_devices(state, state.node_at(member.node), member, attempt->key(event.member), event.devices_free,
               event.at);

@@ -720,9 +720,9 @@ TEST(SetDeviceCondition, AnOperatorsWordLastsThroughTheDrivers) {
   EXPECT_TRUE(engine.device(node, 0).barred);
   EXPECT_EQ(engine.node(node).free_mask, 0u);
   word.condition = DeviceCondition::kOk;
-  word.generation_plus_one = engine.device(node, 0).generation + 2;
+  word.generation = engine.device(node, 0).generation + 1;
   EXPECT_TRUE(engine.apply(word).rejection.has_value());
-  word.generation_plus_one -= 1;
+  word.generation = engine.device(node, 0).generation;
   EXPECT_FALSE(engine.apply(word).rejection.has_value());
   EXPECT_EQ(engine.node(node).free_mask, 1u);
 }

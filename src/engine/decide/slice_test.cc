@@ -171,7 +171,7 @@ TEST(Slice, OfSeveralMembersOrBesideAnArrangementIsRefused) {
 TEST(Slice, CountsAsItsPartOfAGpuAndTheMemoryOfItsName) {
   TestEngine engine;
   engine.add_node("n1", {.gpus = 2, .mig = 2});
-  const TenantId lab = engine.add_tenant("lab", {}, {.plus_one = {.gpus = 2}});
+  const TenantId lab = engine.add_tenant("lab", {}, {.resources = {.gpus = 1}});
   engine.run({.tenant = lab, .mig = "4g.40gb"});
   engine.run({.tenant = lab, .mig = "3g.40gb"});
   EXPECT_EQ(engine.tenant(lab).usage.gpu_milli, 571 + 428);

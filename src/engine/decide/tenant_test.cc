@@ -164,7 +164,7 @@ TEST(UpdateTenant, EveryFieldCanBeGivenAndMayBeZero) {
 TEST(UpdateTenant, EachLimitAndEachGuaranteeTakesItsOwnNumber) {
   TestEngine engine;
   const TenantId id = engine.add_tenant("t");
-  const Amount limits{.gpus = 11, .gpu_memory_mb = 12, .cpu_milli = 13, .memory_mb = 14, .jobs = 15};
+  const ResourceLimits limits{.gpus = 11, .gpu_memory_mb = 12, .cpu_milli = 13, .memory_mb = 14, .jobs = 15};
   const Amount guarantee{.gpus = 1, .gpu_memory_mb = 2, .cpu_milli = 3, .memory_mb = 4, .jobs = 5};
   const uint32_t fields[][2] = {{kTenantMaxGpus, kTenantGuaranteeGpus},
                                 {kTenantMaxGpuMemory, kTenantGuaranteeGpuMemory},
@@ -173,15 +173,18 @@ TEST(UpdateTenant, EachLimitAndEachGuaranteeTakesItsOwnNumber) {
                                 {kTenantMaxJobs, kTenantGuaranteeJobs}};
   int64_t Amount::* const members[] = {&Amount::gpus, &Amount::gpu_memory_mb, &Amount::cpu_milli,
                                        &Amount::memory_mb, &Amount::jobs};
-  Amount expected_limits;
+  std::optional<int64_t> ResourceLimits::* const limit_members[] = {
+      &ResourceLimits::gpus, &ResourceLimits::gpu_memory_mb, &ResourceLimits::cpu_milli,
+      &ResourceLimits::memory_mb, &ResourceLimits::jobs};
+  ResourceLimits expected_limits;
   Amount expected_guarantee;
   for (std::size_t i = 0; i < std::size(members); ++i) {
     UpdateTenant change{.tenant = id, .given = fields[i][0] | fields[i][1], .guarantee = guarantee};
-    change.limits.plus_one = limits;
+    change.limits.resources = limits;
     ASSERT_FALSE(engine.apply(change).rejection.has_value());
-    expected_limits.*members[i] = limits.*members[i];
+    expected_limits.*limit_members[i] = limits.*limit_members[i];
     expected_guarantee.*members[i] = guarantee.*members[i];
-    EXPECT_EQ(engine.tenant(id).limits.plus_one, expected_limits);
+    EXPECT_EQ(engine.tenant(id).limits.resources, expected_limits);
     EXPECT_EQ(engine.tenant(id).guarantee, expected_guarantee);
   }
 }
@@ -308,9 +311,9 @@ class Generations : public ::testing::Test {
  protected:
   explicit Generations()
       : child_(engine_.add_tenant("child", root_)), grandchild_(engine_.add_tenant("grandchild", child_)) {}
-  void limit(int64_t Limits::* field) {
+  void limit(std::optional<int64_t> Limits::* field) {
     UpdateTenant change{.tenant = root_, .given = kTenantWaiting | kTenantSoftWaiting};
-    change.limits.*field = 3;  // Plus one.
+    change.limits.*field = 2;
     engine_.apply(change);
   }
   Applied submit() { return engine_.try_submit({.tenant = grandchild_}, {}, "somebody"); }
@@ -329,7 +332,7 @@ TEST_F(Generations, WhatWaitsCountsForEveryTenantAbove) {
 }
 
 TEST_F(Generations, AWaitingLimitHoldsForGrandchildren) {
-  limit(&Limits::waiting_plus_one);
+  limit(&Limits::waiting_max);
   for (int i = 0; i < 2; ++i) EXPECT_FALSE(submit().rejection.has_value());
   const Applied refused = submit();
   expect_rejected(refused, RejectionCode::kTenantQueueFull);
@@ -337,7 +340,7 @@ TEST_F(Generations, AWaitingLimitHoldsForGrandchildren) {
 }
 
 TEST_F(Generations, ASoftWaitingLimitHoldsForGrandchildren) {
-  limit(&Limits::soft_waiting_plus_one);
+  limit(&Limits::soft_waiting_max);
   for (int i = 0; i < 3; ++i) EXPECT_FALSE(submit().rejection.has_value()) << "beyond it one by one";
   const Applied refused = submit();
   expect_rejected(refused, RejectionCode::kTenantThrottled);

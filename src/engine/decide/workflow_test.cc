@@ -79,7 +79,7 @@ TEST(Dependencies, OfABatchWithArraysNameTheRightJobs) {
   SubmitJobs command{.tenant = kDefaultTenant};
   command.jobs.push_back(testing::request_of(array_of(10, 1)));
   command.jobs.push_back(testing::request_of({}));
-  command.jobs.push_back(testing::request_of({.flow = {JobFlow{.dependencies = {{.index_plus_one = 2}}}}}));
+  command.jobs.push_back(testing::request_of({.flow = {JobFlow{.dependencies = {{.index = 1}}}}}));
   const Applied applied = engine.apply(command);
   ASSERT_FALSE(applied.rejection.has_value());
   const Job& last = engine.job(JobId{applied.first_id + 12});
@@ -106,7 +106,7 @@ TEST(Workflow, WhatNoDoorLetsPassIsNotWellFormed) {
   EXPECT_TRUE(good({}));
   EXPECT_FALSE(good({.begin_after = seconds(-1)}));
   EXPECT_FALSE(good({.dependencies = {{}}}));
-  EXPECT_FALSE(good({.dependencies = {{.parent = JobId{3}, .index_plus_one = 1}}}));
+  EXPECT_FALSE(good({.dependencies = {{.parent = JobId{3}, .index = 0}}}));
   EXPECT_FALSE(good({.dependencies = {{.parent = JobId{3}, .met = true}}}));
   EXPECT_FALSE(good({.array = {{.first = 5, .last = 3}}}));
   EXPECT_FALSE(good({.array = {{.first = 0, .last = 3}}, .array_at_once = -1}));

@@ -63,11 +63,11 @@ bool is_sane(const AttemptEnded& command) {
 }
 bool is_sane(const SetDeviceCondition& command) { return known(command.condition); }
 bool is_sane(const Limits& own) {
-  const Amount& stored = own.plus_one;
-  return stored.gpus >= 0 && stored.gpu_memory_mb >= 0 && stored.cpu_milli >= 0 && stored.memory_mb >= 0 &&
-         stored.jobs >= 0 && stored.gpu_milli == 0 &&
-         between(0, own.waiting_plus_one, limits::kWaitingJobsMax + 1) &&
-         between(0, own.soft_waiting_plus_one, limits::kWaitingJobsMax + 1);
+  const ResourceLimits& limit = own.resources;
+  const auto sane = [](const std::optional<int64_t>& value) { return value.value_or(0) >= 0; };
+  return sane(limit.gpus) && sane(limit.gpu_memory_mb) && sane(limit.cpu_milli) && sane(limit.memory_mb) &&
+         sane(limit.jobs) && between(0, own.waiting_max.value_or(0), limits::kWaitingJobsMax) &&
+         between(0, own.soft_waiting_max.value_or(0), limits::kWaitingJobsMax);
 }
 bool is_sane(const Amount& amount) {
   return between(0, amount.gpus, limits::kGuaranteeMax) &&
@@ -88,7 +88,7 @@ bool is_sane(const RegisterNode& command) {
   const bool devices =
       std::all_of(command.devices.begin(), command.devices.end(), [](const DeviceOffer& device) {
         return known(device.condition) && between(0, device.memory_mb, limits::kMegabytesMax) &&
-               device.numa_plus_one >= 0;
+               device.numa_node.value_or(0) >= 0;
       });
   const bool links = (command.links.empty() || command.links.size() == pair_count(command.devices.size())) &&
                      std::all_of(command.links.begin(), command.links.end(), Link::is_sound);
@@ -106,7 +106,7 @@ bool is_sane(const JobFlow& flow) {
   const bool dependencies =
       std::all_of(flow.dependencies.begin(), flow.dependencies.end(), [](const Dependency& one) {
         return one.kind >= DependencyKind::kAfterOk && one.kind <= kDependencyKindLast && !one.met &&
-               one.parent.valid() == (one.index_plus_one == 0);
+               one.parent.valid() == !one.index.has_value();
       });
   return dependencies && flow.array_at_once >= 0 && flow.dependencies.size() <= limits::kDependenciesMax &&
          flow.on_parent_failure <= OnParentFailure::kWait && is_sane(flow.begin_at) &&

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -45,7 +46,7 @@ struct DeviceOffer {
   int64_t memory_mb = 0;
   DeviceCondition condition = DeviceCondition::kOk;
   std::string detail;
-  int32_t numa_plus_one = 0;  ///< See Device.
+  std::optional<int32_t> numa_node = {};  ///< See Device.
   std::string pci_bus_id = {};
   bool mig = false;  ///< It is in MIG mode.
 
@@ -56,7 +57,7 @@ struct DeviceOffer {
     visit(3, "memory_mb", self.memory_mb);
     visit(4, "condition", self.condition);
     visit(5, "detail", self.detail);
-    visit(40, "numa_plus_one", self.numa_plus_one);
+    visit(40, "numa_node", self.numa_node);
     visit(41, "pci_bus_id", self.pci_bus_id);
     visit(50, "mig", self.mig);
   }
@@ -168,7 +169,7 @@ struct SetDeviceCondition {
   DeviceCondition condition = DeviceCondition::kOk;
   std::string detail;
   bool by_operator = false;
-  uint32_t generation_plus_one = 0;  ///< Given: only if the device's generation is still this one.
+  std::optional<uint32_t> generation = {};  ///< Given: only if the device's generation is still this one.
   bool lasting = false;
   std::string by = {};  ///< The operator, for everybody who looks.
 
@@ -179,7 +180,7 @@ struct SetDeviceCondition {
     visit(3, "condition", self.condition);
     visit(4, "detail", self.detail);
     visit(5, "by_operator", self.by_operator);
-    visit(6, "generation_plus_one", self.generation_plus_one);
+    visit(6, "generation", self.generation);
     visit(7, "lasting", self.lasting);
     visit(8, "by", self.by);
   }

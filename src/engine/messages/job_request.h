@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,14 +14,14 @@ namespace gpusched {
 /// Another job that a job waits for: one that exists, or an earlier one of the same submission.
 struct Dependency {
   JobId parent;
-  uint32_t index_plus_one = 0;  ///< Given instead of `parent`: the job's place in its submission, plus one.
+  std::optional<uint32_t> index;  ///< Given instead of `parent`: the job's place in its submission, from 0.
   DependencyKind kind = DependencyKind::kAfterOk;
   bool met = false;  ///< In JobSubmitted alone: the parent had done it already.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
     visit(1, "parent", self.parent);
-    visit(2, "index_plus_one", self.index_plus_one);
+    visit(2, "index", self.index);
     visit(3, "kind", self.kind);
     visit(4, "met", self.met);
   }

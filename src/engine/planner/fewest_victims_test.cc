@@ -81,7 +81,7 @@ class SmallWorld {
                           : policy::default_policies()) {
     EngineConfig config{.feature_level = kFeatureLevel};
     // Of several who wait none is promised a node, from which it would keep the others.
-    if (is_crowded()) config.policy.reservations_plus_one = 1;
+    if (is_crowded()) config.policy.reservations = 0;
     engine_.apply(Configure{.config = config});
     meek_ = tenant("meek", true, false);
     firm_ = tenant("firm", false, false);

@@ -44,7 +44,7 @@ bool slice_fits(const State& state, const Device& device, const Part& part) {
 
 /// By what all who have shares of it left over.
 bool share_fits(const State& state, const Device& device, const Part& part, uint32_t kind) {
-  if (state.device_classes[kind].mig == part.mig_profile.empty() || device.becomes_plus_one > 0) return false;
+  if (state.device_classes[kind].mig == part.mig_profile.empty() || device.next_class) return false;
   if (device.device_class != kind || device.condition != DeviceCondition::kOk || device.barred ||
       device.hot || device.fault >= FaultClass::kDrain || device.promised_to.valid())
     return false;
@@ -480,7 +480,7 @@ TEST_P(RandomCycles, PlacementByFragmentationForgetsNoJobEither) {
   RandomCommands random(GetParam() + 900);
   Scheduler scheduler(job_order(), queue_order(), GetParam(), has_tasks());
   EngineConfig config = scheduler.state.config;
-  config.policy = {.queue_order = queue_order(), .reservations_plus_one = 1, .job_order = job_order()};
+  config.policy = {.queue_order = queue_order(), .reservations = 0, .job_order = job_order()};
   config.policy.placement = GetParam() % 2 == 0 ? "fgd" : "least_value_lost";
   scheduler.planner.reset(scheduler.state);
   scheduler.apply(Configure{.config = config});

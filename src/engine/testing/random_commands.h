@@ -216,7 +216,7 @@ class RandomCommands {
     for (uint64_t count = prng_.below(4); count > 0 && prng_.chance(700); --count) {
       Dependency one{.kind = static_cast<DependencyKind>(1 + prng_.below(3))};
       if (index > 0 && prng_.chance(300)) {
-        one.index_plus_one = static_cast<uint32_t>(1 + prng_.below(index + 1));
+        one.index = static_cast<uint32_t>(prng_.below(index + 1));
       } else {
         // Mostly a new one, which still waits or runs.
         one.parent = prng_.chance(300) ? any_job(state) : JobId{state.last.sequence - prng_.below(20)};
@@ -371,7 +371,9 @@ class RandomCommands {
         offer.links.push_back(
             Link{.kind = static_cast<LinkKind>(prng_.below(8)), .gbs = kSpeeds[prng_.below(4)]}.code());
       }
-      for (DeviceOffer& device : offer.devices) device.numa_plus_one = static_cast<int32_t>(prng_.below(3));
+      for (DeviceOffer& device : offer.devices) {
+        if (const auto drawn = static_cast<int32_t>(prng_.below(3)); drawn > 0) device.numa_node = drawn - 1;
+      }
     }
     if (node != nullptr) {
       for (const AttemptKey& key : node->attempts) {
@@ -429,8 +431,8 @@ class RandomCommands {
     limits.set(resource, resource == Resource::kCpu || resource == Resource::kGpuMemory
                              ? prng_.between(0, 9000)
                              : prng_.between(0, 9));
-    if (prng_.chance(150)) limits.waiting_plus_one = prng_.between(1, 12);
-    if (prng_.chance(150)) limits.soft_waiting_plus_one = prng_.between(1, 8);
+    if (prng_.chance(150)) limits.waiting_max = prng_.between(0, 11);
+    if (prng_.chance(150)) limits.soft_waiting_max = prng_.between(0, 7);
     const uint64_t draw = prng_.below(10);
     Amount guarantee;
     if (prng_.chance(300)) guarantee.gpus = prng_.between(1, 6);

@@ -72,11 +72,12 @@ RegisterNode registration_of(std::string_view name, const Shape& shape, std::str
                      .cpu_milli = shape.cpu_milli,
                      .memory_mb = shape.memory_mb};
   for (int i = 0; i < shape.gpus; ++i) {
-    offer.devices.push_back(DeviceOffer{.uuid = "GPU-" + std::string(name) + "-" + std::to_string(i),
-                                        .model = shape.model,
-                                        .memory_mb = shape.gpu_memory_mb,
-                                        .numa_plus_one = shape.numa_size > 0 ? 1 + i / shape.numa_size : 0,
-                                        .mig = i < shape.mig});
+    offer.devices.push_back(
+        DeviceOffer{.uuid = "GPU-" + std::string(name) + "-" + std::to_string(i),
+                    .model = shape.model,
+                    .memory_mb = shape.gpu_memory_mb,
+                    .numa_node = shape.numa_size > 0 ? std::optional(i / shape.numa_size) : std::nullopt,
+                    .mig = i < shape.mig});
   }
   offer.labels = shape.labels;
   offer.links = links_of(shape.islands);

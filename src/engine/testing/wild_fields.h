@@ -278,6 +278,13 @@ class WildFields {
   void redraw(Blob& value) { value = Blob(text()); }
   void redraw(bool& value) { value = !value; }
   template <typename T>
+  void redraw(std::optional<T>& value) {
+    auto stored = static_cast<T>(stored_number(value));
+    redraw(stored);
+    value.reset();
+    if (stored != T{}) value = static_cast<T>(static_cast<uint64_t>(stored) - 1);
+  }
+  template <typename T>
     requires std::is_enum_v<T>
   void redraw(T& value) {
     value = static_cast<T>(static_cast<std::underlying_type_t<T>>(prng_.below(prng_.chance(900) ? 9 : 256)));

@@ -171,7 +171,7 @@ void NodeCore::send_register() {
     device.set_model(options_.devices[index].model);
     device.set_memory_mb(options_.devices[index].memory_mb);
     device.set_slowdown_celsius(options_.devices[index].slowdown_celsius);
-    device.set_numa_plus_one(options_.devices[index].numa_plus_one);
+    if (const auto numa = options_.devices[index].numa_node) device.set_numa_plus_one(*numa + 1);
     device.set_pci_bus_id(options_.devices[index].pci_bus_id);
     device.set_mig(options_.devices[index].mig && ports_.slices != nullptr);
     device.set_condition(watch_.told(index).condition);

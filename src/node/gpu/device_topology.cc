@@ -152,7 +152,7 @@ Result<DeviceTopology> topology_of(std::string_view text, std::size_t devices, s
   const auto numa = std::find(matrix->heading.begin(), matrix->heading.end(), "NUMA Affinity");
   const auto numa_at = static_cast<std::size_t>(numa - matrix->heading.begin());
   DeviceTopology topology{.links = std::vector<int64_t>(pair_count(devices)),
-                          .numa_plus_one = std::vector<int32_t>(devices),
+                          .numa_nodes = std::vector<std::optional<int32_t>>(devices),
                           .note = "nvidia-smi topo -m"};
   for (std::size_t row = 0; row < devices; ++row) {
     const std::vector<std::string_view>& cells = matrix->rows[row];
@@ -170,7 +170,7 @@ Result<DeviceTopology> topology_of(std::string_view text, std::size_t devices, s
     }
     if (numa_at >= cells.size()) continue;
     const std::optional<int32_t> node = number_of<int32_t>(cells[numa_at]);
-    if (node && *node >= 0 && *node < kNumaMax) topology.numa_plus_one[row] = *node + 1;
+    if (node && *node >= 0 && *node < kNumaMax) topology.numa_nodes[row] = *node;
   }
   return topology;
 }
@@ -186,21 +186,21 @@ Result<DeviceTopology> parse_sim_links(std::string_view text, std::size_t device
                  .field = "sim-links"};
   };
   constexpr int64_t kSimNvlinks = 12;
-  DeviceTopology topology{.links = {}, .numa_plus_one = {}, .note = "simulated"};
+  DeviceTopology topology{.links = {}, .numa_nodes = {}, .note = "simulated"};
   int32_t island = 0;
   for (std::string_view rest = text;; ++island) {
     const std::size_t comma = std::min(rest.find(','), rest.size());
     const std::optional<uint32_t> size = number_of<uint32_t>(rest.substr(0, comma));
     if (!size || *size == 0 || *size > limits::kDevicesPerNodeMax) return refuse();
-    topology.numa_plus_one.insert(topology.numa_plus_one.end(), *size, island + 1);
-    if (topology.numa_plus_one.size() > devices) return refuse();
+    topology.numa_nodes.insert(topology.numa_nodes.end(), *size, island);
+    if (topology.numa_nodes.size() > devices) return refuse();
     if (comma == rest.size()) break;
     rest.remove_prefix(comma + 1);
   }
-  if (topology.numa_plus_one.size() != devices) return refuse();
+  if (topology.numa_nodes.size() != devices) return refuse();
   for (std::size_t a = 0; a < devices; ++a) {
     for (std::size_t b = a + 1; b < devices; ++b) {
-      const bool joined = topology.numa_plus_one[a] == topology.numa_plus_one[b];
+      const bool joined = topology.numa_nodes[a] == topology.numa_nodes[b];
       const LinkKind kind = joined ? LinkKind::kNvlink : LinkKind::kSystem;
       topology.links.push_back(Link{.kind = kind, .gbs = usual_gbs(kind, kSimNvlinks, 25)}.code());
     }

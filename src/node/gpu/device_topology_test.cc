@@ -40,7 +40,7 @@ TEST(SmiTopology, ADgxIsOneIslandWithFourNumaNodes) {
   ASSERT_TRUE(topology.ok()) << topology.error().message;
   EXPECT_EQ(topology->links.size(), 28u);
   EXPECT_EQ(link_of(*topology, 0, 7, 8), (Link{.kind = LinkKind::kNvlink, .gbs = 300}));
-  EXPECT_EQ(topology->numa_plus_one, (std::vector<int32_t>{4, 4, 2, 2, 8, 8, 6, 6}));
+  EXPECT_EQ(topology->numa_nodes, (std::vector<std::optional<int32_t>>{3, 3, 1, 1, 7, 7, 5, 5}));
   EXPECT_EQ(topology->note, "nvidia-smi topo -m");
 }
 
@@ -59,14 +59,14 @@ TEST(SmiTopology, PcieKindsHaveTheirUsualBandwidths) {
   EXPECT_EQ(link_of(*topology, 0, 1, 4).kind, LinkKind::kSwitch);
   EXPECT_EQ(link_of(*topology, 2, 3, 4).kind, LinkKind::kHostBridge);
   EXPECT_EQ(link_of(*topology, 1, 2, 4), (Link{.kind = LinkKind::kSystem, .gbs = 10}));
-  EXPECT_EQ(topology->numa_plus_one, (std::vector<int32_t>{1, 1, 2, 2}));
+  EXPECT_EQ(topology->numa_nodes, (std::vector<std::optional<int32_t>>{0, 0, 1, 1}));
 }
 
 TEST(SmiTopology, OneGpuHasNoLinksAndAnUnknownNumaNode) {
   const auto topology = smi::topology_of(kSingle, 1, "NVIDIA L4");
   ASSERT_TRUE(topology.ok()) << topology.error().message;
   EXPECT_TRUE(topology->links.empty());
-  EXPECT_EQ(topology->numa_plus_one, (std::vector<int32_t>{0}));
+  EXPECT_EQ(topology->numa_nodes, (std::vector<std::optional<int32_t>>{std::nullopt}));
 }
 
 TEST(SmiTopology, WhatDoesNotFitIsNotBelieved) {
@@ -94,7 +94,7 @@ TEST(SimLinks, IslandsAreJoinedByNvlinkAndLieOnNumaNodesOfTheirOwn) {
   ASSERT_TRUE(topology.ok());
   EXPECT_EQ(link_of(*topology, 0, 1, 3), (Link{.kind = LinkKind::kNvlink, .gbs = 300}));
   EXPECT_EQ(link_of(*topology, 0, 2, 3), (Link{.kind = LinkKind::kSystem, .gbs = 10}));
-  EXPECT_EQ(topology->numa_plus_one, (std::vector<int32_t>{1, 1, 2}));
+  EXPECT_EQ(topology->numa_nodes, (std::vector<std::optional<int32_t>>{0, 0, 1}));
   for (const char* wrong : {"", "2", "2,2", "3,0", "a", "2,1,", "-1,4", "99999999999,3"})
     EXPECT_FALSE(parse_sim_links(wrong, 3).ok()) << wrong;
 }

@@ -200,7 +200,7 @@ TEST_F(NvmlDriverTest, TopologyIsTheLibrarys) {
     EXPECT_TRUE(opened.ok());
     EXPECT_EQ((*opened)->topology().links.size(), 1u);
     EXPECT_EQ((*opened)->topology().note, "NVML");
-    EXPECT_EQ((*opened)->inventory()[1].numa_plus_one, 2);
+    EXPECT_EQ((*opened)->inventory()[1].numa_node, 1);
     EXPECT_EQ((*opened)->inventory()[1].pci_bus_id, "00000000:3B:00.0");
     return Link::of((*opened)->topology().links.at(0));
   };

@@ -320,7 +320,7 @@ class SmiDriver final : public GpuDriver {
       return;
     }
     topology_ = std::move(*read);
-    for (std::size_t i = 0; i < facts_.size(); ++i) facts_[i].numa_plus_one = topology_.numa_plus_one[i];
+    for (std::size_t i = 0; i < facts_.size(); ++i) facts_[i].numa_node = topology_.numa_nodes[i];
   }
 
   Ran query(const std::string& what, const std::string& which = {}) const {

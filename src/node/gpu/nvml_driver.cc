@@ -192,7 +192,7 @@ class NvmlDriver final : public GpuDriver {
                         .memory_mb = static_cast<int64_t>(memory.total) / kBytesPerMb,
                         .slowdown_celsius = slowdown_of(device),
                         .pci_slot = slot_of(device),
-                        .numa_plus_one = numa_of(device),
+                        .numa_node = numa_of(device),
                         .pci_bus_id = bus_of(device)});
       mig_.look_at_mode(device, facts_.back());
     }
@@ -308,18 +308,18 @@ class NvmlDriver final : public GpuDriver {
   }
 
   /// The NUMA node whose memory is nearest, plus one; 0 when none alone is, or none is told.
-  int32_t numa_of(NvmlDevice device) const {
+  std::optional<int32_t> numa_of(NvmlDevice device) const {
     std::array<unsigned long, 4> nodes{};
     constexpr unsigned kOfNode = 0;
     if (call_.memory_affinity == nullptr ||
         call_.memory_affinity(device, static_cast<unsigned>(nodes.size()), nodes.data(), kOfNode) != kSuccess)
-      return 0;
-    int32_t found = 0;
+      return std::nullopt;
+    std::optional<int32_t> found;
     constexpr std::size_t kBits = 8 * sizeof(unsigned long);
     for (std::size_t node = 0; node < nodes.size() * kBits; ++node) {
       if (((nodes[node / kBits] >> (node % kBits)) & 1) == 0) continue;
-      if (found != 0) return 0;
-      found = static_cast<int32_t>(node) + 1;
+      if (found) return std::nullopt;
+      found = static_cast<int32_t>(node);
     }
     return found;
   }

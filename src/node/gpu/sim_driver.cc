@@ -100,8 +100,8 @@ class SimDriver final : public GpuDriver {
         control_file_(std::move(control_file)),
         slices_file_(std::filesystem::path(control_file_).parent_path() / "sim-mig"),
         blocks_(std::filesystem::exists(control_file_)) {
-    for (std::size_t i = 0; i < topology_.numa_plus_one.size(); ++i)
-      facts_[i].numa_plus_one = topology_.numa_plus_one[i];
+    for (std::size_t i = 0; i < topology_.numa_nodes.size(); ++i)
+      facts_[i].numa_node = topology_.numa_nodes[i];
     reread_control_file();
     show_devices();
   }

@@ -16,19 +16,19 @@ struct DeviceFacts {
   std::string uuid;
   std::string model;
   int64_t memory_mb = 0;
-  int32_t slowdown_celsius = 0;  ///< From here on it slows itself down; 0: its driver does not tell.
-  std::string pci_slot = {};     ///< "0000:3b:00", by which the kernel names it; empty: not known.
-  int32_t numa_plus_one = 0;     ///< The NUMA node that it is attached to, plus one; 0: not known.
-  std::string pci_bus_id = {};   ///< "0000:07:00.0"; empty: not known.
-  bool mig = false;              ///< In MIG mode: it runs slices alone.
-  bool mig_pending = false;      ///< That changes with its next reset.
+  int32_t slowdown_celsius = 0;           ///< From here on it slows itself down; 0: its driver does not tell.
+  std::string pci_slot = {};              ///< "0000:3b:00", by which the kernel names it; empty: not known.
+  std::optional<int32_t> numa_node = {};  ///< NUMA node that it is attached to; absent: not known.
+  std::string pci_bus_id = {};            ///< "0000:07:00.0"; empty: not known.
+  bool mig = false;                       ///< In MIG mode: it runs slices alone.
+  bool mig_pending = false;               ///< That changes with its next reset.
 };
 
 /// The links of a node's devices, as they are registered.
 struct DeviceTopology {
   std::vector<int64_t> links;  ///< `Link::code` of each pair, in the order of `pair_index`; empty: not known.
-  std::vector<int32_t> numa_plus_one;  ///< For each device; 0: not known. Empty: for none.
-  std::string note;                    ///< Source of the links, or why they are not known.
+  std::vector<std::optional<int32_t>> numa_nodes;  ///< By device; absent: not known. Empty: for none.
+  std::string note;                                ///< Source of the links, or why they are not known.
 };
 
 /// Result of a fence check.

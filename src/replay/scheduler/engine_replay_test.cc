@@ -36,7 +36,7 @@ ReplayOutcome replay(const std::vector<TraceJob>& jobs, std::string_view text, c
 TEST(ReplayPolicyText, HasAnOrderAndOptions) {
   const ReplayPolicy parsed = policy("fair_share+reservations=8+oracle");
   EXPECT_EQ(parsed.scheduling.queue_order, "fair_share");
-  EXPECT_EQ(parsed.scheduling.reservations_plus_one, 9);
+  EXPECT_EQ(parsed.scheduling.reservations, 8);
   EXPECT_EQ(parsed.knows, ReplayPolicy::Knows::kOracle);
   for (const char* wrong : {"", "sjf", "fifo+x", "fifo+reservations=", "fifo+reservations=65", ","}) {
     const Result<std::vector<ReplayPolicy>> parsed_wrong = parse_policies(wrong);

@@ -49,7 +49,7 @@ Result<Unit> add_option(std::string_view option, ReplayPolicy& policy) {
       return wrong("reservations must be a number from 0 to " + std::to_string(limits::kReservationsMax) +
                    ", not '" + std::string(number) + "'");
     }
-    policy.scheduling.reservations_plus_one = count + 1;
+    policy.scheduling.reservations = count;
     return Unit{};
   }
   return wrong("there is no policy option '" + std::string(option) +

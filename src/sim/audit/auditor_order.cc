@@ -88,7 +88,7 @@ bool Auditor::must_go_first(const Job& waiting, const Job& placed, Time at) cons
 }
 
 void Auditor::check_overtaking(const AttemptPlaced& event) {
-  if (replica_.config.policy.reservations_plus_one != 1) return;
+  if (replica_.config.policy.reservations != 0) return;
   const Job* placed = replica_.jobs.find(event.job);
   if (placed == nullptr) return;
   for (const auto& [id, since] : line_since_) {

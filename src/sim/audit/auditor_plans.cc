@@ -266,7 +266,7 @@ bool Auditor::keeps_limits() const {
                         (policy.queue_order.empty() || policy.queue_order == "priority_aging");
   const bool any_owed =
       std::ranges::any_of(tenants_, [](const auto& entry) { return entry.second.guarantee != Amount{}; });
-  return policy.run_times == "limits" && policy.reservations_plus_one != 1 && in_order && !any_owed &&
+  return policy.run_times == "limits" && policy.reservations != 0 && in_order && !any_owed &&
          !replica_.config.pools.lends();
 }
 

@@ -176,9 +176,9 @@ void Auditor::on(const TenantUpdated& event) {
   take(kTenantMaxCpu, Resource::kCpu);
   take(kTenantMaxMemory, Resource::kMemory);
   take(kTenantMaxJobs, Resource::kJobs);
-  if ((change.given & kTenantWaiting) != 0) tenant.limits.waiting_plus_one = change.limits.waiting_plus_one;
+  if ((change.given & kTenantWaiting) != 0) tenant.limits.waiting_max = change.limits.waiting_max;
   if ((change.given & kTenantSoftWaiting) != 0)
-    tenant.limits.soft_waiting_plus_one = change.limits.soft_waiting_plus_one;
+    tenant.limits.soft_waiting_max = change.limits.soft_waiting_max;
   take_quota(tenant, change, event.at);
 }
 

@@ -67,7 +67,7 @@ TEST(Flow, IsReadFromTheJobsDoor) {
   EXPECT_EQ(flow.array_at_once, 2);
   ASSERT_EQ(flow.dependencies.size(), 2u);
   EXPECT_EQ(flow.dependencies[0].parent, JobId{12});
-  EXPECT_EQ(flow.dependencies[1].index_plus_one, 1u);
+  EXPECT_EQ(flow.dependencies[1].index, 0u);
   EXPECT_EQ(flow.on_parent_failure, OnParentFailure::kWait);
   EXPECT_EQ(job.retry_causes, kRetryExit | kRetrySignal);
   EXPECT_EQ(job.retry_exit_codes, "\x03\x4b");

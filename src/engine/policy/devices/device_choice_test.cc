@@ -19,7 +19,7 @@ Node node_of(const std::vector<int>& islands, int numa_size = 0) {
     island_of.insert(island_of.end(), static_cast<std::size_t>(islands[i]), static_cast<int>(i));
   node.devices.resize(island_of.size());
   for (std::size_t a = 0; a < island_of.size(); ++a) {
-    if (numa_size > 0) node.devices[a].numa_plus_one = 1 + static_cast<int>(a) / numa_size;
+    if (numa_size > 0) node.devices[a].numa_node = static_cast<int>(a) / numa_size;
     for (std::size_t b = a + 1; b < island_of.size(); ++b) {
       const bool same = island_of[a] == island_of[b];
       node.links.push_back(
@@ -95,7 +95,9 @@ TEST_P(RandomLinks, NoOtherChoiceHasAStrongerWeakestLink) {
   for (int round = 0; round < 300; ++round) {
     Node node;
     node.devices.resize(1 + prng.below(8));
-    for (Device& device : node.devices) device.numa_plus_one = static_cast<int32_t>(prng.below(3));
+    for (Device& device : node.devices) {
+      if (const auto drawn = static_cast<int32_t>(prng.below(3)); drawn > 0) device.numa_node = drawn - 1;
+    }
     for (std::size_t i = 0; i < pair_count(node.devices.size()); ++i) {
       node.links.push_back(
           Link{.kind = static_cast<LinkKind>(prng.below(8)), .gbs = kSpeeds[prng.below(4)]}.code());

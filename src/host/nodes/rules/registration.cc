@@ -55,15 +55,15 @@ RegisterNode command_of(const State& state, const v1::Register& message) {
       .devices = {},
       .attempts = {}};
   for (const v1::Device& device : message.devices()) {
-    command.devices.push_back(
-        DeviceOffer{.uuid = device.uuid(),
-                    .model = device.model(),
-                    .memory_mb = std::clamp<int64_t>(device.memory_mb(), 0, limits::kMegabytesMax),
-                    .condition = from_wire(device.condition()),
-                    .detail = device.detail().substr(0, limits::kLabelBytesMax),
-                    .numa_plus_one = std::max(device.numa_plus_one(), 0),
-                    .pci_bus_id = device.pci_bus_id().substr(0, limits::kLabelBytesMax),
-                    .mig = device.mig()});
+    command.devices.push_back(DeviceOffer{
+        .uuid = device.uuid(),
+        .model = device.model(),
+        .memory_mb = std::clamp<int64_t>(device.memory_mb(), 0, limits::kMegabytesMax),
+        .condition = from_wire(device.condition()),
+        .detail = device.detail().substr(0, limits::kLabelBytesMax),
+        .numa_node = device.numa_plus_one() > 0 ? std::optional(device.numa_plus_one() - 1) : std::nullopt,
+        .pci_bus_id = device.pci_bus_id().substr(0, limits::kLabelBytesMax),
+        .mig = device.mig()});
   }
   take_topology(message, command);
   const std::vector<uint32_t> slots = slots_of_offer(state, message);
