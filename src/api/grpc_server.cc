@@ -22,8 +22,8 @@ namespace {
 
 constexpr int kMessageBytesMax = 8 << 20;  // A thousand jobs of ordinary size.
 constexpr int kHeaderBytesMax = 16 << 10;
-// What all connections together may have received that no call has taken. Beyond it gRPC slows its reading
-// down and at last ends calls, so that unfinished messages of strangers cost no more.
+// Most bytes that all connections together have received and no call has taken. Beyond it gRPC slows its
+// reading down and at last ends calls, so that unfinished messages of strangers cost no more.
 constexpr std::size_t kBufferedBytesMax = 64 << 20;
 constexpr int kStreamsMax = 4'096;  // Calls under way on one connection.
 
@@ -89,7 +89,7 @@ Result<Unit> GrpcServer::start(std::size_t connections_max) {
   impl->acceptor = builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, impl->credentials);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kHeaderBytesMax);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsMax);
-  // Who connects and says nothing, does not go on with its handshake, or speaks no HTTP/2, is let go.
+  // A client that says nothing, does not go on with its handshake, or speaks no HTTP/2, is let go.
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10'000);
   // Connections that nobody calls on go. A client connects again by itself.
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,

@@ -28,7 +28,7 @@ struct GrpcServerOptions {
   Doorkeeper doorkeeper = {};
   std::string token_file = {};              ///< Where the token is; see NodeServiceOptions.
   bool old_agent_handshake = false;         ///< See NodeServiceOptions.
-  Admission* admission = nullptr;           ///< What all calls but agents' pass; null: nobody is limited.
+  Admission* admission = nullptr;           ///< Limits for all calls but agents'; null: nobody is limited.
   Duration message_wait = seconds(30);      ///< A call whose message is not there by then is ended.
   Duration connection_idle = minutes(10);   ///< A connection without a call for so long is closed.
   std::size_t address_connections_max = 0;  ///< See GrpcListenerOptions; so is the next one.
@@ -40,7 +40,7 @@ struct GrpcServerOptions {
   /// Agents of this machine come there without a token; none: nowhere.
   std::shared_ptr<ops::SocketFile> agent_socket = nullptr;
   std::string version = {};  ///< Told to agents.
-  NodeDesk* desk = nullptr;  ///< Of nodes' identities; null: there are none. It must outlive the server.
+  NodeDesk* desk = nullptr;  ///< Desk of nodes' identities; null: there are none. It must outlive the server.
   AgentTasksOptions tasks = {};
   TaskBook* task_book = nullptr;  ///< It must outlive the server.
   Duration shutdown_wait = seconds(5);

@@ -30,7 +30,7 @@ namespace gpusched::api {
 
 namespace {
 
-/// Who has answers that wait for the end of a group. The host may call it for as long as the host lives.
+/// Servers whose answers wait for the end of a group. The host may call it for as long as the host lives.
 class Waiting {
  public:
   void set(HttpServer* http, GrpcServer* grpc) {
@@ -164,7 +164,7 @@ struct Server::Impl {
                      doors.agent_tasks.handle_own(std::move(request), call);
                    }) {}
 
-  /// Of doors for users, wherever they are.
+  /// Options of doors for users, wherever they are.
   RestOptions user_options() {
     return {.doorkeeper = doorkeeper,
             .host_names = options.host_names,
@@ -420,7 +420,7 @@ struct Server::Impl {
     if (options.on_bound != nullptr) options.on_bound(ports);
   }
 
-  /// What is open under a key, a provider's token or a node's certificate ends with it.
+  /// Ends calls under a key, a provider's token or a node's certificate when that expires; once a second.
   void end_expired_later(HttpServer& server) {
     server.run_after(seconds(1), [this, &server] {
       backend.keys().end_expired();
@@ -442,7 +442,7 @@ struct Server::Impl {
   NodeDesk desk;
   const Doorkeeper doorkeeper;
   RestDoors doors;
-  Admission admission;  ///< Of all doors together.
+  Admission admission;  ///< For all doors together.
   RequestMeter rest_reads{"rest_read"}, rest_writes{"rest_write"}, grpc_reads{"grpc_read"},
       grpc_writes{"grpc_write"};
   std::atomic<int64_t> reloaded_at = 0;  ///< Seconds since 1970; 0: never.
@@ -496,7 +496,7 @@ void Server::note_reload(bool worked) {
 }
 
 void Server::shutdown() {
-  // Who waits for the provider is answered before nobody is any more.
+  // A browser that waits for the provider is answered while there still is somebody to answer.
   if (impl_->options.sign_in != nullptr) impl_->options.sign_in->stop();
   // Side by side: each may take its whole time.
   std::thread grpc_down([this] {

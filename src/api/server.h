@@ -32,9 +32,9 @@ struct ServerPorts {
   uint16_t tasks_http = 0;  ///< 0: tasks of agents have no HTTP port of their own.
 };
 
-/// What the doors need to know. Ports: 0 picks a free one.
+/// Settings of the doors. Ports: 0 picks a free one.
 struct ServerOptions {
-  std::string address = "127.0.0.1";  ///< Of all ports. Any but a loopback one needs the token on every call.
+  std::string address = "127.0.0.1";  ///< For all ports. Any but loopback needs the token on every call.
   uint16_t http_port = 8080;
   uint16_t grpc_port = 9090;
   uint16_t tasks_grpc_port = 0;  ///< gRPC is served there, too; 0: nowhere else.
@@ -42,13 +42,13 @@ struct ServerOptions {
   bool learn_task_use = true;  ///< See HostBackendOptions.
   bool metrics_enabled = true;
   uint16_t metrics_port = 9091;
-  std::optional<uint16_t> allocation_port = std::nullopt;  ///< Of allocations alone; none: no such port.
-  std::optional<uint16_t> tasks_http_port = std::nullopt;  ///< Of tasks of agents alone; none: no such port.
+  std::optional<uint16_t> allocation_port = std::nullopt;  ///< For allocations alone; none: no such port.
+  std::optional<uint16_t> tasks_http_port = std::nullopt;  ///< For tasks of agents alone; none: no such port.
   std::string metrics_path = "/metrics";
   std::string metrics_namespace = "gpu_scheduler";
   bool cors_enabled = false;
   std::vector<std::string> cors_origins;
-  CallerLimits limits = {};  ///< Of REST and gRPC together.
+  CallerLimits limits = {};  ///< For REST and gRPC together.
   int32_t default_priority = 100;
   int32_t anonymous_tier_max = 1'000;  ///< The highest priority tier that callers without a credential give.
   Duration grpc_message_wait = seconds(30);  ///< A gRPC call whose message is not there by then is ended.
@@ -64,10 +64,10 @@ struct ServerOptions {
   CallerPtr everybody = nullptr;        ///< For tests of doors: who all callers are.
   /// Where it is kept when keys were last used, over restarts. Empty: nowhere.
   std::string key_uses_file = {};
-  std::shared_ptr<const sign::TlsServer> tls = nullptr;       ///< Of HTTP and metrics; none: plain.
-  std::shared_ptr<const sign::TlsServer> grpc_tls = nullptr;  ///< Of gRPC; none: plain.
-  /// What signs nodes' certificates, for how long, and whether every node must have one. None: nobody gets
-  /// any.
+  std::shared_ptr<const sign::TlsServer> tls = nullptr;       ///< For HTTP and metrics; none: plain.
+  std::shared_ptr<const sign::TlsServer> grpc_tls = nullptr;  ///< For gRPC; none: plain.
+  /// Authority that signs nodes' certificates; their validity and whether every node must have one follow.
+  /// None: nobody gets any.
   std::shared_ptr<const sign::Authority> node_authority = nullptr;
   std::shared_ptr<const sign::OrderKey> node_order_key =
       nullptr;  ///< Signs what such nodes are ordered to do.
@@ -80,11 +80,11 @@ struct ServerOptions {
   std::shared_ptr<ops::SocketFile> unix_socket = nullptr;
   /// Agents of this machine come there without a token, over gRPC without TLS; none: nowhere.
   std::shared_ptr<ops::SocketFile> agent_socket = nullptr;
-  std::string admin_group;  ///< Whose members are administrators over that socket; empty: nobody's.
-  std::shared_ptr<JwtDesk> tokens = nullptr;  ///< Of a provider of identities; none: none are taken.
-  /// People who sign in there with a browser; none: nobody does. Of the same tokens.
+  std::string admin_group;  ///< Its members are administrators over that socket; empty: nobody is.
+  std::shared_ptr<JwtDesk> tokens = nullptr;  ///< Tokens of a provider of identities; none: none are taken.
+  /// People who sign in there with a browser; none: nobody does. With the same tokens.
   std::shared_ptr<SignInDesk> sign_in = nullptr;
-  Duration step_max = {};  ///< Of the threads of HTTP and gRPC, as of a LoopWatch; zero: any.
+  Duration step_max = {};  ///< Longest step of the threads of HTTP and gRPC, as for a LoopWatch; zero: any.
   std::string version;
   audit::AuditLog* audit = nullptr;  ///< Null: none is kept. It must outlive the server.
   /// Told the ports once all are bound, and before the first HTTP request is answered.

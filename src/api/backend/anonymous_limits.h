@@ -12,12 +12,12 @@
 namespace gpusched::api {
 
 struct AnonymousLimits {
-  int32_t priority_max = 100;         ///< Of their jobs.
-  int32_t priority_tier_max = 1'000;  ///< Of tenants that they make or change,
-  int64_t weight_milli_max = 1'000;   ///< and their weight in fair shares.
+  int32_t priority_max = 100;         ///< Highest priority of their jobs.
+  int32_t priority_tier_max = 1'000;  ///< Highest tier of tenants that they make or change.
+  int64_t weight_milli_max = 1'000;   ///< Highest weight in fair shares of such tenants.
 };
 
-/// What such a caller may ask for, and the mark of one on the jobs, and on who asks.
+/// Limits of such a caller's requests; its mark is put on the jobs, and on the name of who asks.
 std::optional<ApiError> limit_jobs(const access::Caller& caller, const AnonymousLimits& limits,
                                    SubmitRequest& request);
 std::optional<ApiError> limit_update(const access::Caller& caller, const AnonymousLimits& limits,
@@ -27,7 +27,7 @@ std::optional<ApiError> limit_tenant(const access::Caller& caller, const Anonymo
 /// Nobody else's tenant is the default one.
 std::optional<ApiError> keep_default(const access::Caller& caller, TenantId tenant, const char* what);
 
-/// Who is shown to have asked: a name that a caller without a credential gives itself is shown as such.
+/// The requester's name as shown: a name that a caller without a credential gives itself is marked as such.
 std::string shown_by(const access::Caller& caller, const std::string& by);
 
 }  // namespace gpusched::api

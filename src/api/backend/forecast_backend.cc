@@ -20,7 +20,7 @@
 namespace gpusched::api {
 namespace {
 
-/// Of each job so many changed requests are shown.
+/// Changed requests that are shown of each job.
 constexpr std::size_t kChangesShown = 3;
 /// For what is tried for one answer, beside its forecast.
 constexpr uint64_t kTrialWork = 100'000;
@@ -48,7 +48,7 @@ void add_start(const State& state, const PlanGroup& group, PlanView& out) {
     out.gpus.push_back(gpu_name(node.name, static_cast<uint32_t>(std::countr_zero(mask))));
 }
 
-/// Whom the planner would end for it.
+/// Adds the jobs that the planner would end for it.
 void add_displaced(const State& state, const PlanGroup& group, const Viewer& viewer, PlanView& out) {
   for (const Preemption& victim : group.preemptions) {
     const Job* job = state.jobs.find(victim.job);

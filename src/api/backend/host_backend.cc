@@ -189,7 +189,7 @@ void HostBackend::with_job(const CallerPtr& caller, access::Action action, JobId
 std::shared_ptr<void> HostBackend::watch_changes(const CallerPtr& caller, std::optional<uint64_t> since,
                                                  std::function<void(const ChangeNotice&)> changed,
                                                  std::function<void(const WatchBegin&)> begun) {
-  // What comes between the two is told twice rather than never.
+  // Changes between the two calls are told twice rather than never.
   std::shared_ptr<void> token = feed_->subscribe(caller, std::move(changed));
   read([feed = feed_, caller, since, begun = std::move(begun)](const Observer::View& view) {
     begun(feed->begin(*caller, view.state, since));

@@ -34,8 +34,8 @@ struct HostBackendOptions {
   Duration preempt_grace_max = minutes(5);         ///< That a job may ask for.
   std::vector<std::string> preempt_webhook_hosts;  ///< That jobs may name URLs of.
   AnonymousLimits anonymous;
-  KeyUses key_uses = {};       ///< What is known of them from before.
-  bool learn_task_use = true;  ///< What tasks of agents get that ask for no memory is learned.
+  KeyUses key_uses = {};       ///< Uses of keys that are known from before.
+  bool learn_task_use = true;  ///< The GPU memory of tasks of agents that ask for none is learned.
 };
 
 /// The doors' backend over a host: commands go to its thread, reads to its observer's. Here every call is
@@ -143,7 +143,7 @@ class HostBackend final : public Backend {
                    Done<NodeIdentityView> done) override;
   /// Requests that were refused because their caller, or its tenant, had too many waiting.
   uint64_t refused_for_share() const { return shares_->refused(); }
-  /// Who holds which key. It lives as long as this.
+  /// Index of keys and their holders. It lives as long as this.
   const KeyRing& keys() const { return *keys_; }
   /// Which jobs are tasks of agents. It lives as long as this.
   TaskBook& tasks() const { return *tasks_; }
@@ -202,10 +202,10 @@ class HostBackend final : public Backend {
   /// Proposes what `make` makes of its record, when the caller may do that to it.
   void change_service(const CallerPtr& caller, access::Action action, const std::string& service,
                       const std::string& tenant, ServiceChange make, Done<ServiceView> done);
-  /// What was learned takes the place of defaults.
+  /// Replaces defaults by what was learned.
   void give_learned(const access::Caller& caller, SubmitRequest& request) const;
   SubmitJobs command_of(const access::Caller& caller, SubmitRequest& request) const;
-  /// What a job of several nodes is told where there are none; else its GPUs stay on one.
+  /// Refuses a job of several nodes where gangs are off; keeps the GPUs of all others on one node.
   std::optional<ApiError> check_gangs(SubmitRequest& request) const;
   std::optional<ApiError> check_handshake(const SubmitRequest& request) const;
   std::optional<ApiError> check_users(const access::Caller& caller, const SubmitRequest& request) const;
@@ -249,7 +249,7 @@ class HostBackend final : public Backend {
   Host& host_;
   HostBackendOptions options_;
   std::atomic<uint64_t> answered_{0};  ///< The newest command whose answer a client may have.
-  std::shared_ptr<JobCounts> counts_;  ///< Of the observer's thread.
+  std::shared_ptr<JobCounts> counts_;  ///< Used on the observer's thread.
   /// Questions for metrics that wait.
   std::shared_ptr<std::atomic<std::size_t>> metrics_waiting_ = std::make_shared<std::atomic<std::size_t>>(0);
   std::shared_ptr<std::atomic<bool>> containers_ = std::make_shared<std::atomic<bool>>(false);

@@ -33,7 +33,7 @@ void take_model(std::string model, Part& part) {
   part.gpu_model = std::move(model);
 }
 
-/// What a job needs, with what an update gives instead; of one of several members: what each needs.
+/// The needs of a job with an update's values in their place; for several members: the needs of each.
 std::vector<Part> changed_parts(std::vector<Part> parts, const JobUpdate& update) {
   Part& part = parts.front();
   const int64_t memory_before = part.is_slice()   ? 0
@@ -48,7 +48,7 @@ std::vector<Part> changed_parts(std::vector<Part> parts, const JobUpdate& update
   if (update.gpu_model) take_model(*update.gpu_model, part);
   if (update.cpu_milli) part.cpu_milli = *update.cpu_milli;
   if (update.memory_mb) part.memory_mb = *update.memory_mb;
-  // Of all devices together as much as before, unless it is asked for otherwise.
+  // The memory of all devices together stays as before, unless the update asks for another.
   const std::optional<int64_t> memory =
       !update.gpu_memory_mb && update.gpu_count ? memory_before : update.gpu_memory_mb;
   if (part.gpu_count == 0) {
@@ -134,7 +134,7 @@ void HostBackend::update_job(const CallerPtr& caller, JobId job, const std::stri
   if (update.max_runtime) {
     command.given |= kJobMaxRuntime;
     command.max_runtime = *update.max_runtime;
-    // Who may keep nodes free may also decide that a job keeps its place for longer.
+    // A caller that may keep nodes free may also decide that a job keeps its place for longer.
     command.may_raise = may_always(*caller, Action::kMakeReservation);
   }
   if (update.texts.empty() && !update.changes_parts()) {
@@ -158,7 +158,7 @@ void HostBackend::update_job(const CallerPtr& caller, JobId job, const std::stri
     command.job = (*found)->id;
     Done<JobView> settled = done;
     if (const auto service = update.texts.empty() ? std::nullopt : services_->recorded_by((*found)->id)) {
-      // What is written is what is read here: nobody else may write in between.
+      // The record must not change between its reading here and its writing.
       if (!services_->begin(*service)) return done(being_changed(service->second));
       settled = settling(*service, done);
     }
@@ -307,7 +307,7 @@ class HostBackend::Watch : public std::enable_shared_from_this<HostBackend::Watc
   JobId job_;  ///< On the observer's thread, once it is followed.
   const std::string tenant_;
   const Done<JobView> changed_;
-  std::optional<uint64_t> version_;  ///< Of what was last said. The observer's thread.
+  std::optional<uint64_t> version_;  ///< Version that was told last. The observer's thread.
   std::mutex mutex_;                 ///< Guards the two below.
   uint64_t token_ = 0;
   bool stopped_ = false;

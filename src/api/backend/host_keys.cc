@@ -69,7 +69,7 @@ Answer<const AccessKey*> find_key(const State& state, const Caller& caller, Acti
   return key;
 }
 
-/// Who is kept as having asked: the caller by its credential, and in brackets what it calls itself.
+/// The requester's name as kept: the caller by its credential, and in brackets what it calls itself.
 std::string asked_by(const Caller& caller, const std::string& by) {
   std::string who = caller.name;
   if (caller.kind != CallerKind::kOperator) who = std::string(to_string(caller.kind)) + " " + who;
@@ -238,7 +238,7 @@ void HostBackend::revoke_key(const CallerPtr& caller, KeyId key, const std::stri
   read([this, caller, key, by, done = std::move(done)](const Observer::View& view) {
     const Answer<const AccessKey*> found = find_key(view.state, *caller, Action::kRevokeKey, key);
     if (!found) return done(found.error());
-    // Who could not give a role takes it from nobody.
+    // A caller that could not give a role takes it from nobody.
     for (const Binding& binding : (*found)->bindings) {
       if (!may_grant(view.state, *caller, binding))
         return done(not_to_give(*caller, "the role " + std::string(to_string(binding.role)), "key_id"));

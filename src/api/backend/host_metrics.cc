@@ -17,7 +17,7 @@
 namespace gpusched::api {
 namespace {
 
-/// What all that is guaranteed, counted at the roots of the trees of tenants, is more than the GPUs in
+/// Guaranteed GPUs that the cluster does not have: the guarantees of the topmost tenants, less the GPUs in
 /// service.
 int64_t guaranteed_gpus_missing(const State& state) {
   int64_t missing = 0;

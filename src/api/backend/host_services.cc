@@ -39,7 +39,7 @@ Answer<Entry> find_service(const State& state, const ServiceBook& book, const ac
   }
   std::optional<JobId> record = parse_job_id(service);
   if (record) {
-    // Whoever may not know of the job learns no more of it here.
+    // A caller that may not know of the job learns no more of it here.
     const auto found = find_job(state, caller, action, *record, tenant);
     if (!found) return found.error();
     record = (*found)->id;
@@ -192,7 +192,7 @@ ApiError bad_record(std::string why, std::string field) {
   return {ErrorKind::kUnprocessable, "the record of a service " + std::move(why), std::move(field)};
 }
 
-/// Whoever sets a number by hand would see it changed a moment later.
+/// Refuses a number set by hand: it would be changed a moment later.
 ApiError scales_itself(const std::string& service, const ServiceScaling& scaling) {
   return {ErrorKind::kConflict,
           "service " + service + " follows the jobs that wait with " + scaling.queue + ", with " +
@@ -202,7 +202,7 @@ ApiError scales_itself(const std::string& service, const ServiceScaling& scaling
           "replicas"};
 }
 
-/// What is wrong with the form of a submission that is about a service.
+/// Checks the form of a submission that is about a service.
 std::optional<ApiError> check_record(const SubmitRequest& request) {
   if (request.jobs.size() != 1)
     return bad_record("is submitted alone; send it in a request of its own", "jobs");
@@ -224,7 +224,7 @@ std::optional<ApiError> check_record(const SubmitRequest& request) {
   return std::nullopt;
 }
 
-/// What the record is to say, when it may come: the first one of a name, or one that follows the newest.
+/// Settings that the record may bring: the first one of a name, or one that follows the newest.
 Answer<ServiceSettings> next_settings(const State& state, const access::Caller& caller,
                                       const std::optional<Entry>& now, const std::string& service,
                                       std::string_view spec, SettingNames names) {
@@ -248,7 +248,7 @@ Answer<ServiceSettings> next_settings(const State& state, const access::Caller& 
   if (!there) return no_such_service(service);
   const Job* const record = state.jobs.find(now->row.record);
   if (record == nullptr) return no_such_service(service);
-  // What its owner may open a session in runs as its owner may have it run.
+  // Its owner may open sessions in the replicas, so they must run as the owner may have them run.
   if (record->owner != state.owners.find(caller.kind, caller.name)) {
     return ApiError{ErrorKind::kPermissionDenied,
                     "service " + service +

@@ -26,7 +26,7 @@ Part to_engine(JobPart&& asked, const JobRequest& job) {
   part.domain = job.domain;
   part.domain_required = job.domain_required;
   if (part.is_share()) part.gpu_share_mb = asked.gpu_memory_mb;
-  // What is asked of all devices together is asked of each in equal shares, rounded up.
+  // Memory that is asked of all devices together is asked of each in equal shares, rounded up.
   if (part.gpu_count > 0 && !part.is_share())
     part.gpu_memory_mb =
         std::max((asked.gpu_memory_mb + part.gpu_count - 1) / part.gpu_count, job.gpu_memory_each_mb);
@@ -104,7 +104,7 @@ SubmitJobs HostBackend::command_of(const access::Caller& caller, SubmitRequest& 
     command.jobs.push_back(to_engine(std::move(job), options_.default_priority));
     command.jobs.back().task_type = std::move(task_type);
   }
-  // Who has a name of its own pays with its own bucket, whatever it says.
+  // A caller with a name of its own pays with its own bucket, whatever it says.
   if (caller.kind == access::CallerKind::kPerson || caller.kind == access::CallerKind::kService)
     command.user = caller.name;
   return command;
@@ -123,7 +123,7 @@ std::optional<ApiError> HostBackend::check_gangs(SubmitRequest& request) const {
   return std::nullopt;
 }
 
-/// What a job may ask for where this scheduler has its own word.
+/// Checks the grace period and the webhook of jobs against this scheduler's own limits.
 std::optional<ApiError> HostBackend::check_handshake(const SubmitRequest& request) const {
   for (const JobRequest& job : request.jobs) {
     if (job.preempt_grace > options_.preempt_grace_max) {

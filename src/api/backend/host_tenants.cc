@@ -64,7 +64,7 @@ void HostBackend::update_tenant(const CallerPtr& caller, const std::string& tena
                                 Done<TenantView> done) {
   if (auto refused = limit_tenant(*caller, options_.anonymous, request)) return done(std::move(*refused));
   if (request.parent) {
-    // Who sends back what was read names the parent that it has.
+    // A client that sends back what it has read names the parent that the tenant has.
     read([this, caller, tenant, request = std::move(request), done](const Observer::View& view) mutable {
       const Answer<const Tenant*> found = find_tenant(view.state, *caller, Action::kUpdateTenant, tenant);
       if (!found) return done(found.error());

@@ -50,7 +50,7 @@ bool makes_up_for(const State& state, const access::Caller& left, const Binding&
   return true;
 }
 
-/// What whoever sees jobs is shown of them, and beside them.
+/// Actions beside kSeeJob whose results are shown to those who see jobs.
 constexpr access::Action kShownToo[] = {access::Action::kDescribeJob, access::Action::kReadJobScript,
                                         access::Action::kSeeNode};
 

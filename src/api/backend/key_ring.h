@@ -41,7 +41,7 @@ class KeyRing final : public KeyHolders {
   Time last_use(KeyId id) const;
   /// The same of all keys of which it is known, in the order of their ids.
   KeyUses uses() const;
-  /// What was known of the keys before. Newer uses stay.
+  /// Takes uses that were known of the keys before. Newer uses stay.
   void restore(const KeyUses& uses) const;
   /// Ends what is open under keys that have expired. To be called about once a second, by any thread.
   void end_expired() const;

@@ -5,7 +5,7 @@
 namespace gpusched::api {
 namespace {
 
-/// What an agent of root's says of jobs that name no user.
+/// Features by which an agent of root tells how it treats jobs that name no user.
 constexpr std::string_view kNone = "default-user:none", kRoot = "default-user:root";
 
 bool has(const Node& node, std::string_view feature) {

@@ -11,7 +11,7 @@
 namespace gpusched::api {
 namespace {
 
-/// Of an agent's error; an unknown code is a newer agent's.
+/// Kind of an agent's error; an unknown code is a newer agent's.
 ErrorKind agent_kind(std::string_view code) { return kind_of_code(code).value_or(ErrorKind::kSessionFailed); }
 
 v1::AttemptKey wire_key(JobId job, uint32_t attempt, uint32_t member) {
@@ -192,7 +192,7 @@ std::shared_ptr<SessionHandle> HostBackend::open_session(const CallerPtr& caller
 }
 
 void HostBackend::read_file(const CallerPtr& caller, FileRequest request, Done<FilePiece> done) {
-  if (request.transfer == 0 && sheds_read(done)) return;  // What has begun goes on, a piece at a time.
+  if (request.transfer == 0 && sheds_read(done)) return;  // A transfer that began goes on, piece by piece.
   read([this, caller, request = std::move(request),
         done = std::move(done)](const Observer::View& view) mutable {
     const auto found =

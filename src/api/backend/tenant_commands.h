@@ -3,7 +3,7 @@
 #include "api/contract/tenants.h"
 #include "engine/messages/commands.h"
 
-/// What clients ask of tenants as the engine's commands.
+/// Translates clients' requests about tenants into the engine's commands.
 namespace gpusched::api {
 
 CreateTenant create_command(const TenantRequest& request, TenantId parent);

@@ -14,7 +14,7 @@
 #include "audit/audit_log.h"
 #include "base/text/trace_context.h"
 
-/// What the audit is told about calls.
+/// The notes on calls that the audit is told.
 namespace gpusched::api {
 
 /// The note about one call: made when it comes, told when it is answered, whoever answers. One that is
@@ -38,7 +38,7 @@ class CallNote {
   void name_jobs(const Submitted& jobs);
   /// The one Unix user whom the jobs name.
   void name_user(const SubmitRequest& jobs);
-  /// Whom the client says to be, if not its address.
+  /// Notes the name that the client gives itself, if it is not its address.
   void claim(const std::string& by) {
     if (by != line.peer) line.claimed_by = by;
   }

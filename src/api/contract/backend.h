@@ -15,7 +15,7 @@
 
 namespace gpusched::api {
 
-/// What every door needs from the scheduler, in words that no wire format knows; a header of its own for each
+/// The scheduler as every door needs it, in words that no wire format knows; a header of its own for each
 /// subject. `HostBackend` gives it over the host, its observer and its node hub; tests of a door give a
 /// recording one. Everything is thread-safe and returns at once; answers come by `Done`.
 class Backend : public JobBackend,

@@ -18,7 +18,7 @@ struct BrowserPlace {
   bool operator==(const BrowserPlace&) const = default;
 };
 
-/// Who has which session. Thread-safe.
+/// Finds the holders of sessions. Thread-safe.
 class SessionHolders {
  public:
   virtual ~SessionHolders() = default;

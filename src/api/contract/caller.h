@@ -11,9 +11,9 @@
 #include "api/contract/errors.h"
 #include "sign/api_key.h"
 
-/// Who calls, by what a call carries, or else by the kernel's word on the process that calls over a Unix
-/// socket; never by an address: every user of a machine reaches its loopback, and so do pages in their
-/// browsers.
+/// Finds the caller by the credential that a call carries, or else by the kernel's word on the process that
+/// calls over a Unix socket; never by an address: every user of a machine reaches its loopback, and so do
+/// pages in their browsers.
 namespace gpusched::api {
 
 /// One for each credential, shared by all its calls. Never null.
@@ -24,7 +24,7 @@ const CallerPtr& anonymous_caller();
 /// The holder of the shared token.
 const CallerPtr& shared_token_caller();
 
-/// Who holds which API key. Thread-safe.
+/// Finds the holders of API keys. Thread-safe.
 class KeyHolders {
  public:
   virtual ~KeyHolders() = default;
@@ -41,7 +41,7 @@ class KeyHolders {
   virtual bool is_there(std::string_view prefix) const = 0;
 };
 
-/// Who holds which token of a provider of identities. Thread-safe.
+/// Finds the holders of tokens of a provider of identities. Thread-safe.
 class TokenHolders {
  public:
   virtual ~TokenHolders() = default;
@@ -78,7 +78,7 @@ bool can_end(const access::Caller& caller);
 /// One sentence for all of these, so that it tells nobody which keys there are.
 ApiError unknown_credential();
 
-/// Who is shown to have asked for a change: what the client calls itself, which nobody has checked, or else
+/// The requester of a change as it is shown: what the client calls itself, which nobody has checked, or else
 /// its address. At most 100 bytes, printable.
 std::string shown_requester(std::string_view told, std::string_view peer);
 

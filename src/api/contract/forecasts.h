@@ -14,7 +14,7 @@
 #include "base/time.h"
 #include "model/types.h"
 
-/// What becomes of a submission, why a job waits, and how good such answers were.
+/// Forecasts for a submission, why a job waits, and how good such answers were.
 namespace gpusched::api {
 
 /// When a waiting job starts, as the forecast says; see forecast::Estimate.
@@ -32,7 +32,7 @@ struct StartEstimateView {
 struct ChangeView {
   std::string kind, flags;
   int32_t gpu_count = 0;
-  int64_t gpu_memory_mb = 0;  ///< Of all GPUs together.
+  int64_t gpu_memory_mb = 0;  ///< For all GPUs together.
   std::string gpu_model;
   int64_t cpu_milli = 0, memory_mb = 0;
   Duration max_runtime = {};
@@ -49,13 +49,13 @@ struct ExplainView {
   std::string reason, message;
   std::vector<std::string> lifted_by;
   int64_t queue_position = 0;
-  Time estimated_start;  ///< Of a blocked job for which it is kept free; none for others.
+  Time estimated_start;  ///< Start of a blocked job for which devices are kept free; none for others.
   Evidence evidence;
-  std::optional<StartEstimateView> estimate;  ///< Of a job that waits.
+  std::optional<StartEstimateView> estimate;  ///< Only for a job that waits.
   std::vector<ChangeView> changes;            ///< The first costs least.
 };
 
-/// What a submission would come to.
+/// The result of a submission, before it is made.
 struct PlanView {
   struct Displaced {
     JobId job;  ///< None: another tenant's, which is not shown.
@@ -81,7 +81,7 @@ struct PlanView {
   std::vector<Quota> quota;
 };
 
-/// How good what was said beforehand turned out to be. Of all tenants, and of each of a bounded number.
+/// Scores of earlier forecasts: for all tenants, and for each of a bounded number.
 struct QualityView {
   struct Score {
     std::string tenant;  ///< Empty: all; "other": all that are not listed.
@@ -90,7 +90,7 @@ struct QualityView {
     double p50_pinball_sum = 0, p90_pinball_sum = 0;  ///< Seconds.
     double error_sum = 0, early_sum = 0;              ///< Seconds; of starts only.
   };
-  /// Of the GPU memory that tasks of agents were given by what had been learned.
+  /// Score of the GPU memory that tasks of agents were given by what had been learned.
   struct MemoryScore {
     std::string tenant;  ///< As above.
     int64_t count = 0;
@@ -105,8 +105,8 @@ struct QualityView {
   double forecast_seconds = 0, copy_seconds = 0;
 };
 
-/// What becomes of a submission, why a job waits, and how good such answers were. Everything is thread-safe
-/// and returns at once; answers come by `Done`.
+/// Forecasts for a submission, why a job waits, and how good such answers were. Everything is thread-safe and
+/// returns at once; answers come by `Done`.
 class ForecastBackend {
  public:
   virtual ~ForecastBackend() = default;

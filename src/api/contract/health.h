@@ -19,7 +19,7 @@ struct HealthView {
   bool serving = true;  ///< Writes are accepted.
   std::string reason;   ///< Why not; one sentence.
   ErrorKind kind = ErrorKind::kUnavailable;
-  std::vector<std::string> concerns;  ///< What is not as it should be although it serves; a sentence each.
+  std::vector<std::string> concerns;  ///< Problems that do not keep it from serving; a sentence each.
 };
 
 /// Counters for Prometheus. Everything is since the start unless it says "now".
@@ -49,24 +49,24 @@ struct MetricsView {
   int64_t reclaim_count = 0;
   /// Further ones; those of one name behind each other.
   struct Counter {
-    std::string_view name, type, help;  ///< Of static storage; `type` is "counter" or "gauge".
+    std::string_view name, type, help;  ///< In static storage; `type` is "counter" or "gauge".
     int64_t value = 0;
     std::vector<std::pair<std::string_view, std::string>> labels = {};
     std::optional<double> real = {};  ///< In place of `value`.
     bool is_bare = false;             ///< The name stands without the name space.
   };
   std::vector<Counter> counters;
-  /// What one door has answered.
+  /// The answers of one door.
   struct Requests {
     std::string_view kind;                         ///< Such as "grpc"; of static storage.
     std::vector<std::pair<int, int64_t>> answers;  ///< By code.
     std::vector<double> bounds;                    ///< Seconds; upper bounds, without +Inf.
     std::vector<int64_t> buckets;                  ///< One more than bounds; not cumulative.
-    double seconds = 0;                            ///< Of all together.
+    double seconds = 0;                            ///< Sum over all answers.
   };
   std::vector<Requests> requests;
-  int64_t journal_syncs = 0;        ///< Durable writes of the journal,
-  double journal_sync_seconds = 0;  ///< and how long they took together.
+  int64_t journal_syncs = 0;        ///< Durable writes of the journal.
+  double journal_sync_seconds = 0;  ///< Time that these took together.
   QualityView quality;
 };
 

@@ -26,7 +26,7 @@ struct JobPart {
   int32_t members_max = 0;  ///< As many as fit at the start, up to this; 0: `members` of them.
   int32_t gpu_count = 0;
   int32_t gpu_milli = 0;
-  int64_t gpu_memory_mb = 0;  ///< Of all of a member's GPUs together.
+  int64_t gpu_memory_mb = 0;  ///< For all of a member's GPUs together.
   std::string gpu_model;
   int64_t cpu_milli = 1000;
   int64_t memory_mb = 0;
@@ -39,7 +39,7 @@ struct JobRequest {
   int32_t gpu_count = 0;
   int32_t gpu_milli = 0;      ///< A share of one GPU, in thousandths; 0: whole ones.
   std::string mig_profile;    ///< The share is a slice of this profile; its milli and memory are those of it.
-  int64_t gpu_memory_mb = 0;  ///< Of all GPUs together; of a share: its own.
+  int64_t gpu_memory_mb = 0;  ///< For all GPUs together; for a share: its own.
   bool memory_is_default = false;  ///< Nobody asked for that: what was learned of such tasks may replace it.
   std::string gpu_model;
   int64_t cpu_milli = 1000;
@@ -49,7 +49,7 @@ struct JobRequest {
   int32_t exit_code_retries = 0;
   int32_t system_retries = 0;  ///< 0: the default; -1: never.
   bool overlap_allowed = false;
-  bool tolerates_node_loss = false;  ///< Of a gang: it goes on without members that nodes took.
+  bool tolerates_node_loss = false;  ///< Gangs only: goes on without members whose nodes were lost.
   Duration kill_after_lost_contact = {};
   bool require_feasible = false;
   bool wants_container = false;  ///< An image is given.
@@ -62,7 +62,7 @@ struct JobRequest {
   WorkClass work = WorkClass::kUnset;
   std::string reservation;          ///< The name of one; empty: none.
   std::vector<PlaceRequest> place;  ///< None or one: where it may run. With models, `gpu_model` is empty.
-  int64_t gpu_memory_each_mb = 0;   ///< Of each GPU at least.
+  int64_t gpu_memory_each_mb = 0;   ///< For each GPU at least.
   Duration preempt_grace =
       {};  ///< As in `spec`, as are the next: what it asks for when it is ended for others.
   std::string preempt_webhook;
@@ -82,7 +82,7 @@ struct SubmitRequest {
   std::string tenant;  ///< "tenant-<digits>", "default" or a tenant's name; empty: the default one.
   std::vector<JobRequest> jobs;
   std::string request_key;
-  std::string by = {};  ///< Who asks, for people.
+  std::string by = {};  ///< Requester, for people.
   /// It is a service's record whose settings came as fields of the services API: refusals name those.
   bool names_fields = false;
 };
@@ -90,8 +90,8 @@ struct SubmitRequest {
 struct Submitted {
   JobId first_job;  ///< The batch's ids follow each other, except behind arrays.
   uint32_t job_count = 0;
-  std::vector<uint32_t> numbers;  ///< How many each job took; empty: one each.
-  int64_t queue_position = 0;     ///< Of the first job, at that moment; an estimate.
+  std::vector<uint32_t> numbers;  ///< Number that each job took; empty: one each.
+  int64_t queue_position = 0;     ///< Place of the first job, at that moment; an estimate.
 
   /// The jobs' ids, in the order of the request.
   std::vector<JobId> jobs() const {
@@ -166,9 +166,9 @@ struct JobView {
   Time begin_at;  ///< While it waits for it.
   Time deadline;
   std::vector<JobDependency> dependencies;
-  JobId array;                          ///< Of an element.
-  std::optional<int64_t> array_index;   ///< Of an element.
-  std::optional<ArrayView> array_view;  ///< Of an array.
+  JobId array;                          ///< Array of an element.
+  std::optional<int64_t> array_index;   ///< Index of an element.
+  std::optional<ArrayView> array_view;  ///< Only for an array.
   Time submitted_at, scheduled_at, started_at, completed_at, checkpointed_at;
   std::optional<int32_t> exit_code;
   int32_t signal = 0;
@@ -176,26 +176,26 @@ struct JobView {
   PreemptionMode preemption_mode = PreemptionMode::kRequeue;
   WorkClass work = WorkClass::kUnset;
   std::string reservation;        ///< Its name, or its id when it is over.
-  std::string node_name;          ///< Of its first member.
+  std::string node_name;          ///< Node of its first member.
   std::vector<std::string> gpus;  ///< "<node>-gpu-<index>", of all members.
   std::vector<JobPart>
-      parts;  ///< Of a job of several members: what each of them needs. The first stands above too.
+      parts;  ///< Needs of each member, for a job of several members. The first member stands above too.
   bool one_member_per_node = false;
   DomainLevel domain = DomainLevel::kAny;
   bool domain_required = false;
-  std::vector<JobMember> members;          ///< Of such a job, by rank.
+  std::vector<JobMember> members;          ///< Members of such a job, by rank.
   bool is_being_cancelled = false;         ///< Somebody asked for it, and it has not ended yet.
   int64_t queue_position = 0;              ///< 1 is next; 0 when it does not wait.
   std::optional<Duration> estimated_wait;  ///< By the newest forecast; nothing when it does not know.
   WatchdogFinding watch =
-      WatchdogFinding::kNone;  ///< What it is warned about while it runs, or was ended for.
+      WatchdogFinding::kNone;  ///< Warning while it runs, or the finding that it was ended for.
   std::string watch_detail;
-  std::string move_detail;  ///< Of its last move, or the last one for its sake; empty: none.
+  std::string move_detail;  ///< Its last move, or the last one for its sake; empty: none.
   Time moved_at;
   Time watch_since;
-  UsageView usage;           ///< Of its last attempt, once that has ended.
-  std::string submitted_by;  ///< Who submitted it, for people; empty: not known.
-  std::string owner;         ///< Who owns it, by its credential; empty: not known.
+  UsageView usage;           ///< Use of its last attempt, once that has ended.
+  std::string submitted_by;  ///< Submitter, for people; empty: not known.
+  std::string owner;         ///< Owner, by its credential; empty: not known.
   uint64_t version = 0;      ///< Changes with every change of the job.
 };
 
@@ -205,7 +205,7 @@ struct TextChange {
   std::string text;
 };
 
-/// What changes of a waiting or running job; only what is given.
+/// Changes to a waiting or running job; only what is given.
 struct JobUpdate {
   std::string by = {};                  ///< As in JobBackend.
   std::optional<int32_t> priority;      ///< Only while it waits.
@@ -214,7 +214,7 @@ struct JobUpdate {
   bool moves_begin = false, moves_deadline = false;
   Time begin_at, deadline;
   Duration begin_after = {}, deadline_after = {};  ///< Neither time nor span: now, or none any more.
-  std::optional<int32_t> gpu_count;                ///< What it needs: only while it waits.
+  std::optional<int32_t> gpu_count;                ///< New needs, this and the next: only while it waits.
   std::optional<int64_t> gpu_memory_mb;
   std::optional<std::string> gpu_model;
   std::optional<int32_t> cpu_milli;
@@ -223,7 +223,7 @@ struct JobUpdate {
   bool changes_parts() const { return gpu_count || gpu_memory_mb || gpu_model || cpu_milli || memory_mb; }
 };
 
-/// What of a job is shown beyond its record: long lists leave out what is not asked for.
+/// Parts of a job that are shown beyond its record: long lists leave out what is not asked for.
 struct JobDetails {
   bool name = true;
   bool message = true;
@@ -256,13 +256,13 @@ struct JobFilter {
 struct JobPage {
   std::vector<JobView> jobs;     ///< Newest first.
   std::optional<int64_t> total;  ///< All that match; not known when the filter looks inside.
-  /// Of jobs asked for by id: those that only their state keeps out, with it, and those that are not known.
+  /// Jobs asked for by id that only their state keeps out, with it; then the ids that are not known.
   std::vector<std::pair<JobId, JobState>> left = {};
   std::vector<JobId> unknown = {};
   JobId next;  ///< Given: there may be more, to be asked for with this as `before`; a page may be short.
 };
 
-/// What became different at `sequence`.
+/// The changes at `sequence`.
 struct ChangeNotice {
   uint64_t sequence = 0;
   std::vector<JobId> jobs;  ///< Ascending.
@@ -273,7 +273,7 @@ struct ChangeNotice {
 /// Where a watch of changes begins.
 struct WatchBegin {
   uint64_t sequence = 0;  ///< Every change behind it is told from now on.
-  /// What changed between the number that was asked for and `sequence`. None: nothing was asked for, or it is
+  /// The changes between the number that was asked for and `sequence`. None: nothing was asked for, or it is
   /// not known any more.
   std::optional<ChangeNotice> missed;
 };
@@ -284,12 +284,12 @@ struct HistoryLine {
   std::string event;    ///< One word: see docs/reference/history.md.
   std::string message;  ///< The same as a sentence.
   uint32_t attempt = 0;
-  std::string node;  ///< Of the attempt's first member; empty: not of this line, or removed since.
+  std::string node;  ///< Node of the attempt's first member; empty: not for this line, or removed since.
   uint32_t members = 0;
-  std::string cause = {};  ///< How the attempt ended, with its exit code or signal,
+  std::string cause = {};  ///< The attempt's end; its exit code or signal follows.
   int32_t exit_code = 0, signal = 0;
-  std::string by = {};   ///< Who asked.
-  UsageView usage = {};  ///< Of an attempt that ended.
+  std::string by = {};   ///< Requester.
+  UsageView usage = {};  ///< Use of an attempt that ended.
 };
 struct HistoryView {
   JobId id;
@@ -316,7 +316,7 @@ class JobBackend {
   virtual void requeue_job(const CallerPtr& caller, JobId job, const std::string& tenant,
                            const std::string& by, Done<JobView> done) = 0;
   virtual void get_job(const CallerPtr& caller, JobId job, const std::string& tenant, Done<JobView> done) = 0;
-  /// What happened to the job and who asked for it, oldest first.
+  /// The job's events and who asked for them, oldest first.
   virtual void get_history(const CallerPtr& caller, JobId job, const std::string& tenant,
                            Done<HistoryView> done) = 0;
   /// Calls `changed` with the job now and after each change, the last time in a final state. Stops for good

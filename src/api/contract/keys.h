@@ -30,14 +30,14 @@ struct KeyRequest {
   CallerKind kind = CallerKind::kService;
   std::vector<RoleRequest> roles;
   std::vector<std::string> unix_users;
-  Time expires_at;         ///< None: never,
-  Duration expires_after;  ///< or so long from now on; at most one of both.
-  std::string by;          ///< Who asks, for people.
+  Time expires_at;         ///< None: never, unless `expires_after` is given.
+  Duration expires_after;  ///< Time from now on; at most one of both is given.
+  std::string by;          ///< Requester, for people.
   /// Given: the key is this person's, who has the name, the home, the kind and the roles.
   std::optional<PersonId> person = std::nullopt;
 };
 
-/// What is shown of a key.
+/// A key as it is shown.
 struct KeyView {
   KeyId id;
   TenantId tenant;  ///< Its home; none: the cluster.
@@ -85,17 +85,17 @@ class KeyBackend {
                          const std::string& by, Done<KeyView> done) = 0;
 };
 
-/// What is set of a person. What is not given stays; of a new one it is the default.
+/// Values to set for a person. Those not given stay; a new person has the defaults.
 struct PersonRequest {
   std::optional<std::string> email;
   std::optional<std::string> password;  ///< Kept as its hash alone.
   std::optional<std::string> tenant;    ///< Name or id. Not given for a new one: that which the caller means.
   std::optional<Role> role;
   std::optional<bool> active;
-  std::string by;  ///< Who asks, for people.
+  std::string by;  ///< Requester, for people.
 };
 
-/// What is shown of a person: nothing of the password.
+/// A person as shown: nothing of the password.
 struct PersonView {
   PersonId id;
   TenantId tenant;  ///< None: the cluster.
@@ -121,7 +121,7 @@ class PersonBackend {
 struct NodeTokenRequest {
   std::string node;
   Duration expires_after = hours(1);
-  std::string by;  ///< Who asks, for people.
+  std::string by;  ///< Requester, for people.
 };
 
 /// A node token that was just made. Its text is in this answer and nowhere else.

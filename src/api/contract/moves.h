@@ -12,7 +12,7 @@
 /// Which running jobs could go on elsewhere so that others start.
 namespace gpusched::api {
 
-/// What could move so that waiting jobs start.
+/// A move of a running job so that waiting jobs start.
 struct MoveView {
   JobId job;
   std::string from_node, to_node;

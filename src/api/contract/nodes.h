@@ -24,9 +24,9 @@ struct SliceView {
 struct HolderView {
   JobId job;
   TenantId tenant;
-  std::string owner;  ///< As of a job: "person ana"; empty: nobody is known to.
-  Time since;         ///< Of its placement.
-  int32_t milli = 0;  ///< Of a share or a slice, in thousandths of the device; 0: all of it.
+  std::string owner;  ///< As for a job: "person ana"; empty: nobody is known to.
+  Time since;         ///< Time of its placement.
+  int32_t milli = 0;  ///< Size of a share or a slice, in thousandths of the device; 0: all of it.
 };
 struct DeviceView {
   uint32_t index = 0;
@@ -39,21 +39,21 @@ struct DeviceView {
   int32_t utilization_percent = 0;
   int64_t memory_used_mb = 0;
   int32_t temperature_celsius = 0;
-  int32_t milli_used = 0;       ///< Of one that is shared: what its shares have, in thousandths,
-  int64_t memory_mb_given = 0;  ///< and of its memory.
+  int32_t milli_used = 0;       ///< Thousandths that the shares of a shared device have.
+  int64_t memory_mb_given = 0;  ///< Memory that these shares have.
   std::vector<JobId> shared_by;
   std::vector<HolderView> holders;  ///< All of them, by job.
-  /// Who keeps it from new work, an operator or "scheduler", and why; empty: nobody does.
+  /// The operator, or "scheduler", that keeps it from new work, and why; empty: nobody does.
   std::string quarantined_by, quarantine_reason;
-  FaultClass fault = FaultClass::kNone;  ///< What stands against it, of its node,
+  FaultClass fault = FaultClass::kNone;  ///< Fault that its node found; its code and detail follow.
   std::string fault_code, fault_detail;
-  Time fault_at;                     ///< since when.
+  Time fault_at;                     ///< Time since when it stands.
   std::optional<int32_t> numa_node;  ///< Not given: not known.
   std::string pci_bus_id;
   std::optional<int32_t> island;  ///< Not given: it is joined to no other.
-  bool mig = false;               ///< In MIG mode;
-  std::string mig_room;           ///< what still fits, "1x 3g.40gb, 4x 1g.10gb";
-  std::vector<SliceView> slices;  ///< what it is cut into, by their starts.
+  bool mig = false;               ///< In MIG mode.
+  std::string mig_room;           ///< Slices that still fit, "1x 3g.40gb, 4x 1g.10gb".
+  std::vector<SliceView> slices;  ///< Slices that it is cut into, by their starts.
   int32_t gpu_id = 0;             ///< A number of its own in the cluster, for as long as its node is known.
 };
 struct LinkView {
@@ -67,7 +67,7 @@ struct NodeView {
   NodeState contact = NodeState::kReady;
   /// validating, ready, draining, drained, down
   std::string state;
-  std::string state_by, state_reason;  ///< Who put it there, and why.
+  std::string state_by, state_reason;  ///< The requester of this state, and the reason.
   Time state_since;
   std::string suspect;  ///< Why an operator should look at it; empty: no reason is known.
   Time suspect_since;
@@ -80,7 +80,7 @@ struct NodeView {
   double cpu_utilization = 0, memory_utilization = 0;  ///< 0..1
   Time heard_at;  ///< When it last reported; not valid: not since the scheduler started.
   std::string version;
-  std::vector<LinkView> links;  ///< Of each two devices, where that is known.
+  std::vector<LinkView> links;  ///< Links between each two devices, as far as known.
   std::string topology_note;
 };
 
@@ -103,7 +103,7 @@ struct PoolsView {
   };
   bool on = false;         ///< False: there are none, each may use all.
   bool set = false;        ///< The shares were set by a call, and differ from the configuration's.
-  int64_t total_gpus = 0;  ///< Of nodes in service.
+  int64_t total_gpus = 0;  ///< GPUs of nodes in service.
   Pool online, batch;
 };
 

@@ -34,7 +34,7 @@ struct ServiceScaling {
   friend bool operator==(const ServiceScaling&, const ServiceScaling&) = default;
 };
 
-/// What the record of a service says beside what its replicas run.
+/// Settings in the record of a service, beside what its replicas run.
 struct ServiceSettings {
   int64_t replicas = 1;
   int64_t generation = 1;  ///< Counts what its replicas were told to run: 1, and one more by each rollout.
@@ -53,7 +53,7 @@ struct ReplicaView {
   JobId job;
   int64_t index = 0;  ///< From 0.
   int64_t generation = 1;
-  std::string_view state;  ///< Of its job.
+  std::string_view state;  ///< State of its job.
   bool is_ready = false;
   int64_t restarts = 0;   ///< Starts after an end, in its generation.
   std::string node_name;  ///< Empty: it has no place.
@@ -63,7 +63,7 @@ struct ReplicaView {
   std::string message;    ///< One sentence, of its job.
 };
 
-/// Of a service that follows a queue.
+/// View of a service that follows a queue.
 struct ScalingView {
   std::optional<int64_t> waiting;  ///< Jobs in the queue; absent: they are being counted.
   int64_t wanted = 0;              ///< Replicas for them, within the bounds.
@@ -78,11 +78,11 @@ struct ServiceView {
   ServiceSettings settings;
   int64_t running = 0, ready = 0;  ///< Replicas; ready ones run.
   std::string owner;
-  Time created_at;  ///< Of its generation.
+  Time created_at;  ///< Creation of its generation.
   /// Why a replica could not be made, or the rollout is stalled; empty: nothing is wrong.
   std::string message;
   std::vector<ReplicaView>
-      jobs;  ///< Of replicas, by index, the newest generation first; the newest job of each.
+      jobs;  ///< Replicas by index, the newest generation first, with the newest job of each of them.
   std::optional<ScalingView> scaling = {};  ///< Absent: it follows no queue.
 };
 

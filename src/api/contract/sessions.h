@@ -24,7 +24,7 @@ struct LogRequest {
   JobId job;
   std::string tenant;    ///< Given: the job must be this tenant's.
   uint32_t attempt = 0;  ///< 0: the latest.
-  uint32_t member = 0;   ///< Of a gang: whose output.
+  uint32_t member = 0;   ///< Gang member whose output is read.
   bool from_stderr = false;
   int64_t offset = 0;
   int32_t size_max = 65'536;
@@ -43,7 +43,7 @@ struct LogRequest {
 /// Part of an output. An offset names a byte of the whole output, whatever of it is still kept.
 struct LogPiece {
   std::string data;         ///< With `of_lines` whole lines, which need not follow each other.
-  int64_t offset = 0;       ///< Of `data`.
+  int64_t offset = 0;       ///< Place of `data` in the output.
   int64_t next_offset = 0;  ///< Where to go on. Without data and progress: at the end, for now.
   int64_t skipped = 0;  ///< So many bytes of what was asked for are no longer kept; they came before `data`.
   bool at_end = false;  ///< Nothing follows, ever.
@@ -62,7 +62,7 @@ struct SessionRequest {
   JobId job;
   std::string tenant;                ///< Given: the job must be this tenant's.
   uint32_t attempt = 0;              ///< 0: the latest.
-  uint32_t member = 0;               ///< Of a gang: which of its processes' nodes.
+  uint32_t member = 0;               ///< Gang member on whose node the session runs.
   std::vector<std::string> command;  ///< Empty: the user's login shell.
   bool terminal = false;             ///< In a pseudo terminal; else with pipes.
   uint32_t rows = 0, columns = 0;
@@ -80,7 +80,7 @@ class SessionPeer {
     std::string message;  ///< One sentence beside an exit code; usually none.
   };
   virtual ~SessionPeer() = default;
-  /// Whom the job names to run as; the first call, when it names one.
+  /// Receives the user that the job names to run as; the first call, when it names one.
   virtual void on_unix_user(const std::string& /*user*/) {}
   virtual void on_number(uint64_t session) = 0;
   virtual void on_opened() = 0;
@@ -113,18 +113,18 @@ struct FileRequest {
   uint32_t attempt = 0;  ///< 0: the latest.
   uint32_t member = 0;
   std::string path;
-  uint64_t transfer = 0;  ///< Of the piece before; 0: the first one is asked for.
+  uint64_t transfer = 0;  ///< Number from the piece before; 0: the first piece is asked for.
   int64_t offset = 0;     ///< Behind the piece before.
   bool close = false;     ///< No more of this transfer is wanted; there is no answer.
 };
 struct FilePiece {
   std::string data;
   uint64_t transfer = 0;
-  int64_t size = 0;     ///< Of the whole file.
+  int64_t size = 0;     ///< Size of the whole file.
   uint32_t mode = 0;    ///< Permission bits.
   bool at_end = false;  ///< Nothing follows.
   uint32_t attempt = 0;
-  std::string unix_user = {};  ///< Whom the job names to run as; with the first piece.
+  std::string unix_user = {};  ///< User that the job names to run as; with the first piece.
 };
 
 /// Output, interactive sessions and files of attempts. Everything is thread-safe and returns at once; answers

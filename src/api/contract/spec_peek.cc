@@ -101,7 +101,7 @@ std::size_t place_before(std::string_view packed, uint64_t number) {
     const uint64_t tag = reader.varint();
     const uint64_t width = tag & 7;
     if (!reader.ok() || tag >> 3 >= number || (width != 0 && width != 2)) {
-      place = here;  // What has another width is unknown, and stands behind all that is known.
+      place = here;  // A field of another width is unknown, and stands behind all that are known.
     } else if (width == 0) {
       reader.varint();
     } else {

@@ -14,8 +14,8 @@
 /// Tenants, and changes that are made together.
 namespace gpusched::api {
 
-/// What is set of a tenant, as any door has read it or shows it; src/api/fields/tenants/tenant_rows.h has a
-/// row for each member. Not given: the default, and of a limit none. Cores are in thousandths, spans in
+/// A tenant's settings, as any door has read or shows them; src/api/fields/tenants/tenant_rows.h has a row
+/// for each member. Not given: the default, and for a limit none. Cores are in thousandths, spans in
 /// milliseconds.
 struct TenantSettings {
   std::optional<std::string> name, email, organization;
@@ -30,14 +30,14 @@ struct TenantSettings {
   std::optional<int64_t> guaranteed_memory_mb, guaranteed_jobs;
   std::optional<int64_t> gpu_ms_max;     ///< GPU time in each window.
   std::optional<int64_t> gpu_window_ms;  ///< In a request not given: what it is, or a week.
-  std::optional<std::string> parent;     ///< Of a request: the parent's name or id; empty: none.
+  std::optional<std::string> parent;     ///< Requests only: the parent's name or id; empty: none.
 };
 
-/// What a tenant is created or updated with. In an update only what is given changes.
+/// Values to create or update a tenant with. An update changes only those that are given.
 struct TenantRequest : TenantSettings {
   std::vector<std::string> unlimited;  ///< Update: names of limits to lift, such as "max_gpus".
   std::string request_key;
-  std::string by;                ///< Who asks, for people.
+  std::string by;                ///< Requester, for people.
   bool name_may_repeat = false;  ///< Creation: other tenants may have the name already.
 };
 
@@ -66,7 +66,7 @@ struct TenantView {
   TenantId id;
   TenantId parent;
   TenantSettings settings;        ///< All but its parent.
-  int64_t current_gpu_milli = 0;  ///< Of shares, beside the whole ones.
+  int64_t current_gpu_milli = 0;  ///< Used by shares, beside the whole ones.
   int64_t current_gpus = 0, current_gpu_memory_mb = 0, current_cpu_milli = 0, current_memory_mb = 0;
   int64_t running_jobs = 0, waiting_jobs = 0;
   int64_t gpu_milliseconds = 0;  ///< Used so far, ended and running attempts.

@@ -16,7 +16,7 @@ Result<std::string> load_or_create_token(const std::string& data_dir);
 /// Compares in a time that depends on the lengths alone.
 bool same_secret(std::string_view a, std::string_view b);
 
-/// What an `Authorization` header carries as a bearer's; empty: nothing.
+/// The token that an `Authorization` header carries as a bearer's; empty: none.
 std::string_view bearer_of(std::string_view authorization);
 /// Whether that is the token.
 bool bearer_matches(std::string_view authorization, std::string_view token);
@@ -31,8 +31,8 @@ bool answers_without_credential(std::string_view address, bool token_required, b
 /// How people get a token of a provider of identities. None of it is secret.
 struct SignIn {
   std::string issuer;
-  std::string client_id;            ///< Of a public client there, which has no secret.
-  std::vector<std::string> scopes;  ///< What it asks for.
+  std::string client_id;            ///< Id of a public client there, which has no secret.
+  std::vector<std::string> scopes;  ///< Scopes that it asks for.
   bool sends_access_token = false;  ///< The access token is the credential here; else the id token is.
 };
 

@@ -272,7 +272,7 @@ class Handler {
 
   std::span<const JsonField> fields_;
   std::vector<std::string>* unknown_;
-  const JsonField* field_ = nullptr;  // Of the last key of the outer object; null when it is unknown.
+  const JsonField* field_ = nullptr;  // Field of the last key of the outer object; null when it is unknown.
   StringList* list_ = nullptr;        // Where the elements of the open array go.
   StringMap* map_ = nullptr;          // Where the members of the open object go.
   IntegerMap* numbers_ = nullptr;     // The same for numbers.

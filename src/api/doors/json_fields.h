@@ -41,14 +41,14 @@ inline constexpr std::size_t kUnknownFieldsMax = 16;
 inline constexpr std::size_t kUnknownFieldBytesMax = 64;
 
 /// Reads one JSON object from untrusted bytes. Unknown fields are ignored: the names of the first
-/// kUnknownFieldsMax go into `unknown`, each once and no longer than kUnknownFieldBytesMax. Of a field given
-/// twice the last one holds. Nothing when all went well; else kMalformedJson (syntax, UTF-8, depth) or
+/// kUnknownFieldsMax go into `unknown`, each once and no longer than kUnknownFieldBytesMax. The last one of a
+/// field given twice holds. Nothing when all went well; else kMalformedJson (syntax, UTF-8, depth) or
 /// kInvalidArgument with the field (a wrong type, a NUL in a string).
 std::optional<ApiError> read_json_object(std::string_view bytes, std::span<const JsonField> fields,
                                          std::vector<std::string>* unknown = nullptr);
 
-/// What is wrong with a body that a parser stopped reading at byte `used`, trailing blanks aside; nothing
-/// when all was well.
+/// The problem of a body that a parser stopped reading at byte `used`, trailing blanks aside; nothing when
+/// all was well.
 std::optional<ApiError> json_problem(std::string_view bytes, std::size_t used,
                                      boost::system::error_code error);
 

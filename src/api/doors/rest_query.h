@@ -21,7 +21,7 @@ std::optional<std::vector<std::string>> path_segments(std::string_view path);
 /// Whether the segments fit a pattern such as "api/v1/jobs/*": "*" and what begins with '{' take any one.
 bool path_matches(std::string_view pattern, const std::vector<std::string>& segments);
 
-/// What a path is about: "job-12" of "v1/jobs/job-12/cancel", "n1-gpu-0" of a device's; empty: nothing in
+/// The resource in a path: "job-12" of "v1/jobs/job-12/cancel", "n1-gpu-0" of a device's; empty: nothing in
 /// particular.
 std::string resource_of(const std::vector<std::string>& segments);
 

@@ -16,7 +16,7 @@ template <typename Door>
 struct RestRoute {
   HttpMethod method;
   std::string_view pattern;  ///< Segments; "*" takes any one.
-  access::Action action;     ///< What the caller does by it.
+  access::Action action;     ///< Action that the call is checked and audited as.
   void (Door::*route)(const HttpRequest&, const std::vector<std::string>&, const RestCallPtr&);
 };
 

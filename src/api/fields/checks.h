@@ -11,7 +11,7 @@
 /// Sentences that the checks of several fields share.
 namespace gpusched::api {
 
-/// Of a path that a request names.
+/// Longest path that a request names.
 constexpr std::size_t kPathBytesMax = 4'096;
 
 inline ApiError invalid(std::string_view field, std::string message) {

@@ -9,8 +9,8 @@
 #include "base/job_labels.h"
 #include "base/limits.h"
 
-/// What requests may say in fields of the native API, as far as neither a field's type nor its row says it.
-/// The OpenAPI document tells it; a test of others' making holds it against the server.
+/// Rules for fields in requests of the native API, as far as neither a field's type nor its row says them.
+/// The OpenAPI document tells them; a test of others' making holds it against the server.
 namespace gpusched::api {
 
 inline constexpr std::string_view kPrintable = R"(^[^\x00-\x1f\x7f]*$)";
@@ -63,19 +63,19 @@ inline constexpr std::string_view kAskedPart = "JobRequest.Part";
 inline constexpr std::string_view kAskedPartResources = "JobRequest.Part.Resources";
 /// Likewise of a tenant in a request that makes several changes together.
 inline constexpr std::string_view kEditedTenant = "EditClusterRequest.Tenant";
-inline constexpr int64_t kMessagesMax =
-    1'000;                                   ///< Of any list of messages, as the reader of bodies takes it,
-inline constexpr int64_t kTextsMax = 4'096;  ///< and of texts.
+/// Most entries of any list in a body, as its reader takes them.
+inline constexpr int64_t kMessagesMax = 1'000;  ///< For lists of messages.
+inline constexpr int64_t kTextsMax = 4'096;     ///< For lists of texts.
 
 struct FieldShape {
   std::string_view field;         ///< "JobSpec.umask"
-  std::string_view pattern = {};  ///< Of a text, of each text of a list, or of each value of a map.
-  std::string_view keys = {};     ///< Of a map: all that it may have, separated by blanks.
-  int64_t least = INT64_MIN, most = INT64_MAX;  ///< Of a number.
-  int64_t items_min = -1, items_max = -1;       ///< Of a list or map.
-  std::string_view schema = {};                 ///< Of a message, or a list of them: where it is another.
-  std::string_view words = {};                  ///< Of an enumeration: all that are taken.
-  int64_t bytes_min = -1, bytes_max = -1;       ///< Of a text.
+  std::string_view pattern = {};  ///< For a text, each text of a list, or each value of a map.
+  std::string_view keys = {};     ///< For a map: all keys that it may have, separated by blanks.
+  int64_t least = INT64_MIN, most = INT64_MAX;  ///< For a number.
+  int64_t items_min = -1, items_max = -1;       ///< For a list or map.
+  std::string_view schema = {};                 ///< For a message, or a list of them: where it is another.
+  std::string_view words = {};                  ///< For an enumeration: all that are taken.
+  int64_t bytes_min = -1, bytes_max = -1;       ///< For a text.
 };
 inline constexpr FieldShape kFieldShapes[] = {
     {.field = "SubmitJobsRequest.jobs", .items_min = 1, .items_max = limits::kBatchJobsMax},

@@ -28,7 +28,7 @@ std::string ranges_text(const std::vector<IndexRange>& ranges, int64_t from = 0,
                         const std::vector<int64_t>& without = {});
 /// "after_ok:job-12"
 std::string dependency_text(const JobDependency& dependency);
-/// What a policy of retries is for, as `retry_on` has it; nothing when it is the default.
+/// Causes and exit codes of a retry policy, as `retry_on` has them; nothing when it is the default.
 std::vector<std::string> retry_on_words(uint32_t causes, std::string_view exit_codes);
 
 }  // namespace gpusched::api

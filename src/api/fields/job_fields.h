@@ -12,7 +12,7 @@ namespace gpusched::api {
 /// A job's request as any door has read it, before its rules are checked; job_rows.h has a row for each
 /// member. Not given: the default. Spans are in milliseconds, cores in thousandths.
 struct JobFields {
-  // What it runs, and in which box: gpusched.v1.JobSpec.
+  // Command and box: gpusched.v1.JobSpec.
   std::optional<std::string> name, comment, script, image, working_directory, submitter;
   std::optional<StringList> command, args, secret_variables;
   std::optional<StringMap> environment, labels;
@@ -27,7 +27,7 @@ struct JobFields {
   std::optional<std::string> preempt_signal, preempt_webhook, idle_action, hung_action;
   std::optional<int64_t> preempt_grace_ms, idle_after_ms, hung_after_ms;
 
-  // What it needs: gpusched.v1.Resources.
+  // Needs: gpusched.v1.Resources.
   std::optional<int64_t> gpu_count, gpu_memory_mb, gpu_memory_each_mb, gpu_milli, gpu_bandwidth_gbs;
   std::optional<int64_t> cpu_milli, memory_mb, nodes, nodes_max;
   std::optional<int64_t> gpus_per_node;  ///< Then `gpu_count` and `gpu_memory_mb` are of all nodes together.

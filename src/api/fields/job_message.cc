@@ -317,7 +317,7 @@ void read_nodes(JobFields& fields) {
   if (fields.gpu_memory_mb && bounded) *fields.gpu_memory_mb *= nodes;
 }
 
-/// What the message says, field by field, and what of it only the native API can say.
+/// Reads the message, field by field, and the parts of it that only the native API has.
 std::optional<ApiError> read_message(const v1::JobRequest& message, JobFields& fields) {
   const v1::RetryPolicy& retry = message.retry();
   const auto check_times = [&] {

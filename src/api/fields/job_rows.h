@@ -14,10 +14,10 @@
 /// A job's request, a row a field: what each is called, numbered, measured in, between which bounds, and what
 /// it means.
 ///
-/// Whoever handles all fields alike walks these rows: the jobs door's reader of JSON, the native API's reader
-/// of messages, its OpenAPI document, the writer of the packed specification, the checks of ranges, the
-/// reference page. Rules about several fields at once stand in job_rules.h. docs/recipes/add-a-field.md shows
-/// how to add one.
+/// Rows of all fields, for all code that handles fields alike: the jobs door's reader of JSON, the native
+/// API's reader of messages, its OpenAPI document, the writer of the packed specification, the checks of
+/// ranges, the reference page. Rules about several fields at once stand in job_rules.h.
+/// docs/recipes/add-a-field.md shows how to add one.
 namespace gpusched::api {
 
 /// The message of proto/gpusched/v1 that a field stands in.
@@ -29,7 +29,7 @@ enum class JobMessage : uint8_t {
   kNone,       ///< Only the jobs door has it.
 };
 
-/// What the jobs door measures a field in. The native API has what JobFields has.
+/// The jobs door's unit of a field. The native API has the unit of JobFields.
 enum class DoorUnit : uint8_t {
   kSame,
   kSeconds,  ///< For milliseconds.
@@ -56,7 +56,7 @@ struct JobRow {
   std::string_view door;  ///< Its name at the jobs door; empty: that has none.
   JobPlace place;         ///< Empty: read by a function of its own, or not taken from clients.
   std::string_view meaning;
-  int64_t least = 0, most = kNoBound;  ///< Of a number; a text has at most so many bytes.
+  int64_t least = 0, most = kNoBound;  ///< Bounds of a number; a text has at most so many bytes.
   DoorUnit unit = DoorUnit::kSame;
   std::string_view hint = {};  ///< Follows the jobs door's sentence about a wrong type.
   JobPlace door_place = {};    ///< Where the jobs door puts it, when that is elsewhere.
@@ -65,9 +65,9 @@ struct JobRow {
   /// Within its range nothing can be wrong with it by itself: a request that has no other fields needs no
   /// close look.
   bool plain = false;
-  /// The jobs door shows it of a job that gave it. Of a specification only.
+  /// The jobs door shows it of a job that gave it. For fields of a specification only.
   bool shown = false;
-  /// An update may give another text; UpdateJobRequest has a field of this name. Of a specification only.
+  /// An update may give another text; UpdateJobRequest has a field of this name. Likewise only for those.
   bool changeable = false;
 };
 
@@ -87,7 +87,7 @@ std::optional<ApiError> check_row(const JobRow& row, const JobFields& fields);
 std::optional<ApiError> check_row(std::string_view door, const JobFields& fields);
 /// All of them; the first that is out of its bounds.
 std::optional<ApiError> check_rows(const JobFields& fields);
-/// Of those whose range the native API says for itself, in its words.
+/// Checks those whose range the native API says for itself, in its words.
 std::optional<ApiError> check_native_rows(const JobFields& fields);
 
 /// The table of docs/reference/job-fields.md, with its page around it.

@@ -61,7 +61,7 @@ std::optional<ApiError> check_environment(const StringMap& environment) {
   return std::nullopt;
 }
 
-/// What is to be kept from view has to be there, or it was misspelt and the real one is shown.
+/// Checks that secret variables exist: if one is misspelt, the real one is shown.
 std::optional<ApiError> check_secrets(const JobFields& fields) {
   if (!fields.secret_variables) return std::nullopt;
   std::set<std::string_view> variables;
@@ -95,7 +95,7 @@ std::optional<ApiError> check_labels(const StringMap& labels) {
   return std::nullopt;
 }
 
-/// What it asks of the watchdog.
+/// Checks the wishes to the watchdog.
 std::optional<ApiError> check_watchdog(const JobFields& fields) {
   for (const auto& [name, value] :
        {std::pair{"idle_action", &fields.idle_action}, std::pair{"hung_action", &fields.hung_action}}) {
@@ -106,7 +106,7 @@ std::optional<ApiError> check_watchdog(const JobFields& fields) {
   return std::nullopt;
 }
 
-/// What it asks for when it is to be ended for another one.
+/// Checks the wishes for being ended for another job.
 std::optional<ApiError> check_preemption(JobFields& fields) {
   if (fields.preemption_mode && !fields.preemption_mode->empty() && *fields.preemption_mode != "requeue" &&
       *fields.preemption_mode != "cancel") {
@@ -147,7 +147,7 @@ std::optional<MountFields> parse_mount(std::string_view text) {
   return mount;
 }
 
-/// What the jobs door says in other words than the native API.
+/// Takes over fields that the jobs door says in other words than the native API.
 std::optional<ApiError> settle_words(JobFields& fields) {
   for (const std::string& text : fields.mount_texts ? *fields.mount_texts : StringList{}) {
     auto mount = parse_mount(text);

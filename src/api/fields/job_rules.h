@@ -13,7 +13,7 @@ namespace gpusched::api {
 /// Checks every rule and range and packs the specification. Errors name the field as the jobs door does.
 Answer<JobRequest> check_job(JobFields fields, bool containers_possible);
 
-/// What becomes of a gang that loses a node: "end" (also when empty), or "continue".
+/// Fate of a gang that loses a node: "end" (also when empty), or "continue".
 std::optional<ApiError> read_node_loss(std::string_view word, const char* field, JobRequest& job);
 
 /// The rules for the box of a job. `has_image`: it runs in a container.
@@ -21,7 +21,7 @@ std::optional<ApiError> check_box(const JobFields& fields, bool has_image);
 
 /// GPUs and memory of all its nodes together as those of each, and what contradicts itself.
 std::optional<ApiError> normalize_nodes(JobFields& fields);
-/// What of GPUs is given without saying how many.
+/// Refuses properties of GPUs without their number.
 std::optional<ApiError> check_gpus(const JobFields& fields);
 /// A MIG slice says by its profile what it has; nothing else of GPUs can stand beside it but their model.
 std::optional<ApiError> settle_slice(JobFields& fields);

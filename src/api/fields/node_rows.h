@@ -18,7 +18,7 @@ void write_node(const NodeView& node, v1::Node& out);
 /// As the jobs door shows it.
 void write_door_node(const NodeView& node, JsonWriter& json);
 
-/// What is said of a field of Node, NodeDevice, NodeLink or MigSlice; nothing of another message.
+/// Words on a field of Node, NodeDevice, NodeLink or MigSlice; nothing for another message.
 std::optional<FieldWords> node_words(const google::protobuf::Descriptor& type, int number);
 /// A field of one of these as the jobs door shows it.
 struct NodeDoorField {

@@ -13,8 +13,8 @@ namespace gpusched::api {
 
 /// As a door has read it, before it is checked. Nothing given: anywhere.
 struct PlacementFields {
-  std::vector<std::string> node_labels;     ///< "name=value", or "name" for any value: its node has them all,
-  std::vector<std::string> without_labels;  ///< and none of these.
+  std::vector<std::string> node_labels;     ///< All that its node has: "name=value", or "name" for any value.
+  std::vector<std::string> without_labels;  ///< Labels that its node has none of.
   bool exclusive = false;
   std::string gpu_layout;            ///< "pack", "spread", "contiguous"; empty: pack.
   std::vector<std::string> gpu_ids;  ///< All indexes, such as "0", or all UUIDs.
@@ -26,8 +26,8 @@ struct PlacementFields {
   }
 };
 
-/// What they mean; none or one. `gpu_model` may name several models, as in "H100,A100": then it is taken out
-/// of there.
+/// Reads the words; none or one result. `gpu_model` may name several models, as in "H100,A100": then it is
+/// taken out of there.
 Answer<std::vector<PlaceRequest>> read_place(const PlacementFields& words, std::string& gpu_model);
 
 /// As it was asked for.

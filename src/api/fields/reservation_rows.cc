@@ -25,7 +25,7 @@ struct Row {
   ShownRow<ReservationView> shown;
   Place place;
   int64_t least = 0, most = INT64_MAX;  ///< Bytes of a text, entries of a list, milliseconds.
-  std::string_view wrong;               ///< What follows its name when it is out of these bounds.
+  std::string_view wrong;               ///< Sentence after its name when it is out of these bounds.
 
   constexpr Row within(int64_t lowest, int64_t highest, std::string_view sentence) const {
     Row row = *this;

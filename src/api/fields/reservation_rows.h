@@ -16,7 +16,7 @@ namespace gpusched::api {
 Answer<ReservationRequest> read_reservation(const v1::Reservation& message);
 void write_reservation(const ReservationView& reservation, v1::Reservation& out);
 
-/// What is said of the field of that number; nothing when it has no row.
+/// Words on the field of that number; nothing when it has no row.
 std::optional<FieldWords> reservation_words(int number);
 /// The text of docs/reference/reservation-fields.md.
 std::string reservation_fields_markdown();

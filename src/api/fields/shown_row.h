@@ -11,8 +11,8 @@
 #include "base/time.h"
 #include "model/types.h"
 
-/// What is shown of a thing, a row a field: one function writes the value, compiled for JSON and for
-/// messages.
+/// Rows of shown fields: one function writes the value of a field, compiled for JSON and for messages
+/// alike.
 namespace gpusched::api {
 
 /// Writes fields as members of a JSON object.
@@ -179,11 +179,11 @@ void write_rows(const Rows& rows, const View& view, MessageFields& out) {
   }
 }
 
-/// What the documents say of a field: OpenAPI and the reference pages.
+/// Words on a field in the documents: OpenAPI and the reference pages.
 struct FieldWords {
   std::string_view meaning;
   bool bounded = false;
-  double least = 0, most = 0;  ///< Of a number; a text has at most so many bytes.
+  double least = 0, most = 0;  ///< Bounds of a number; a text has at most so many bytes.
   bool only_shown = false;     ///< Nobody sets it.
 };
 

@@ -16,7 +16,7 @@ namespace gpusched::api {
 template <typename In, typename Out>
 class GrpcBidi {
  public:
-  /// What gRPC needs before there is anybody to serve the stream.
+  /// The objects that gRPC needs before there is anybody to serve the stream.
   struct Call {
     explicit Call(GrpcThread& its_thread) : thread(its_thread) {}
     GrpcThread& thread;

@@ -24,7 +24,7 @@ void GrpcThread::answer(GrpcUnary* call, std::unique_ptr<grpc::Status> status, b
 }
 
 void GrpcThread::run(std::function<void()> call) {
-  // What the thread gives itself it finds by itself.
+  // The thread finds tasks that it gives itself without being woken.
   const bool wake = std::this_thread::get_id() != thread_id_;
   add_task({.call = nullptr, .status = nullptr, .run = std::move(call)}, wake);
 }
@@ -74,7 +74,7 @@ void GrpcThread::loop() {
     }
     if (now_.empty()) continue;
     now_.clear();
-    flush();  // What the tasks gave the thread themselves: no event need follow them.
+    flush();  // Tasks that the tasks gave the thread: no event need follow them.
   }
 }
 
@@ -212,7 +212,7 @@ grpc::Status to_status(grpc::ServerContext& context, const ApiError& error) {
   const ErrorRow& row = row_of(error.kind);
   context.AddTrailingMetadata("gpusched-code", std::string(row.code));
   if (!error.field.empty()) context.AddTrailingMetadata("gpusched-field", error.field);
-  // What gRPC's own retries go by.
+  // The metadata that gRPC's own retries go by.
   if (error.retry_after.ns > 0)
     context.AddTrailingMetadata("grpc-retry-pushback-ms", std::to_string(error.retry_after.ms()));
   return {to_status_code(error), error.message};
@@ -239,7 +239,7 @@ int size_of(const Message& message, const char* name) {
   return repeated ? message.GetReflection()->FieldSize(message, field) : 1;
 }
 
-/// What a message says that a call is about.
+/// The resource that a call is about, as its message names it.
 std::string resource_in(const Message& message, access::Action action) {
   for (const char* const name :
        {"job_id", "job_ids", "node_name", "reservation", "service", "key_id", "id", "tenant_id", "name"}) {

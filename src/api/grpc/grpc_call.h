@@ -26,9 +26,9 @@
 #include "base/limits.h"
 #include "base/queue_limits.h"
 
-/// What the gRPC services share: all calls of all services run on one completion queue with one thread, which
-/// is what gRPC 1.51 is fastest with (docs/adr/grpc.md). Handlers run on it and must not
-/// block; they answer at once or later, from any thread. Included by the services' sources only.
+/// Common parts of the gRPC services: all calls of all services run on one completion queue with one thread,
+/// which is what gRPC 1.51 is fastest with (docs/adr/grpc.md). Handlers run on it and must not block; they
+/// answer at once or later, from any thread. Included by the services' sources only.
 namespace gpusched::api {
 
 grpc::StatusCode to_status_code(const ApiError& error);
@@ -39,7 +39,7 @@ grpc::Status to_status(grpc::ServerContext& context, const ApiError& error);
 /// given; a call that fails gets its request's id into its trailing metadata.
 void tell_call(CallNote& note, grpc::ServerContext& context, const ApiError* error,
                const google::protobuf::Message* request, const google::protobuf::Message* response);
-/// Who calls, as the note knows it since the call was let in, or else as the doorkeeper says; the note is
+/// The caller, as the note knows it since the call was let in, or else as the doorkeeper says; the note is
 /// told.
 Answer<CallerPtr> caller_of(const Doorkeeper& doorkeeper, const grpc::ServerContext& context, CallNote& note);
 
@@ -183,7 +183,7 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
       self->pump_here();
     });
   }
-  /// Of the first message, or of the end without any: more is counted and told of nobody.
+  /// Tells the first message, or the end without any: more messages are not counted, and nobody is told.
   void tell(const ApiError* error) {
     const auto code = error == nullptr ? grpc::StatusCode::OK : to_status_code(*error);
     if (!std::exchange(counted_, true)) thread_.count(*note_.line.action, code, began_);
@@ -282,13 +282,13 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
   GrpcOp<GrpcWriter> written_op_{*this, &GrpcWriter::on_written};
   GrpcOp<GrpcWriter> finished_op_{*this, &GrpcWriter::on_finished};
   std::function<void()> gone_;
-  std::shared_ptr<void> let_in_;  ///< Of the thread: drops what waits for the end of the caller's key.
+  std::shared_ptr<void> let_in_;  ///< Used on the thread: drops the wait for the end of the caller's key.
   CallNote note_;
-  CallTicket ticket_;  ///< Of the thread.
+  CallTicket ticket_;  ///< Used on the thread.
   RequestMeter::Clock::time_point began_;
-  std::unique_ptr<google::protobuf::Message> request_;      ///< What was asked for, once that is known.
+  std::unique_ptr<google::protobuf::Message> request_;      ///< The request, once it is known.
   std::shared_ptr<GrpcWriter> self_;                        ///< Until gRPC is done with it.
-  bool reading_ = false, over_ = false, finished_ = false;  // Of the thread.
+  bool reading_ = false, over_ = false, finished_ = false;  // Used on the thread.
   std::mutex mutex_;                                        // Guards all below.
   std::deque<Entry> queue_;
   Entry current_;

@@ -55,7 +55,7 @@ int listen_at(const addrinfo& where) {
   if (listener < 0) return -1;
   const int yes = 1, no = 0;
   ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  // What is accepted there has it, too.
+  // Accepted sockets inherit it.
   ::setsockopt(listener, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
   if (where.ai_family == AF_INET6) ::setsockopt(listener, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
   if (::bind(listener, where.ai_addr, where.ai_addrlen) == 0 &&

@@ -13,9 +13,9 @@
 namespace gpusched::api {
 
 struct GrpcListenerOptions {
-  /// Of one address (IPv6: one /64), and never more than half of all; 0: no bound.
+  /// For one address (IPv6: one /64), and never more than half of all; 0: no bound.
   std::size_t address_connections_max = 0;
-  std::size_t connections_max = 0;  ///< Of all; 0: no bound.
+  std::size_t connections_max = 0;  ///< For all addresses; 0: no bound.
   bool bounds_loopback = false;     ///< Loopback is an address like others; else it is free.
 };
 

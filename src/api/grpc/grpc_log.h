@@ -25,8 +25,8 @@ class LineAllowance {
   int64_t left_out_ = 0;
 };
 
-/// From now on what gRPC says goes to our log, and not to standard error: at the level debug, and of its
-/// errors, which any stranger causes that breaks a handshake, one a minute as a warning. Of the whole
+/// Sends gRPC's messages to our log from now on, and not to standard error: at the level debug, and its
+/// errors, which any stranger causes that breaks a handshake, one a minute as a warning. For the whole
 /// process.
 void route_grpc_log();
 

@@ -24,7 +24,7 @@ class GrpcService : public grpc::Service {
            void* tag) {
     RequestAsyncBidiStreaming(method, context, stream, queue, queue, tag);
   }
-  /// What is told about the method; it must be there.
+  /// The row of the method; it must be there.
   const GrpcMethodRow& method_row(const char* name) const {
     return grpc_method(descriptor_->full_name(), name);
   }

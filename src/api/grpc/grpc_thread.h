@@ -39,7 +39,7 @@ class GrpcOp final : public GrpcEvent {
  public:
   GrpcOp(Owner& owner, void (Owner::*then)(bool)) : owner_(owner), then_(then) {}
   void done(bool ok) override { (owner_.*then_)(ok); }
-  /// What gRPC gives back.
+  /// The tag that gRPC gives back.
   void* tag() { return static_cast<GrpcEvent*>(this); }
 
  private:
@@ -91,12 +91,12 @@ struct GrpcManners {
   /// Both null: nobody is limited. They must outlive the thread.
   Admission* admission = nullptr;
   const Doorkeeper* doorkeeper = nullptr;
-  /// What counts the answers to calls that read, and to those that change something; null: nothing does. They
-  /// must outlive the thread.
+  /// Meters of the answers to calls that read, and to those that change something; null: they are not
+  /// counted. They must outlive the thread.
   RequestMeter* reads = nullptr;
   RequestMeter* writes = nullptr;
   audit::AuditLog* audit = nullptr;  ///< Null: there is none. It must outlive the thread.
-  Duration step_max = {};            ///< Of the thread, as of a LoopWatch; zero: any.
+  Duration step_max = {};            ///< Longest step of the thread, as for a LoopWatch; zero: any.
 };
 
 /// The one thread of all gRPC calls. Thread-safe.
@@ -126,7 +126,7 @@ class GrpcThread {
   void expect(GrpcWaiter& waiter);
   /// It came, or is no longer waited for. Again: does nothing.
   void came(GrpcWaiter& waiter);
-  /// What a call is told whose message does not come.
+  /// The error for a call whose message does not come.
   ApiError too_late() const;
   /// Whether the caller's address asks too often; before anything else of a call is looked at.
   std::optional<ApiError> refuses(const grpc::ServerContext& context) const;
@@ -191,9 +191,9 @@ class GrpcThread {
   bool woken_ = false;
   bool stopped_ = false;
   grpc::Alarm alarm_;
-  std::vector<Task> now_;  // Of the thread.
+  std::vector<Task> now_;  // Used on the thread.
   GrpcOp<GrpcThread> wake_;
-  GrpcWaiter* first_waiter_ = nullptr;  // Of the thread, in the order of their times.
+  GrpcWaiter* first_waiter_ = nullptr;  // Used on the thread; in the order of their times.
   GrpcWaiter* last_waiter_ = nullptr;
   bool tick_set_ = false;
   grpc::Alarm tick_alarm_;

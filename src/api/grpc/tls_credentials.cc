@@ -25,7 +25,7 @@ class TlsCredentials final : public grpc::ServerCredentials {
   ~TlsCredentials() override { grpc_server_credentials_release(native_); }
 
   void SetAuthMetadataProcessor(const std::shared_ptr<grpc::AuthMetadataProcessor>&) override {
-    CHECK(false);  // Who calls is the services' matter.
+    CHECK(false);  // The services find out who calls.
   }
 
  private:
@@ -65,8 +65,8 @@ std::shared_ptr<grpc::ServerCredentials> make_tls_credentials(std::shared_ptr<co
 }
 
 void set_up_grpc_tls(bool allow_tls12) {
-  // Of TLS 1.2 alone; the suites of 1.3 are not chosen by it. Those of a shared key, which we have none of,
-  // leave TLS 1.2 without any.
+  // Only TLS 1.2 uses these; the suites of 1.3 are not chosen by it. Suites of a shared key, which we have
+  // none of, leave TLS 1.2 without any.
   const char* const tls12 = allow_tls12
                                 ? "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384:"
                                   "ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-AES128-GCM-SHA256:"

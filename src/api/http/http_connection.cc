@@ -13,14 +13,14 @@
 namespace gpusched::api::http_internal {
 namespace {
 
-constexpr std::size_t kReadBytesFirst = 2 * 1024;  // Of an idle connection: ten thousand of them cost 20 MB.
+constexpr std::size_t kReadBytesFirst = 2 * 1024;  // While a connection is idle: ten thousand cost 20 MB.
 constexpr std::size_t kReadBytesMax = 64 * 1024;   // While a body arrives.
 constexpr std::size_t kPipelinedBytesMax = 64 * 1024;
 constexpr std::size_t kLingerBytesMax = 1u << 20;  // Read and dropped after a refusal, so that it is seen.
 constexpr Duration kLinger = seconds(1);
 constexpr std::size_t kChunkHeadBytesMax = 16 * 1024;
 constexpr std::size_t kOutBytesKept = 64 * 1024;
-constexpr Duration kPingEvery = seconds(30);  // Of a WebSocket.
+constexpr Duration kPingEvery = seconds(30);  // Between pings of a WebSocket.
 
 }  // namespace
 
@@ -318,7 +318,7 @@ void Connection::append_head(const HttpResponse& response, std::optional<std::si
 }
 
 void Connection::respond(uint64_t request, HttpResponse response) {
-  // Of a request that was ended from outside the answer may be on its way.
+  // The answer of a request that was ended from outside may be on its way.
   if (!current(request) || streaming_ || phase_ != Phase::kHandling) return;
   gone_ = nullptr;
   if (body_streamed_ && !body_done_) keep_alive_ = false;  // Nobody will read the rest of it.

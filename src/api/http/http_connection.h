@@ -22,14 +22,14 @@ namespace gpusched::api::http_internal {
 
 using boost::system::error_code;
 using Tcp = boost::asio::ip::tcp;
-/// Of TCP, or a Unix one.
+/// A socket of TCP, or a Unix one.
 using StreamSocket = boost::asio::generic::stream_protocol::socket;
 
 /// The monotonic clock.
 int64_t now_ns();
 
 enum class Phase {
-  kNaming,     // Whose process has the other end of the Unix socket is not known yet.
+  kNaming,     // The process at the other end of the Unix socket is not known yet.
   kHandshake,  // TLS is not agreed on yet.
   kIdle,       // Waits for a request's first byte.
   kHeader,     // Receives a header.
@@ -76,7 +76,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
     return handshaking() || phase_ == Phase::kNaming || phase_ == Phase::kIdle || phase_ == Phase::kHeader;
   }
   bool receiving() const { return phase_ == Phase::kBody; }
-  /// What it gets is a refusal, or the end: nobody works for it.
+  /// True while it only gets a refusal, or the end: nobody works for it.
   bool is_dismissed() const {
     return ticket_ == nullptr && (phase_ == Phase::kWriting || phase_ == Phase::kLinger);
   }
@@ -85,7 +85,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   int64_t active_at_ns() const { return active_at_ns_; }
   Core& core() { return *core_; }
   std::size_t index = 0;  // Its place in the core's list.
-  std::string party;      // Whose connections it is counted with; empty: nobody's.
+  std::string party;      // The party that its connections are counted for; empty: nobody.
   std::size_t index_in_party = 0;
 
  private:
@@ -116,7 +116,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void send_frame(websocket::Opcode opcode, std::string_view data);
   void release_budget();
   void append_piece(std::string_view data);
-  /// What tells those who work for the request that its client is gone.
+  /// Takes the function that tells those who work for the request that its client is gone.
   std::function<void()> take_workers();
   void end_socket(const HttpEnding& ending);
   void end_ticket();
@@ -138,18 +138,18 @@ class Connection final : public std::enable_shared_from_this<Connection> {
         : parser(true, message_bytes_max), handlers(std::move(what)) {}
     websocket::Parser parser;
     WebSocket::Handlers handlers;
-    std::vector<std::function<void(bool)>> written;  // Of messages that the kernel has not taken.
+    std::vector<std::function<void(bool)>> written;  // Callbacks of messages that the kernel has not taken.
     bool closing = false;                            // Our goodbye is said; then the connection ends.
   };
   std::unique_ptr<Socket> websocket_;  // In Phase::kSocket.
   std::function<void()> gone_;
-  BodyNext body_next_;      // Who waits for the next piece of a streamed body.
-  std::string body_piece_;  // What arrived with the header.
+  BodyNext body_next_;      // Waits for the next piece of a streamed body.
+  std::string body_piece_;  // Bytes that arrived with the header.
   std::shared_ptr<void> kept_;
   uint64_t request_ = 0;
-  uint64_t budget_ = 0;                 // Bytes of bodies that it was granted,
-  std::string payer_;                   // and who is charged.
-  std::shared_ptr<CallTicket> ticket_;  // Of the request that is being answered.
+  uint64_t budget_ = 0;                 // Bytes of bodies that it was granted.
+  std::string payer_;                   // The party that is charged for these.
+  std::shared_ptr<CallTicket> ticket_;  // Ticket of the request that is being answered.
   int64_t deadline_ns_ = 0, active_at_ns_ = 0;
   std::size_t lingered_ = 0;
   Phase phase_ = Phase::kIdle;

@@ -381,7 +381,7 @@ void Core::stop() {
   asio::post(io_, [this] { begin_stop(); });
   thread_.join();
   thread_id_ = std::thread::id();
-  // What was aborted holds connections, which hold this: running it lets all go.
+  // Aborted operations hold connections, which hold this: running them lets all go.
   io_.restart();
   io_.poll();
   std::vector<Task> dropped;

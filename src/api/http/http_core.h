@@ -21,7 +21,7 @@ namespace gpusched::api::http_internal {
 
 namespace asio = boost::asio;
 
-/// What the connections share: the thread, the list, the answers on their way, the timers.
+/// Common parts of the connections: the thread, the list, the answers on their way, the timers.
 class Core final : public std::enable_shared_from_this<Core> {
  public:
   struct Task {

@@ -23,7 +23,7 @@ std::string_view to_string(HttpMethod method);
 struct HttpRequest {
   HttpMethod method = HttpMethod::kOther;
   std::string path;   ///< Still percent-encoded; starts with '/' unless it is "*".
-  std::string query;  ///< What follows the '?', still encoded.
+  std::string query;  ///< The part behind the '?', still encoded.
   std::string body;
   std::string peer;  ///< The client's address, without port; over a Unix socket "unix:" and its uid.
   /// Over a Unix socket: whose process the client is, by the kernel's word. Null: nobody known.
@@ -31,7 +31,7 @@ struct HttpRequest {
   std::string requested_by;  ///< X-Requested-By: whom the client calls itself.
   std::string host, authorization, idempotency_key, origin, accept, content_type;
   std::string cookie;            ///< All Cookie headers, as one.
-  int host_count = 0;            ///< Of Host headers; `host` is the first.
+  int host_count = 0;            ///< Number of Host headers; `host` is the first.
   std::string fetch_site;        ///< Sec-Fetch-Site: what a browser says of the page that asks.
   bool wants_websocket = false;  ///< An upgrade to a WebSocket is asked for (RFC 6455, 4.1).
   std::string websocket_key, websocket_version;
@@ -47,7 +47,7 @@ using HttpStreams = std::function<bool(HttpMethod method, std::string_view path)
 struct HttpResponse {
   int status = 200;
   std::string body = {};
-  std::string_view content_type = "application/json";                  ///< Of static storage.
+  std::string_view content_type = "application/json";                  ///< In static storage.
   std::vector<std::pair<std::string_view, std::string>> headers = {};  ///< Names of static storage.
 };
 

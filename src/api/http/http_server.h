@@ -97,12 +97,12 @@ class WebSocket {
   uint64_t request_ = 0;
 };
 
-/// What a client is told whose request is ended from outside: what of it depends on how far the request is.
+/// Last words to a client whose request is ended from outside; its progress decides which of them apply.
 struct HttpEnding {
   HttpResponse answer = {};       ///< It was not answered yet.
-  std::string last_piece = {};    ///< Of a stream; empty: its format has none, and the answer breaks off.
-  std::string last_message = {};  ///< Of a WebSocket, before its goodbye; empty: none.
-  std::string reason = {};        ///< Of a WebSocket's goodbye, whose code is kPolicyViolation.
+  std::string last_piece = {};    ///< For a stream; empty: its format has none, and the answer breaks off.
+  std::string last_message = {};  ///< For a WebSocket, before its goodbye; empty: none.
+  std::string reason = {};        ///< For a WebSocket's goodbye, whose code is kPolicyViolation.
 };
 
 /// A request that may stay open for long, as those see it who neither have it nor keep it open. Thread-safe;
@@ -169,25 +169,25 @@ struct HttpListener {
   HttpHandler handler;
   HttpStreams streams_body = nullptr;  ///< None: bodies are complete when the handler gets them.
   HttpPayer payer = nullptr;           ///< None: the client's address is.
-  std::string setting = {};            ///< Of its port, for errors.
+  std::string setting = {};            ///< Setting that names its port, for errors.
   std::shared_ptr<const sign::TlsServer> tls = nullptr;  ///< None: plain HTTP.
   /// Listened on instead of an address and a port, which mean nothing then. Its file goes when the server
   /// stops.
   std::shared_ptr<ops::SocketFile> unix_socket = nullptr;
   UnixCallers* unix_callers =
-      nullptr;  ///< Who its clients are; null: nobody known. It must outlive the server.
+      nullptr;  ///< Finds out who its clients are; null: nobody known. It must outlive the server.
 };
 
 struct HttpServerOptions {
   std::size_t connection_max =
       16'384;  ///< Beyond, the longest idle one is closed. Lowered to the file limit.
-  /// Of one address (IPv6: one /64), and never more than half of all: beyond, its own longest idle one is
-  /// closed, or else the new one is. 0: no bound. Of no meaning for Unix sockets.
+  /// For one address (IPv6: one /64), and never more than half of all: beyond, its own longest idle one is
+  /// closed, or else the new one is. 0: no bound. Without meaning for Unix sockets.
   std::size_t address_connections_max = 0;
   bool bounds_loopback = false;  ///< Loopback is an address like others; else all of this machine are free.
   uint32_t header_bytes_max = 16 * 1024;
   uint64_t body_bytes_max = 4u << 20;
-  /// Of all requests being received, of which nobody gets more than all leave free (SharedRoom); beyond, 503.
+  /// For all bodies being received; no party gets more than all leave free (SharedRoom); beyond, 503.
   uint64_t bodies_bytes_max = 256u << 20;
   std::size_t handshakes_max = 256;  ///< TLS handshakes under way; beyond, the oldest is ended.
   Duration handshake_timeout = seconds(10);
@@ -196,7 +196,7 @@ struct HttpServerOptions {
   Duration idle_timeout = seconds(75);   ///< Between two requests of one connection.
   Duration write_timeout = seconds(30);  ///< Without any progress.
   Duration shutdown_wait = seconds(5);
-  Duration step_max = {};  ///< Of the server's thread, as of a LoopWatch; zero: any.
+  Duration step_max = {};  ///< Longest step of the server's thread, as for a LoopWatch; zero: any.
 };
 
 /// Names a timer. Zero names none.
@@ -211,7 +211,7 @@ class HttpServer {
     uint64_t requests = 0;
     uint64_t connections_accepted = 0;
     uint64_t connections_open = 0;
-    uint64_t connections_turned_away = 0;  ///< Of addresses that had as many as they may.
+    uint64_t connections_turned_away = 0;  ///< Their addresses had as many as they may.
   };
 
   /// Listens and serves until `shutdown`. When an address cannot be listened on: kLocked if somebody else

@@ -15,7 +15,7 @@ using websocket::Opcode;
 using websocket::Parser;
 
 namespace {
-constexpr std::size_t kAnswersBytesMax = 1u << 20;  // Of pongs to a client that reads nothing.
+constexpr std::size_t kAnswersBytesMax = 1u << 20;  // For pongs to a client that reads nothing.
 }
 
 void Connection::upgrade(uint64_t request, const std::string& key, std::size_t message_bytes_max,
@@ -61,7 +61,7 @@ void Connection::socket_close(uint64_t request, uint16_t code, std::string_view 
   if (out_.empty()) socket_written();
 }
 
-/// Whoever works for it is told at once: a client that does not read must not keep anything alive.
+/// Those who work for it are told at once: a client that does not read must not keep anything alive.
 void Connection::end_socket(const HttpEnding& ending) {
   if (!ending.last_message.empty()) send_frame(Opcode::kText, ending.last_message);
   socket_close(request_, websocket::kPolicyViolation, ending.reason);

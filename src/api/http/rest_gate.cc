@@ -157,8 +157,8 @@ void RestGate::handle(HttpRequest&& request, HttpReply reply) {
                                        : caller_of(request);
   if (!caller) return refuse(request, call, caller.error());
   call->set_caller(std::move(*caller), options_.doorkeeper);
-  // Whoever sends a credential is no page of a stranger's. A Unix socket that somebody forwards to a port may
-  // be reached by one.
+  // A caller that sends a credential is no page of a stranger's. A Unix socket that somebody forwards to a
+  // port may be reached by one.
   if (request.authorization.empty() && !is_public && !session) {
     if (const auto refused = check_page(request)) return refuse(request, call, *refused);
   }

@@ -16,7 +16,7 @@
 #include "api/http/request_meter.h"
 #include "api/limits/admission.h"
 
-/// What stands before every REST door: token, origins, rates, and the shape of answers.
+/// The gate before every REST door: token, origins, rates, and the shape of answers.
 namespace gpusched::api {
 
 /// An error as a door writes it.
@@ -39,8 +39,8 @@ struct RestOptions {
   Admission* admission = nullptr;         ///< Null: nobody is limited. It must outlive the gate.
   bool is_rated = true;                   ///< The rate of the client's address holds here.
   std::string version;                    ///< Shown by /health.
-  /// What counts the answers to GET and HEAD, and to all others; null: nothing does. They must outlive the
-  /// gate.
+  /// Meters of the answers to GET and HEAD, and to all others; null: they are not counted. They must outlive
+  /// the gate.
   RequestMeter* reads = nullptr;
   RequestMeter* writes = nullptr;
   audit::AuditLog* audit = nullptr;  ///< Null: none. It must outlive the gate.
@@ -48,7 +48,7 @@ struct RestOptions {
   /// Whether a request is answered to everybody, whatever credential it has and whoever's page it is from: it
   /// reads what is no secret. Null: none is.
   bool (*is_public)(const HttpRequest&) = nullptr;
-  /// Who signed in with a browser; null: no cookie is looked at. It must outlive the gate.
+  /// Sessions of those who signed in with a browser; null: no cookie is looked at. It must outlive the gate.
   const SessionHolders* sessions = nullptr;
   /// Answers what the gate refuses of a request for a page, which people shall be able to read. False: it is
   /// about no page, and the gate answers. Null: there are no pages.
@@ -106,8 +106,8 @@ class RestCall {
   void send_at_flush(int status, std::string body);
   void fail_at_flush(const ApiError& error);
   void send(HttpResponse response);
-  // What stays open ends when the caller's key ends, or loses the role that it needs: it looks as if the
-  // client had gone, which is told why.
+  // Streams and WebSockets end when the caller's key ends, or loses the role that they need: it looks as if
+  // the client had gone, which is told why.
 
   /// `end` is called instead, on the server's thread, and ends the stream; none: events get a last one, named
   /// `error`, and all else breaks off.
@@ -137,7 +137,7 @@ class RestCall {
   const Doorkeeper* doorkeeper_ = nullptr;
   std::shared_ptr<CallTicket> ticket_;  ///< None: nobody is limited.
   audit::RequestId request_;
-  std::string client_request_id_;  ///< What the client calls it; empty: nothing.
+  std::string client_request_id_;  ///< The client's name for it; empty: none.
   CallNote note_;
 };
 using RestCallPtr = std::shared_ptr<RestCall>;
@@ -151,7 +151,7 @@ class RestGate {
   RestGate(RestOptions options, RestHandler next) : options_(std::move(options)), next_(std::move(next)) {}
 
   void handle(HttpRequest&& request, HttpReply reply);
-  /// Whom the bytes of a request's body are charged to, of which the head is there.
+  /// The party that is charged for the bytes of a request's body; its head is there.
   std::string payer_of(const HttpRequest& request) const;
 
  private:

@@ -56,7 +56,7 @@ std::optional<std::string> name_of(uid_t uid) {
   const bool has_name = look_up(entry, buffer, [uid](auto... room) { return getpwuid_r(uid, room...); });
   if (!has_name || !is_plain_name(entry.pw_name)) return std::nullopt;
   const std::string name = entry.pw_name;
-  // Of two users of one name, the machine means the first by it.
+  // If two users have one name, the machine means the first by it.
   const bool back =
       look_up(entry, buffer, [&name](auto... room) { return getpwnam_r(name.c_str(), room...); });
   return back && entry.pw_uid == uid ? std::optional(name) : std::nullopt;
@@ -167,7 +167,7 @@ void UnixCallers::run() {
       question = std::move(questions_.front());
       questions_.pop_front();
     }
-    // Of many that waited, the first one's answer is all the others'.
+    // The first one's answer is the answer for all others that waited.
     const std::optional<CallerPtr> known = known_of(question.peer);
     question.done(known ? *known : ask(question.peer));
   }

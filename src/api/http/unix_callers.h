@@ -18,7 +18,7 @@
 
 namespace gpusched::api {
 
-/// What the machine's name service (NSS: files, LDAP, ...) is asked. It may take its time.
+/// Questions to the machine's name service (NSS: files, LDAP, ...). It may take its time.
 struct UnixNames {
   /// A name by which nodes find just this user; nothing: it has none.
   std::function<std::optional<std::string>(uid_t uid)> name_of;
@@ -35,8 +35,8 @@ struct UnixCallersOptions {
   UnixNames names = machine_names();
 };
 
-/// Who the processes on the other end of Unix sockets are, as callers. Uid 0, the user of this process and
-/// the members of the group are administrators; all others are persons. Names are remembered for a minute and
+/// Turns the processes on the other end of Unix sockets into callers. Uid 0, the user of this process and the
+/// members of the group are administrators; all others are persons. Names are remembered for a minute and
 /// asked on a thread of its own, so that a directory that is away holds up nobody who has connected before.
 /// Thread-safe.
 class UnixCallers {

@@ -5,9 +5,9 @@
 
 namespace gpusched::api {
 
-/// Who shares an address with whom, for limits: an IPv4 address is one party; of IPv6 a /64 is, because one
+/// Maps an address to its party, for limits: an IPv4 address is one party; for IPv6 a /64 is, because one
 /// machine has as many addresses as it likes in it. An IPv4 address that is written as one of IPv6 is the
-/// former. What is no IP address stays as it is.
+/// former. A text that is no IP address stays as it is.
 std::string address_group(std::string_view address);
 
 }  // namespace gpusched::api

@@ -16,8 +16,8 @@ Time monotonic_now() {
               .count()};
 }
 
-/// Who shares limits with whom. Callers without a credential are told apart by where they come from, which
-/// over a Unix socket is the user.
+/// The name under which a caller's limits are kept. Callers without a credential are told apart by where they
+/// come from, which over a Unix socket is the user.
 std::string limited_name(const access::Caller& caller, std::string_view address) {
   const bool anonymous = caller.kind == access::CallerKind::kAnonymous;
   std::string name(to_string(caller.kind));

@@ -15,8 +15,8 @@
 #include "api/limits/caller_table.h"
 #include "api/limits/failed_credentials.h"
 
-/// What every call passes before its door looks at it, over REST as over gRPC: who calls, how often, and how
-/// much at a time. One for all doors of a scheduler.
+/// Checks that every call passes before its door looks at it, over REST as over gRPC: who calls, how often,
+/// and how much at a time. One for all doors of a scheduler.
 namespace gpusched::api {
 
 /// How much a call matters that does this; nothing: nobody knows.
@@ -29,17 +29,17 @@ class Admission {
 
   /// Takes one request from the address's budget, or says why not (kRateLimited). Before anything else.
   std::optional<ApiError> take(std::string_view address);
-  /// Who calls, as the doorkeeper says. Where wrong credentials come from too often, and for a key that they
-  /// name, only those are looked at that were good before or name a key that there is: of all others no hash
+  /// The caller, as the doorkeeper says. Where wrong credentials come from too often, and for a key that they
+  /// name, only those are looked at that were good before or name a key that there is: for all others no hash
   /// is computed and no signature looked at (kRateLimited). `peer`: as the doorkeeper has it.
   Answer<CallerPtr> caller_of(const Doorkeeper& doorkeeper, std::string_view address,
                               std::string_view authorization, const CallerPtr& peer = nullptr);
   /// Lets a call of that caller in.
   Answer<CallTicket> open(const access::Caller& caller, std::string_view address, CallRoom room,
                           const std::function<CallNeed()>& need);
-  /// Whom bytes are charged to that come before anybody looked at the call: the caller, or where it is from.
-  /// The latter, too, for a credential that was not good here before: whoever sends heads alone has no hash
-  /// computed that nobody counts.
+  /// The party charged for bytes that come before anybody looked at the call: the caller, or where it is
+  /// from. The latter, too, for a credential that was not good here before: a client that sends heads alone
+  /// has no hash computed that nobody counts.
   std::string payer_of(const Doorkeeper& doorkeeper, std::string_view address, std::string_view authorization,
                        const CallerPtr& peer = nullptr);
 

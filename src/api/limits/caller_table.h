@@ -30,7 +30,7 @@ enum class CallNeed : uint8_t {
   kHealth  ///< Answered whoever else asks, and however much.
 };
 
-/// What was refused, for the metrics.
+/// Reasons of refusals, for the metrics.
 enum class Refused : uint8_t { kAddressRate, kFailedCredentials, kCallerRate, kCalls, kStreams, kSessions };
 inline constexpr std::size_t kRefusedReasons = 6;
 std::string_view to_string(Refused reason);
@@ -53,7 +53,7 @@ class CallerTable;
 /// uses it.
 class CallTicket {
  public:
-  CallTicket() = default;  ///< Of nobody: it is never refused anything.
+  CallTicket() = default;  ///< A ticket of nobody: it is never refused anything.
   CallTicket(CallTicket&& other) noexcept
       : table_(std::move(other.table_)),
         row_(other.row_),
@@ -79,8 +79,8 @@ class CallTicket {
   bool is_stream_ = false, is_session_ = false;
 };
 
-/// What each caller is doing, and how much that may be. Made by make_shared: its tickets hold it.
-/// Thread-safe.
+/// Calls, streams and sessions of each caller, and how many it may have. Made by make_shared: its tickets
+/// hold it. Thread-safe.
 ///
 /// Calls under way share a room (SharedRoom): no caller gets more than all together leave free, and a
 /// sixteenth is for vital calls alone.

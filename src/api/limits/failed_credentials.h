@@ -24,7 +24,7 @@ class FailedCredentials {
   std::optional<Duration> spent(std::string_view party, Time now);
   void count(std::string_view party, Time now);
 
-  /// What a credential is remembered by. It costs a hash of the whole text, and needs no lock.
+  /// The number that a credential is remembered by. It costs a hash of the whole text, and needs no lock.
   uint64_t fingerprint(std::string_view credential) const;
   /// Keeps the fingerprint of a credential that was good, in a table of fixed size. It says nothing about
   /// whether the credential still is.

@@ -70,7 +70,7 @@ bool OpenSockets::has_room(const std::string& party, Time now) {
 }
 
 void OpenSockets::add(const std::string& party, int descriptor) {
-  // Whoever had that descriptor has it no more.
+  // The earlier owner of that descriptor has it no more.
   if (const auto before = all_.find(descriptor); before != all_.end()) forget(before);
   look_at_some();
   const std::optional<ino_t> number = number_of(descriptor);

@@ -17,7 +17,7 @@ struct Rate {
   double most() const { return std::max(1.0, burst > 0 ? burst : per_second); }
 };
 
-/// What is left of a rate. A new one is full. Not thread-safe.
+/// The rest of a rate. A new one is full. Not thread-safe.
 class TokenBucket {
  public:
   /// Takes one, or says how long until there is one. Times are of a clock that never goes back.

@@ -15,15 +15,15 @@
 
 namespace gpusched::api {
 
-/// What callers have waiting for the host's thread and for the observer's. Of each kind nobody has more than
-/// all together leave free (SharedRoom), so that whoever asks a million things waits for himself alone. All
-/// callers without a credential are one. Thread-safe.
+/// Limits on what callers have waiting for the host's thread and for the observer's. No caller has more of a
+/// kind than all together leave free (SharedRoom), so that one who asks a million things waits for himself
+/// alone. All callers without a credential are one. Thread-safe.
 class WaitingShares : public std::enable_shared_from_this<WaitingShares> {
  public:
   enum class Kind : uint8_t {
     kCommands,
     kCommandBytes,
-    kLookUps,  ///< Of jobs, before their commands.
+    kLookUps,  ///< For jobs, before their commands.
     kScans
   };
 
@@ -40,7 +40,7 @@ class WaitingShares : public std::enable_shared_from_this<WaitingShares> {
   /// For one look-up or scan; it is given back with the place. Null: the caller has too many waiting.
   std::shared_ptr<void> place(const access::Caller& caller, Kind kind);
 
-  /// What whoever has too many waiting is told.
+  /// The error for a caller that has too many waiting.
   static Error over_share();
   uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
   void count_refused() { refused_.fetch_add(1, std::memory_order_relaxed); }

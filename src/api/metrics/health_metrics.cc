@@ -71,7 +71,7 @@ std::string contact_or_life(const Node& node) {
   return life_of(node);
 }
 
-/// Of the jobs that are first among those that ask for the same: to look at all would take too long.
+/// Looks only at the first of the jobs that ask for the same: to look at all would take too long.
 int64_t longest_wait_seconds(const State& state) {
   Time oldest = state.last.at;
   for (const JobClass& job_class : state.classes) {

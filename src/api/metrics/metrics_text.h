@@ -7,7 +7,7 @@
 
 namespace gpusched::api {
 
-/// What Prometheus scrapes (text format 0.0.4). `name_space` begins every name: "gpu_scheduler".
+/// The text that Prometheus scrapes (format 0.0.4). `name_space` begins every name: "gpu_scheduler".
 std::string metrics_text(const MetricsView& metrics, std::string_view name_space);
 
 inline constexpr std::string_view kMetricsContentType = "text/plain; version=0.0.4; charset=utf-8";

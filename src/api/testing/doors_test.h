@@ -33,7 +33,7 @@ class DoorsTest : public testing::Test {
     host_ = std::move(*host);
     options.http_port = options.grpc_port = options.metrics_port = 0;
     options.version = "test";
-    options.grpc_message_wait = minutes(30);  // What is slow under a sanitizer is not wrong.
+    options.grpc_message_wait = minutes(30);  // A step that is slow under a sanitizer is not wrong.
     if (options.token.empty() && options.everybody == nullptr) options.everybody = shared_token_caller();
     auto server = Server::start(options, *host_);
     EXPECT_TRUE(server.ok()) << server.error().message;

@@ -17,7 +17,7 @@
 /// Calls made of the tables of all doors, so that a new call is tested without being written down.
 namespace gpusched::api {
 
-/// What the calls are about.
+/// Subjects of the calls.
 struct Subjects {
   std::string job, tenant, node = "n1", reservation = "n1";
   std::string submit_to = {};  ///< Tenant of submissions; empty: none is named.
@@ -167,7 +167,7 @@ inline std::unique_ptr<google::protobuf::Message> message_of(const GrpcMethodRow
 struct GrpcReply {
   grpc::Status status;
   std::string bytes;  ///< The answer, packed: what texts are in it is seen as it is.
-  /// What was sent behind it, but for the number of the call.
+  /// Metadata sent behind it, but for the number of the call.
   std::string trailing = {};
 };
 /// Calls the method and takes its first answer.

@@ -30,7 +30,7 @@ void add_flow(const State& state, const Job& job, JobView& shown);
 
 /// Why a pending job is not in line for such a reason, as a sentence; empty when it is for none.
 std::string flow_message(const State& state, const Job& job);
-/// What would put it in line.
+/// Actions that would put it in line.
 std::vector<std::string> flow_lifted_by(const State& state, const Job& job);
 /// " (its deadline ...)" when a waiting job can no longer meet its deadline; else empty.
 std::string deadline_warning(const State& state, const Job& job);

@@ -14,7 +14,7 @@ std::string size_flag(int64_t mb) {
   return mb % 1024 == 0 ? std::to_string(mb / 1024) + "G" : std::to_string(mb);
 }
 
-/// Whose guarantee it is says only to whom may see that tenant.
+/// Names the tenant whose guarantee it is only to those who may see that tenant.
 std::string lending_of(const State& state, const forecast::Change& change, bool sees_all) {
   const std::string gpus =
       std::to_string(change.lent_gpus) + (change.lent_gpus == 1 ? " GPU of " : " GPUs of ");
@@ -38,7 +38,7 @@ std::string flags_of(const forecast::Change& change) {
     case forecast::ChangeKind::kOtherModel:
       return "--gpu-model ''";
     case forecast::ChangeKind::kFewerGpus:
-      // What is asked of all its GPUs together is less with fewer.
+      // The memory that is asked of all its GPUs together is less with fewer.
       return part.gpu_memory_mb > 0 ? gpus + " --gpu-memory " + size_flag(part.gpu_memory_mb * part.gpu_count)
                                     : gpus;
     case forecast::ChangeKind::kFewerOfOtherModel:
@@ -51,7 +51,7 @@ std::string flags_of(const forecast::Change& change) {
 
 double to_seconds(int64_t ms) { return static_cast<double>(ms) / 1000.0; }
 
-/// Of either kind of scores, which have a `p50` and a `p90`.
+/// Score of either kind, which have a `p50` and a `p90`.
 QualityView::Score score_of(std::string tenant, const auto& scores) {
   return {.tenant = std::move(tenant),
           .count = scores.p50.count(),

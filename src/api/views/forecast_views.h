@@ -11,7 +11,7 @@
 #include "forecast/forecast.h"
 #include "host/forecast/forecast_desk.h"
 
-/// What a forecast, a reason and a changed request look like to doors. Pure functions.
+/// Views of a forecast, a reason and a changed request for doors. Pure functions.
 namespace gpusched::api {
 
 /// Nothing when `estimate` is null.
@@ -23,7 +23,7 @@ QualityView view_of(const ForecastDesk::Quality& quality);
 Evidence evidence_of(const WaitReason& reason);
 /// "gpus", "gpu_memory_mb", "cpu_milli", "memory_mb", "jobs"; empty for none.
 std::string_view field_name(Resource resource);
-/// What whoever asked for a forecast is told when there is none.
+/// The error for a caller that asked for a forecast when there is none.
 ApiError no_forecast(const Error& error);
 
 }  // namespace gpusched::api

@@ -81,7 +81,7 @@ bool is_silent(const Node& node) {
   return node.state == NodeState::kUnreachable || node.state == NodeState::kLost;
 }
 
-/// Of a job that was last known to run on a node that does not report.
+/// The sentence on a job that was last known to run on a node that does not report.
 std::string silence_of(const Node& node) {
   std::string since;
   append_rfc3339(since, node.state_since);

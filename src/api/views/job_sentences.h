@@ -5,10 +5,10 @@
 #include "api/views/viewer.h"
 #include "host/readers/observer.h"
 
-/// What a job's state, its reason to wait and its moves are in words, for a viewer.
+/// Puts a job's state, its reason to wait and its moves into words, for a viewer.
 namespace gpusched::api {
 
-/// What an attempt's end was, without what its node said of it.
+/// Names an attempt's end, without what its node said of it.
 std::string end_sentence(EndCause cause, int32_t exit_code, int32_t signal);
 /// The reason without what the viewer may not know.
 WaitReason shown_to(const Viewer& viewer, const State& state, const WaitReason& reason);
@@ -16,8 +16,8 @@ WaitReason shown_to(const Viewer& viewer, const State& state, const WaitReason& 
 std::string message_of(const Observer::View& view, const Job& job, const Node* node, const Viewer& viewer);
 /// A sentence of the job's last move; empty: it was never moved, and no other for it.
 std::string move_of(const State& state, const Job& job, const Viewer& viewer);
-/// Of what no node could ever run: the one that could run most of it. Empty: some node could. Looks at all
-/// nodes: not for lists.
+/// For a job that no node could ever run: the node that could run most of it. Empty: some node could run it.
+/// Looks at all nodes: not for lists.
 std::string nearest_of(const Observer::View& view, const Job& job);
 
 }  // namespace gpusched::api

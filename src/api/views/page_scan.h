@@ -47,11 +47,11 @@ class PageScan {
   int64_t total_ = 0;
   int64_t skip_ = 0;
   int64_t found_ = 0, looked_ = 0;
-  int64_t work_left_ = 0;  ///< Of this step, in jobs that are looked at.
-  TenantId asked_;         ///< In this step, of which tenant it was looked up last,
-  bool seen_ = false;      ///< and whether the caller may see its jobs.
-  JobId last_;             ///< That was looked at.
-  JobId told_;             ///< The same, which the caller may know of: what a page's token names.
+  int64_t work_left_ = 0;  ///< Work of this step, in jobs that are looked at.
+  TenantId asked_;         ///< Tenant that this step looked up last.
+  bool seen_ = false;      ///< The caller may see that tenant's jobs.
+  JobId last_;             ///< The last one that was looked at.
+  JobId told_;             ///< The last one that the caller may know of: it names a page's token.
   JobPage page_;
 };
 

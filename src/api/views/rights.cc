@@ -72,7 +72,7 @@ void TenantPositions::look_at(const State& state, TenantId id) {
 }
 
 bool may_always(const Caller& caller, Action action) {
-  // What is allowed on nobody's, in no tenant, is allowed on all.
+  // An action allowed on what is nobody's, in no tenant, is allowed on all.
   return decide_access(caller, action, {}) == Verdict::kAllowed;
 }
 

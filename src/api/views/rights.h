@@ -15,11 +15,11 @@
 #include "host/readers/observer.h"
 #include "model/identity/proposer.h"
 
-/// What callers may do to what is in the state: facts for `access::decide_access`, and what is said to those
+/// Rights of callers to what is in the state: facts for `access::decide_access`, and the answers to those
 /// whom it refuses. All facts stay as they are while what they are about exists, but that a tenant is open.
 namespace gpusched::api {
 
-/// What the journal keeps of who asked for a command.
+/// The requester of a command as the journal keeps it.
 Proposer proposer_of(const access::Caller& caller);
 
 /// Whether callers without a credential may use the tenant; of a deleted one it says whose its jobs were.
@@ -43,7 +43,7 @@ class TenantPositions {
  public:
   /// All of a state.
   void fill(const State& state);
-  /// What a batch of changes did to them.
+  /// Takes in a batch of changes.
   void observe(const State& state, const Changes& changes);
 
   std::optional<TenantPosition> find(TenantId tenant) const;
@@ -66,13 +66,13 @@ access::Verdict decide(const State& state, const access::Caller& caller, access:
 /// Whether the caller may know that the tenant's jobs exist.
 bool sees_jobs_of(const State& state, const access::Caller& caller, TenantId tenant);
 
-/// Who owns the job: kind and name, as "person ana"; "anonymous"; empty: nobody is known to.
+/// The owner of the job: kind and name, as "person ana"; "anonymous"; empty: nobody is known to.
 std::string owner_text(const State& state, const Job& job);
 
 /// Takes out of the view what the caller may not know of the job.
 void conceal(const State& state, const access::Caller& caller, const Job& job, JobView& view);
 
-/// What callers without a credential are told beside what is refused.
+/// Words that callers without a credential are told beside what is refused.
 inline constexpr std::string_view kHowToHaveOne =
     "; send the shared token, the content of the scheduler's DATA_DIR/token (gpu-cli run as root or as the "
     "scheduler's user finds it by itself; otherwise give a copy with --token-file)";

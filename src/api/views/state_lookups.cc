@@ -15,7 +15,7 @@ Answer<FoundJob> find_job(const State& state, const access::Caller& caller, acce
   ApiError missing{ErrorKind::kJobNotFound,
                    "no such job: " + job_name(id) + "; finished jobs are kept for 7 days"};
   const access::Verdict verdict = job ? decide(state, caller, action, **job) : access::Verdict::kHidden;
-  if (verdict == access::Verdict::kHidden) {  // Whatever tenant is named, as if it were not there.
+  if (verdict == access::Verdict::kHidden) {  // For any tenant named, as if it were not there.
     missing.hidden = job.has_value();
     return missing;
   }

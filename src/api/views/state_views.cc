@@ -24,7 +24,7 @@ namespace {
 /// Why a job waits while starts are paused, whatever else it would wait for.
 constexpr std::string_view kPausedCode = "paused";
 
-/// What clients are told of a rejection.
+/// The kind of error that clients are told for a rejection.
 ErrorKind kind_of(RejectionCode code) {
   static const std::vector<ErrorKind> kinds = [] {
     std::vector<ErrorKind> all;
@@ -134,7 +134,7 @@ std::string_view word_of(MemberState state) {
   UNREACHABLE();
 }
 
-/// What a job of several members shows beside; of one that is over where they were.
+/// Adds the fields of a job of several members; for one that is over the places where they were.
 void add_gang(const State& state, const Job& job, const JobDetails& details, JobView& out) {
   const std::vector<Part>& parts = state.class_of(job).parts;
   if (!is_gang(parts)) return;
@@ -363,7 +363,7 @@ void add_preparation(JobView& shown, const Job& job, const TelemetryTable& telem
   if (found != last.preparing.end()) shown.message = found->second;
 }
 
-// What keeps a device from new work. An operator's word stands over the driver's, and that over heat.
+// Shows why a device gets no new work. An operator's word stands over the driver's, and that over heat.
 void show_fitness(const Device& device, DeviceView& shown) {
   if (device.hot && device.condition == DeviceCondition::kOk) {
     shown.condition = "hot";

@@ -13,7 +13,7 @@
 #include "engine/messages/rejection.h"
 #include "host/host.h"
 
-/// What clients see of the observer's state. On the observer's thread.
+/// Clients' views of the observer's state. On the observer's thread.
 namespace gpusched::api {
 
 /// A job to which the caller may do that. `tenant` empty: of any. kJobNotFound when there is no such job of

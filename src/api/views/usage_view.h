@@ -7,7 +7,7 @@
 
 namespace gpusched::api {
 
-/// What is known of the resources that an attempt used.
+/// The known use of resources by an attempt.
 UsageView usage_view(const AttemptUsage& usage);
 /// The same in words, such as "memory up to 201 MB, 1.2 s of CPU time, GPUs 83 % busy"; empty when nothing is
 /// known.

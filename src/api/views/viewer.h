@@ -8,8 +8,8 @@
 
 namespace gpusched::api {
 
-/// Who an answer is for. What somebody may not see is taken out of the facts before a sentence is made of
-/// them, so every function that makes one takes a viewer.
+/// The receiver of an answer. Facts that it may not see are taken out before a sentence is made of them, so
+/// every function that makes one takes a viewer.
 class Viewer {
  public:
   /// One who may see all jobs.

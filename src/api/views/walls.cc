@@ -123,7 +123,7 @@ ApiError to_api_error(const Caller& caller, const TenantPositions& positions, co
       shown.limit = shown.current = 0;
     }
   }
-  // Whose it is, is not said: nor that it is.
+  // The answer does not tell whose it is, nor that it is anybody's.
   const bool is_of_booking =
       rejection.code == RejectionCode::kBookingDenied || rejection.code == RejectionCode::kBookingNotFound;
   if (is_of_booking) shown.code = RejectionCode::kBookingNotFound;

@@ -10,11 +10,11 @@
 #include "engine/messages/rejection.h"
 #include "host/nodes/telemetry.h"
 
-/// What callers who do not see all tenants are not told of the others. Nodes and the cluster are no secret;
+/// Hides other tenants' facts from callers who do not see all tenants. Nodes and the cluster are no secret;
 /// whose jobs they run, and for whom they are kept, is.
 namespace gpusched::api {
 
-/// What a caller may see of one state, found once for each tenant. For the time of one look at the state.
+/// The caller's sight of one state, found once for each tenant. For the time of one look at the state.
 class Wall {
  public:
   Wall(const State& state, const access::Caller& caller)
@@ -24,10 +24,10 @@ class Wall {
   bool sees(JobId job);
   bool sees_jobs_of(TenantId tenant);
 
-  /// Whose jobs have its devices, and what the driver said of their processes.
+  /// Hides whose jobs have its devices, and what the driver said of their processes.
   void conceal(NodeView& node);
-  /// For whom it is, unless the caller's jobs may use it; of a tenant above its own it learns no more than
-  /// that.
+  /// Hides for whom it is, unless the caller's jobs may use it; of a tenant above its own it learns no more
+  /// than that.
   void conceal(const Booking& booking, ReservationView& shown);
 
  private:

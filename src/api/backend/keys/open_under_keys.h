@@ -16,14 +16,14 @@
 
 namespace gpusched::api {
 
-/// What is open under which key, so that it ends with the key. An entry for each open thing, and nothing for
-/// keys under which nothing is. Thread-safe.
+/// Open calls and streams by their key, so that they end with the key. An entry for each of them, and none
+/// for keys under which nothing is open. Thread-safe.
 class OpenUnderKeys final : public std::enable_shared_from_this<OpenUnderKeys> {
  public:
   struct Open {
     CallerPtr caller;
-    std::optional<access::Action> action;  ///< What it does; none: nobody knows.
-    Time expires_at;                       ///< Of the key; none: never.
+    std::optional<access::Action> action;  ///< Its action; none: nobody knows.
+    Time expires_at;                       ///< End of the key; none: never.
     std::function<void(const ApiError&)> end;
   };
   /// Nothing: it goes on.

@@ -21,7 +21,7 @@ class PasswordHasher {
   PasswordHasher() = default;
   PasswordHasher(const PasswordHasher&) = delete;
   PasswordHasher& operator=(const PasswordHasher&) = delete;
-  /// Who still waits is answered no more.
+  /// Callers that still wait get no answer any more.
   ~PasswordHasher();
 
   /// Calls `done` on the thread. False: too many wait, and it is not called.

@@ -28,7 +28,7 @@ NodeIdentityView identity_view(const State& state, const NodeIdentity& identity)
           .revoked_by = identity.revoked_by};
 }
 
-/// Who is kept as having asked: the caller by its credential, and in brackets what it calls itself.
+/// The requester's name as kept: the caller by its credential, and in brackets what it calls itself.
 std::string who_asked(const access::Caller& caller, const std::string& by) {
   std::string who = caller.name;
   if (caller.kind != CallerKind::kOperator) who = std::string(gpusched::to_string(caller.kind)) + " " + who;
@@ -60,7 +60,7 @@ void HostBackend::create_node_token(const CallerPtr& caller, NodeTokenRequest re
                      .created_by = command.by,
                      .expires_at = expires_at,
                      .secret = std::move(made.text)};
-  // Whoever is told of it may use it at once: `NodeDesk::join` looks where readers look.
+  // The client may use the token at once: `NodeDesk::join` looks where readers look.
   propose(*caller, std::move(command),
           [this, view = std::move(view), done = std::move(done)](Result<Decided> decided) {
             if (auto refused = refusal(decided)) return done(std::move(*refused));

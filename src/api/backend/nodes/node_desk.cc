@@ -163,7 +163,7 @@ Answer<std::optional<sign::NodeClaim>> NodeDesk::claim_of(const std::string& cer
                       "; join the node anew with a node token"};
 }
 
-/// What is answered is issued when the admission is durable and holds for whoever asks next.
+/// Issues the certificate once the admission is durable and holds for all who ask next.
 void NodeDesk::admit(AdmitNode command, const std::shared_ptr<const sign::NodeRequest>& request,
                      std::function<void(Issued)> done) const {
   const int64_t expires_s = unix_now() + options_.valid.ms() / 1'000;

@@ -21,7 +21,7 @@ struct NodeDeskOptions {
   std::shared_ptr<const sign::Authority> authority = nullptr;  ///< None: nobody gets a certificate.
   std::shared_ptr<const sign::OrderKey> order_key = nullptr;   ///< Signs orders; there whenever that is.
   std::string order_keys = {};      ///< Told to nodes as those that may sign; empty: they know.
-  Duration valid = hours(24 * 90);  ///< Of a certificate.
+  Duration valid = hours(24 * 90);  ///< Validity of a certificate.
   bool required = false;            ///< Nobody is a node without a certificate.
 };
 
@@ -69,7 +69,7 @@ class NodeDesk {
  public:
   NodeDesk(Host& host, NodeDeskOptions options);
 
-  /// Whose the certificate is that a stream shows (PEM); nothing: it shows none.
+  /// The claim of the certificate that a stream shows (PEM); nothing: it shows none.
   Answer<std::optional<sign::NodeClaim>> claim_of(const std::string& certificate_pem) const;
   Answer<std::shared_ptr<void>> let_in(const std::string& node, const std::optional<sign::NodeClaim>& claim,
                                        std::function<void(const ApiError&)> end) const {
@@ -80,7 +80,7 @@ class NodeDesk {
     return book_->refusal(node, claim, options_.required);
   }
 
-  /// What signs the orders to nodes with certificates.
+  /// The key that signs the orders to nodes with certificates.
   const std::shared_ptr<const sign::OrderKey>& order_key() const { return options_.order_key; }
 
   /// While it changes: itself and the next one. After that it alone. Empty: it has not changed.

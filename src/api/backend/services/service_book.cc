@@ -155,7 +155,7 @@ void ServiceBook::tidy(const ServiceKey& key) {
   if (at == services_.end()) return;
   Service& service = at->second;
   const ServiceRow& row = service.row;
-  std::map<int64_t, JobId> newest;  // Of the newest generation, by index.
+  std::map<int64_t, JobId> newest;  // Replicas of the newest generation, by index.
   for (const auto& [job, replica] : row.replicas)
     if (replica.mark.generation == row.settings.generation) newest[replica.mark.index] = job;
   std::vector<JobId> silent;

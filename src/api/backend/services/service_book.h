@@ -17,14 +17,14 @@
 
 namespace gpusched::api {
 
-/// What who comes second is told.
+/// The refusal of a change while another one is under way.
 ApiError being_changed(const std::string& service);
 
 /// Which services there are, found in the labels of jobs: as durable as the jobs, and filled again at every
 /// start. Thread-safe.
 class ServiceBook {
  public:
-  /// What the replica's node tells of its port.
+  /// Gives the endpoint that the replica's node tells.
   using EndpointOf = std::function<std::optional<ReplicaEndpoint>(NodeId node, const AttemptKey& attempt)>;
   explicit ServiceBook(EndpointOf endpoint_of = {}) : endpoint_of_(std::move(endpoint_of)) {}
 
@@ -38,8 +38,8 @@ class ServiceBook {
 
   /// All of a state.
   void fill(const State& state);
-  /// What a batch of changes did. Returns the services that it did something to, those that ended with it
-  /// and those whose queue changed among them. On the observer's thread.
+  /// Takes in a batch of changes. Returns the services that it did something to, those that ended with it and
+  /// those whose queue changed among them. On the observer's thread.
   std::set<ServiceKey> observe(const State& state, const Changes& changes);
 
   std::vector<Entry> all() const;
@@ -55,7 +55,7 @@ class ServiceBook {
     std::optional<int64_t> replicas = {};  ///< The record is to say so many from now on.
     std::optional<uint64_t> count = {};    ///< Its queue is to be counted, by `count_some`.
   };
-  /// What is to be done for the service; nothing when there is none.
+  /// Plans the next steps for the service; nothing when there is none.
   std::optional<Plan> plan(const ServiceKey& key, Time now);
   /// Counts some jobs more of a queue. Returns whether there are others, and adds the services that wait for
   /// the end of it.
@@ -78,7 +78,7 @@ class ServiceBook {
     std::optional<QueueKey> queue;  ///< That it follows.
     std::optional<Lull> lull;
 
-    /// What the row says of its records.
+    /// Counts the row's records from its set of them.
     void count_records();
   };
 
@@ -88,7 +88,7 @@ class ServiceBook {
   void update(const State& state, const Job& job);
   /// The newest record says which queue it follows.
   void follow_queue(const State& state, const ServiceKey& key, const Job& record);
-  /// Of one that is forgotten already.
+  /// Notes the end of a job that is forgotten already.
   void note_end(const JobFinished& end);
   /// Forgets replicas that ended and say nothing any more, and services of which nothing is left.
   void tidy(const ServiceKey& key);

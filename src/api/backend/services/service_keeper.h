@@ -36,11 +36,11 @@ class ServiceKeeper final : public std::enable_shared_from_this<ServiceKeeper> {
   std::size_t remembered() const;
 
  private:
-  /// What it knows of its own requests about a service. Forgotten as soon as no plan wants them.
+  /// Its own requests about a service. Forgotten as soon as no plan wants them.
   struct Requests {
-    /// What was asked for and not yet seen to be done (kNever), or was refused: when it is asked for again.
+    /// Requests that are not yet seen to be done (kNever), or were refused: when to ask again.
     std::map<std::string, Time> pending;
-    /// What else its key has: its first one stood for a job that is not kept any more.
+    /// Suffixes of keys whose first request stood for a job that is not kept any more.
     std::map<std::string, uint64_t> again;
     Time next_look = kNever;
   };

@@ -120,7 +120,7 @@ std::optional<ApiError> read_probe(const RecordLabels& labels, std::optional<Rea
   return std::nullopt;
 }
 
-/// What the labels say of ports and what hangs on them.
+/// Reads the labels of ports, and of what depends on them.
 std::optional<ApiError> read_port(const RecordLabels& labels, ServiceSettings& out) {
   if (std::optional<ApiError> problem = read_probe(labels, out.probe)) return problem;
   const std::optional<std::string_view> port = labels.text(kServicePortLabel);
@@ -138,7 +138,7 @@ std::optional<ApiError> read_port(const RecordLabels& labels, ServiceSettings& o
   return std::nullopt;
 }
 
-/// What the labels say of the queue that the replicas follow.
+/// Reads the labels of the queue that the replicas follow.
 std::optional<ApiError> read_scaling(const RecordLabels& labels, std::optional<ServiceScaling>& out) {
   if (const auto queue = labels.text(kServiceQueueLabel)) {
     if (queue->empty() || queue->front() == '=')

@@ -16,17 +16,17 @@ bool mentions_service(std::string_view spec);
 
 /// By what names a refusal calls settings: those that its reader gave them by.
 enum class SettingNames : uint8_t {
-  kLabels,  ///< Of the record, a job.
-  kFields   ///< Of the services API.
+  kLabels,  ///< Labels of the record, a job.
+  kFields   ///< Fields of the services API.
 };
-/// What the labels of a record say; `before`: what holds where they are silent. kUnprocessable with the
-/// setting.
+/// Reads the settings from a record's labels; `before`: settings that hold where they are silent.
+/// kUnprocessable with the setting.
 Answer<ServiceSettings> read_settings(std::string_view spec, const ServiceSettings& before,
                                       SettingNames names = SettingNames::kLabels);
 
 /// Indexes whose work is done for good: kCompleted or kFailed.
 using DoneIndexes = std::map<int64_t, JobState>;
-/// What the record says of them.
+/// Reads the record's word on them.
 DoneIndexes read_done(std::string_view spec);
 /// The specification of a record that says this of them, too.
 std::string with_done(std::string_view spec, const DoneIndexes& done);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr Duration kFirstPause = seconds(1);
 constexpr Duration kPauseMax = minutes(5);
-constexpr Duration kProbePause = milliseconds(500);  // What probes say comes by heartbeats, not by changes.
+constexpr Duration kProbePause = milliseconds(500);  // Probes' results come by heartbeats, not by changes.
 constexpr Duration kLongRun = minutes(10);  // An end after so long has nothing to do with the one before.
 
 Duration pause_after(int64_t failures) {
@@ -118,7 +118,7 @@ class Look {
   /// The newest generation ended for good.
   void look_at_done(int64_t index, JobState end) {
     if (end == JobState::kCompleted) return stop_others(index, {});
-    settled_ = false;  // What is new has failed for good: what is old goes on.
+    settled_ = false;  // The new generation has failed for good: the old one goes on.
   }
 
   /// There is none of the newest generation.

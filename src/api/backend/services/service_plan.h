@@ -8,14 +8,14 @@
 #include "api/backend/services/service_labels.h"
 #include "api/contract/services.h"
 
-/// What is to be done so that a service is as its record says. Pure: the same rows give the same steps, so
-/// that a scheduler that dies at any point goes on where it was.
+/// Steps that make a service as its record says. Pure: the same rows give the same steps, so that a scheduler
+/// that dies at any point goes on where it was.
 namespace gpusched::api {
 
 /// Where a replica is reached, as its node tells.
 struct ReplicaEndpoint {
   uint32_t port = 0;
-  std::optional<bool> ready = {};  ///< What its probe said last; absent: nothing yet.
+  std::optional<bool> ready = {};  ///< Last result of its probe; absent: none yet.
   std::string detail = {};         ///< Why it is not ready.
 };
 
@@ -54,7 +54,7 @@ struct ReplicaStart {
 struct ServiceSteps {
   std::vector<ReplicaStart> starts;
   std::vector<JobId> stops;
-  DoneIndexes done;  ///< What the record does not say yet.
+  DoneIndexes done;  ///< Indexes that the record does not name yet.
   Time look_again = kNever;
 };
 ServiceSteps plan_service(const ServiceRow& service, Time now);

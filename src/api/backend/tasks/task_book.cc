@@ -152,7 +152,7 @@ void TaskBook::enter(JobId job, const Row& row) {
   UNREACHABLE();
 }
 
-// What has ended stays counted.
+// Tasks that have ended stay counted.
 void TaskBook::leave(JobId job, const Row& row) {
   TenantTasks& tasks = tenants_[row.key.first];
   tasks.pending.erase(job);

@@ -35,13 +35,13 @@ struct TaskChange {
 
 /// Which jobs are tasks, by the ids that clients chose: found in the jobs' labels, so that it is as durable
 /// as the jobs, and filled again at every start. Also which submissions are under way, so that one id never
-/// becomes two jobs. Of jobs of one tenant with the same id the first is the task, for as long as it is kept.
-/// Thread-safe.
+/// becomes two jobs. The first of several jobs of one tenant with the same id is the task, for as long as it
+/// is kept. Thread-safe.
 class TaskBook final : public std::enable_shared_from_this<TaskBook> {
  public:
   /// All of a state.
   void fill(const State& state);
-  /// What a batch of changes did, and who is to be told. On the observer's thread.
+  /// Takes in a batch of changes and tells those who watch. On the observer's thread.
   void observe(const Observer::View& view, const Changes& changes);
 
   std::optional<JobId> find(TenantId tenant, std::string_view id) const;
@@ -61,7 +61,7 @@ class TaskBook final : public std::enable_shared_from_this<TaskBook> {
   /// One of the tenant's was not let in.
   void note_refused(TenantId tenant);
 
-  /// What became of a submission.
+  /// Receives the result of a submission.
   using Outcome = std::function<void(const Answer<JobId>&)>;
   enum class Begun : uint8_t {
     kFirst,  ///< Nobody has submitted it: the caller must `settle` it, and is not told by `outcome`.
@@ -81,7 +81,7 @@ class TaskBook final : public std::enable_shared_from_this<TaskBook> {
   struct Row {
     Key key;
     TaskState state = TaskState::kPending;
-    Time since;  ///< Of the state.
+    Time since;  ///< Beginning of the state.
   };
   /// A tenant's.
   struct TenantTasks {

@@ -17,7 +17,7 @@ int64_t number_of(const TaskLabels::Numbers& numbers, std::string_view name, int
   return found == numbers.end() ? usual : found->second;
 }
 
-/// What is learned of the load that such tasks are to a GPU; 0: nothing.
+/// Load that such tasks are to a GPU, as learned; 0: nothing is.
 int64_t load_milli(std::string_view spec) {
   const std::string_view text = spec_label(spec, kTaskLoadLabel).value_or("");
   int64_t load = 0;

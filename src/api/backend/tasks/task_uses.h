@@ -13,13 +13,13 @@
 
 namespace gpusched::api {
 
-/// What tasks of agents get of a GPU that do not ask for it, by what those before them used
+/// GPU memory for tasks of agents that do not ask for it, by the use of those before them
 /// (docs/adr/agent-tasks.md#learn-gpu-memory-for-tasks-that-name-none). Thread-safe.
 class TaskUses {
  public:
   /// All of a state.
   void fill(const State& state);
-  /// What a batch of changes did. On the observer's thread.
+  /// Takes in a batch of changes. On the observer's thread.
   void observe(const Observer::View& view, const Changes& changes);
 
   /// Gives a tenant's task whose memory is a default the memory that was learned, and says so in a label of

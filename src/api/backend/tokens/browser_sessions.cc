@@ -37,7 +37,7 @@ std::optional<uint64_t> BrowserSessions::remove(const std::string& hash) {
   const uint64_t number = found->second.number;
   const auto subject = by_subject_.find(found->second.subject);
   CHECK(subject != by_subject_.end());
-  subject->second.remove(hash);  // Of one person's few.
+  subject->second.remove(hash);  // A person has only a few.
   if (subject->second.empty()) by_subject_.erase(subject);
   by_end_.erase({found->second.ends_at, hash});
   by_number_.erase(number);

@@ -14,14 +14,14 @@
 
 namespace gpusched::api {
 
-/// What is remembered of a browser that signed in.
+/// The session of a browser that signed in.
 struct BrowserSession {
-  uint64_t number = 0;                       ///< Of no other one in this run of the program.
+  uint64_t number = 0;                       ///< Unique in this run of the program.
   std::shared_ptr<const std::string> token;  ///< The id token: asked again whenever what it gives may differ.
-  std::string subject;                       ///< Whose it is.
+  std::string subject;                       ///< The person whose session it is.
   Time ends_at;                              ///< Wall clock, as the token says.
-  CallerPtr given;                           ///< What the token gave last,
-  CallerPtr caller;                          ///< and the same with the session's number.
+  CallerPtr given;                           ///< The caller that the token gave last.
+  CallerPtr caller;                          ///< The same caller with the session's number.
 };
 
 /// Sessions by the hash of their cookie. Bounded: a person with too many loses the oldest one, and where all

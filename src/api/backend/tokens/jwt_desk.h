@@ -21,7 +21,7 @@
 
 namespace gpusched::api {
 
-/// What one claim gives to those who have it.
+/// A role, and Unix users, for those who have one claim.
 struct JwtRule {
   std::vector<std::string> claim;  ///< Its path: a name, and names inside of it.
   std::string value;               ///< The claim is that text, or a list with it.
@@ -57,8 +57,8 @@ struct JwtLogin {
 struct BrowserLogin {
   std::string
       redirect_url;       ///< Where the provider sends browsers back to, as they see it; empty: nobody does.
-  std::string client_id;  ///< Of the page at the provider.
-  std::string secret_file;    ///< Of the client's secret; empty: it is a public client.
+  std::string client_id;  ///< Name of the page at the provider.
+  std::string secret_file;    ///< File with the client's secret; empty: it is a public client.
   std::string client_secret;  ///< The content of that file.
 
   bool operator==(const BrowserLogin&) const = default;
@@ -74,7 +74,7 @@ struct JwtRules {
   bool operator==(const JwtRules&) const = default;
 };
 
-/// Whom we believe, and what that gives.
+/// The providers that we believe, and what that gives.
 struct JwtTrust {
   sign::JwtExpectation expected;
   JwtRules rules;
@@ -86,8 +86,8 @@ struct JwtTrust {
 /// `-`, no digit or `-` first, at most 32, and not root.
 bool is_safe_unix_user(std::string_view name);
 
-/// Who holds which token of the provider of identities. What it is told of from one thread at a time, it
-/// knows for the next call; asked on any thread, where nobody waits for more than a copy of a pointer.
+/// Finds the holders of the identity provider's tokens. News come from one thread at a time and hold for the
+/// next call; questions come on any thread and wait for no more than a copy of a pointer.
 class JwtDesk final : public TokenHolders, public std::enable_shared_from_this<JwtDesk> {
  public:
   /// Tokens whose verification is remembered.
@@ -127,7 +127,7 @@ class JwtDesk final : public TokenHolders, public std::enable_shared_from_this<J
   struct Known {
     std::shared_ptr<const JwtTrust> trust;
     std::shared_ptr<const sign::JwtKeySet> keys;
-    std::vector<TenantId> tenants;  ///< Of each rule; none: there is no such tenant, or the rule names none.
+    std::vector<TenantId> tenants;  ///< Tenant of each rule; none: it does not exist, or the rule names none.
   };
   struct Remembered {
     CallerPtr holder;
@@ -148,7 +148,7 @@ class JwtDesk final : public TokenHolders, public std::enable_shared_from_this<J
   /// Ends what is open, since what tokens give has changed.
   void end_all() const;
   int64_t now_seconds() const;
-  /// What a token must say beside what every token must. Empty: nothing.
+  /// Claims that an id token must have beside those of every token. Empty: none.
   struct IdToken {
     std::string_view client_id, nonce;
   };
@@ -169,7 +169,7 @@ class JwtDesk final : public TokenHolders, public std::enable_shared_from_this<J
   std::atomic<int64_t> newest_ns_{0};    ///< Time of the last change: a wall clock set back revives no token.
   mutable std::array<Shard, kShards> shards_;
   const std::shared_ptr<OpenUnderKeys> open_ = std::make_shared<OpenUnderKeys>();  ///< All under no key.
-  /// Who was let in just before a change may open something just behind it: what is open is ended once more.
+  /// A caller let in just before a change may open something just after it: all that is open is ended again.
   mutable std::atomic<bool> end_again_{false};
 };
 

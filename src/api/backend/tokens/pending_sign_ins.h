@@ -11,11 +11,11 @@
 
 namespace gpusched::api {
 
-/// What is remembered of a browser that was sent to the provider.
+/// The state of a browser that was sent to the provider.
 struct PendingSignIn {
   std::string state, nonce, verifier;
-  std::string party;  ///< Whose browser it is: the address, as limits have it.
-  Time ends_at;       ///< Of a clock that never goes back.
+  std::string party;  ///< The browser's address, as limits have it.
+  Time ends_at;       ///< By a clock that never goes back.
 };
 
 /// Browsers that were sent to the provider, by the hash of their cookie. Bounded: a party that begins too

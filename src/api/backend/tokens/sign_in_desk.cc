@@ -267,7 +267,7 @@ Answer<CallerPtr> SignInDesk::holder_of_session(std::string_view id) const {
       found->caller = own;
       return found->caller;
     }
-    // What is revoked or expired is over; a role may come back, and so may the provider's keys.
+    // A revoked or expired token is over; a role may come back, and so may the provider's keys.
     if (given.error().kind == ErrorKind::kUnauthenticated && sessions_.remove(hash)) gone.push_back(number);
   }
   end_all(gone);

@@ -75,9 +75,9 @@ class SignInDesk final : public SessionHolders,
   /// Begins a sign-in of a browser at that address.
   void start(const std::string& address, Done<Started> done);
 
-  /// What a browser brings from the provider. Untrusted.
+  /// The values that a browser brings from the provider. Untrusted.
   struct Brought {
-    std::string_view cookie;  ///< Of `start`; empty: it has none.
+    std::string_view cookie;  ///< Cookie that `start` gave; empty: it has none.
     std::string_view state, code;
     std::optional<std::string_view> issuer;  ///< RFC 9207.
     std::string_view error;                  ///< The provider's code for why there is none.

@@ -55,7 +55,7 @@ void SignInWorkers::run() {
     const bool in_time = !stopping_ && steady_time() - item.since < kPatience;
     lock.unlock();
     item.work(in_time);
-    item.work = nullptr;  // What it holds goes without the lock.
+    item.work = nullptr;  // Its captures are destroyed without the lock.
     lock.lock();
     done(item.party);
   }

@@ -16,7 +16,7 @@
 
 namespace gpusched::api {
 
-/// Of a clock that never goes back.
+/// Time by a clock that never goes back.
 Time steady_time();
 
 /// Threads that wait for the provider of identities, so that no door does. They begin with the first work.

@@ -21,8 +21,8 @@ class ChangeFeed final : public std::enable_shared_from_this<ChangeFeed> {
   /// Until the token is dropped.
   std::shared_ptr<void> subscribe(CallerPtr caller, Changed changed);
 
-  /// What follows is the observer's. Nothing is known of what is before `state`. To be called before
-  /// `publish`.
+  /// The two calls that follow are the observer's. Nothing is known of changes before `state`. To be called
+  /// before `publish`.
   void fill(const State& state) { ring_.begin(state.last.sequence); }
   void publish(const State& state, const Changes& changes);
   /// Where a watch by that caller begins that was told of everything up to `since`.
@@ -40,9 +40,9 @@ class ChangeFeed final : public std::enable_shared_from_this<ChangeFeed> {
   uint64_t next_ = 1;
 };
 
-/// What the changes touched.
+/// The jobs and nodes that the changes touched.
 ChangeNotice notice_of(const Changes& changes);
-/// What of it the caller may know of. A job that is no longer kept is known to those alone who see all.
+/// The part that the caller may know of. A job that is no longer kept is known only to those who see all.
 ChangeNotice seen_by(const access::Caller& caller, const State& state, const ChangeNotice& notice);
 
 }  // namespace gpusched::api

@@ -10,8 +10,8 @@
 
 namespace gpusched::api {
 
-/// What changed lately, so that a watch that broke off can be resumed behind the last change that it was told
-/// of. What is oldest is given up first. Not thread-safe.
+/// The latest changes, so that a watch that broke off can be resumed behind the last change that it was told
+/// of. The oldest are given up first. Not thread-safe.
 class ChangeRing {
  public:
   /// 16 bytes for each change that is kept. No more than one client may have waiting: they are looked at in
@@ -24,8 +24,8 @@ class ChangeRing {
   void begin(uint64_t sequence) { known_behind_ = newest_ = sequence; }
   /// Notices come in the order of their numbers.
   void add(const ChangeNotice& notice);
-  /// What changed behind that number, as one notice without what was forgotten. Nothing: that is not known
-  /// any more, or the number is none of this cluster's yet.
+  /// The changes behind that number, as one notice without those that were forgotten. Nothing: that is not
+  /// known any more, or the number is none of this cluster's yet.
   std::optional<ChangeNotice> since(uint64_t sequence) const;
 
  private:
@@ -34,7 +34,7 @@ class ChangeRing {
   template <class Id>
   void note(Touched<Id>& touched, uint64_t sequence, const std::vector<Id>& ids);
 
-  const std::size_t most_;  // Of each kind.
+  const std::size_t most_;  // Most changes kept, of each kind.
   uint64_t known_behind_ = 0;
   uint64_t newest_ = 0;
   Touched<JobId> jobs_;

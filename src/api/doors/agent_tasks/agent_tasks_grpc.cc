@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view kNotFound = "Task not found", kNothingToCancel = "task not found";
 
-/// What is wrong with the task, and not with the caller or the scheduler: clients of this door are answered.
+/// True if the task is at fault, not the caller or the scheduler: clients of this door are answered.
 bool is_refusal(const ApiError& error) {
   switch (to_status_code(error)) {
     case grpc::StatusCode::INVALID_ARGUMENT:
@@ -218,7 +218,7 @@ class AgentTasksService final : public GrpcService {
     return admission_.admit(task.tenant, task.user, task.kind, others, steady_now(), wall_now());
   }
 
-  /// Whoever submitted the same task meanwhile is told the same.
+  /// Notes the outcome and tells it, also to those who submitted the same task meanwhile.
   void settle(const Submission& task, const Answer<JobId>& outcome, const TaskBook::Outcome& told) {
     {
       const std::lock_guard lock(mutex_);

@@ -12,10 +12,10 @@
 
 namespace gpusched::api {
 
-/// What the service algogpu.GPUScheduler has beside it over HTTP: the GPUs, the queue, and counts of tasks,
-/// to be read only. At the API's port /gpu/metrics and /queue/status; at a port of its own /health and
-/// /metrics as well, which are others' at the API's. See docs/reference/agent-tasks.md. Requests come on the
-/// server's thread; nothing blocks it.
+/// The HTTP side of the service algogpu.GPUScheduler: the GPUs, the queue, and counts of tasks, to be read
+/// only. At the API's port /gpu/metrics and /queue/status; at a port of its own /health and /metrics as well,
+/// which are others' at the API's. See docs/reference/agent-tasks.md. Requests come on the server's thread;
+/// nothing blocks it.
 class AgentTasksRest {
  public:
   AgentTasksRest(Backend& backend, TaskBook& book) : backend_(backend), book_(book) {}

@@ -22,20 +22,20 @@ inline constexpr std::size_t kTaskKinds = 5;
 /// How much of it is let in.
 struct TaskLimits {
   int64_t queue_size = 1'000;        ///< Pending tasks of one tenant.
-  double tokens_per_second = 100;    ///< That each user's bucket gains; 0: no bucket.
-  int64_t tokens_burst = 1'000;      ///< What a bucket holds.
-  int64_t tokens_daily = 1'000'000;  ///< That a user may spend in a day (UTC); 0: no limit.
+  double tokens_per_second = 100;    ///< Gain of each user's bucket; 0: no bucket.
+  int64_t tokens_burst = 1'000;      ///< Capacity of a bucket.
+  int64_t tokens_daily = 1'000'000;  ///< Spending of a user in a day (UTC); 0: no limit.
   std::array<int64_t, kTaskKinds> costs = {1, 1, 5, 10, 1};
-  std::size_t users_max = 20'000;  ///< Whose spending is remembered, over all tenants.
+  std::size_t users_max = 20'000;  ///< Users whose spending is remembered, over all tenants.
 };
 
-/// What refused tasks are told; existing clients compare it.
+/// Answers to refused tasks; existing clients compare them.
 inline constexpr std::string_view kQueueIsFull = "queue is full";
 inline constexpr std::string_view kInsufficientToken = "insufficient token";
 
-/// Whether tasks are let in: first the queue is looked at, then the user's tokens. What users spent is kept
-/// in memory alone. Of more users than are remembered those of the tenant that has most are forgotten, who
-/// came longest ago first: no tenant's users wash away those of another with fewer. Pure; not thread-safe.
+/// Whether tasks are let in: first the queue is looked at, then the user's tokens. The spending of users is
+/// kept in memory alone. When there are too many, the tenant with most users loses those who came longest
+/// ago: no tenant's users wash away those of another with fewer. Pure; not thread-safe.
 class TaskAdmission {
  public:
   explicit TaskAdmission(TaskLimits limits) : limits_(limits) {}
@@ -64,7 +64,7 @@ class TaskAdmission {
 
   const TaskLimits limits_;
   std::map<UserKey, User> users_;
-  std::map<TenantId, std::list<UserKey>> recent_;      ///< Who came last stands first.
+  std::map<TenantId, std::list<UserKey>> recent_;      ///< The newest user stands first.
   std::set<std::pair<std::size_t, TenantId>> counts_;  ///< Number of a tenant's users.
 };
 

@@ -15,7 +15,7 @@
 namespace gpusched::api {
 namespace {
 
-/// Of a task that asks for no compute: a hundred of them are on a GPU if its memory is enough.
+/// GPU share of a task that asks for no compute: a hundred of them are on a GPU if its memory is enough.
 constexpr int32_t kSmallestMilli = 10;
 constexpr int32_t kWholeMilli = 1'000;
 
@@ -92,7 +92,7 @@ std::string command_of(const Endpoint& endpoint) {
          " -H 'Content-Type: application/json' --data-binary @- '" + endpoint.url + "'";
 }
 
-/// What an agent with workers runs the task by; nothing: the job's own script.
+/// The request for an agent with workers to run the task by; nothing: the job's own script runs.
 std::optional<WorkerRequest> worker_request(const TaskWorkers& workers, std::size_t kind) {
   const Endpoint& endpoint = workers.endpoints[kind];
   if (endpoint.url.empty() && !workers.persistent[kind]) return std::nullopt;

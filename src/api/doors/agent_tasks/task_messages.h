@@ -16,14 +16,14 @@
 /// Tasks as jobs, and jobs and GPUs as the tasks door over gRPC has them.
 namespace gpusched::api {
 
-inline constexpr std::size_t kTaskIdBytesMax = 253;      ///< Of a task's and a user's id: it is a label.
+inline constexpr std::size_t kTaskIdBytesMax = 253;      ///< For the ids of tasks and users: they are labels.
 inline constexpr std::size_t kPayloadBytesMax = 65'536;  ///< It travels as one variable of the environment.
 
-/// What runs tasks, and what they get of a GPU.
+/// Commands and endpoints that run tasks, and the GPU share that tasks get.
 struct TaskWorkers {
   /// A line for /bin/sh; empty: tasks of the kind are refused. Those of no kind are run as others.
   std::array<std::string, kTaskKinds> commands = {};
-  /// Whose command is a persistent worker's, which gets many tasks.
+  /// True where the command is a persistent worker's, which gets many tasks.
   std::array<bool, kTaskKinds> persistent = {};
   /// Where tasks are sent in the place of a command; without a URL: nowhere.
   std::array<Endpoint, kTaskKinds> endpoints = {};
@@ -31,8 +31,8 @@ struct TaskWorkers {
   std::array<int64_t, kTaskKinds> tasks_at_once = {};
   int64_t idle_ms = 30'000;       ///< A persistent worker without a task ends after so long.
   int64_t health_ms = 10'000;     ///< So often one that wants it is asked how it is.
-  int64_t gpu_memory_mb = 1'024;  ///< Of a task that asks for none, until it is learned.
-  int64_t gpu_tflops = 100;       ///< What a whole GPU counts as where a task asks for compute.
+  int64_t gpu_memory_mb = 1'024;  ///< For a task that asks for none, until it is learned.
+  int64_t gpu_tflops = 100;       ///< Compute of a whole GPU, where a task asks for compute.
 };
 
 TaskKind kind_of(algogpu::TaskType type);

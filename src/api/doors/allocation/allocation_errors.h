@@ -16,7 +16,7 @@ inline constexpr std::string_view kQuotaAboveReached =
     "an organization above yours, which counts the GPUs of all below it: if none of yours is left to "
     "deallocate, ask its administrator.";
 
-/// What is wrong with a request is a list of {"loc","msg","type"} with status 422; all else one sentence.
+/// Problems of a request are a list of {"loc","msg","type"} with status 422; all else is one sentence.
 ErrorAnswer allocation_error(const ApiError& error);
 
 }  // namespace gpusched::api

@@ -52,7 +52,7 @@ std::optional<ApiError> check_minutes(const std::optional<int64_t>& minutes) {
   return check_range("lease_minutes", minutes, 1, kLeaseMinutesMax);
 }
 
-/// What the door calls a field that a job has under another name.
+/// Replaces a job's name of a field by the one that this door has for it.
 ApiError named_as_here(ApiError error) {
   if (error.field == "gpu_count") error.field = "count";
   if (error.field == "gpu_memory_each_mb") error.field = "min_memory_gb";
@@ -145,7 +145,7 @@ Answer<SubmitRequest> parse_allocation(std::string_view body, std::string_view r
   if (region && !region->empty()) job.labels->emplace_back("gpusched.region", *region);
   if (!request_key.empty()) job.labels->emplace_back(kLeaseRequestLabel, request_label(request_key));
   job.max_runtime_ms = minutes(lease_minutes.value_or(kLeaseMinutes)).ms();
-  // What its holder has in it would be lost: a lease that is over is not begun again elsewhere.
+  // The holder's data on the GPUs would be lost: a lease that is over is not begun again elsewhere.
   job.preemption_mode = "cancel";
   job.system_retries = -1;
   Answer<JobRequest> checked = check_job(std::move(job), false);

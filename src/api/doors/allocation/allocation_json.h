@@ -29,7 +29,7 @@ Answer<KeyRequest> parse_allocation_key(std::string_view body, std::string_view 
 /// The label that leads from an Idempotency-Key to its lease.
 std::string request_label(std::string_view request_key);
 
-/// What is known of devices, by their names: "<node>-gpu-<index>".
+/// Known facts about devices, by their names: "<node>-gpu-<index>".
 struct DeviceFacts {
   std::string uuid;
   std::string_view health = "UNKNOWN";
@@ -38,7 +38,7 @@ struct DeviceFacts {
 using DeviceTable = std::map<std::string, DeviceFacts, std::less<>>;
 DeviceTable devices_of(const std::vector<NodeView>& nodes);
 
-/// What a lease is shown by.
+/// Facts beside the job that a lease is shown with.
 struct LeaseScene {
   std::string cluster;  ///< Its name.
   const DeviceTable* devices = nullptr;

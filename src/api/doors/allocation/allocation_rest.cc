@@ -205,7 +205,7 @@ void AllocationRest::release(const HttpRequest& request, const Segments& path, c
     backend_.cancel(call->caller(), job.id, {}, by, [this, call, id = job.id](Answer<Unit> answer) {
       // A repeated release is answered like the first.
       if (!answer && answer.error().kind != ErrorKind::kJobFinished) return call->fail(answer.error());
-      // Whoever waits must be told on the server's thread that its client has gone.
+      // A waiting call must be told on the server's thread that its client has gone.
       server_->run_after(Duration{}, [this, call, id] {
         wait_for_job(
             backend_, *server_, call, id, {}, kReleaseWait,

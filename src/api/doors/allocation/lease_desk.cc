@@ -39,10 +39,10 @@ struct LeaseDesk::Asked {
   CallerPtr reader;
   SubmitRequest request;
   Done<Submitted> done;
-  TenantId tenant = {};  ///< Whose lease it is,
-  TenantId root = {};    ///< and the topmost above it, or itself.
+  TenantId tenant = {};  ///< Tenant of the lease.
+  TenantId root = {};    ///< The topmost tenant above it, or itself.
   std::vector<Quota> quotas{};
-  /// Of each tenant with waiting jobs, the places in `quotas` of those that its leases count in.
+  /// Places in `quotas` that a tenant's leases count in, for each tenant with waiting jobs.
   std::map<TenantId, std::vector<std::size_t>> counted_in{};
 
   int64_t wanted() const { return request.jobs.front().gpu_count; }
@@ -114,7 +114,7 @@ LeaseDesk::AskedPtr LeaseDesk::next_turn(TenantId root) {
   CHECK(at != lanes_.end() && at->second.is_given);
   Lane& lane = at->second;
   if (lane.is_taken) {
-    lane.is_given = false;  // Whoever has the turn gives it on.
+    lane.is_given = false;  // The holder of the turn gives it on.
     return nullptr;
   }
   if (lane.waiting.empty()) {

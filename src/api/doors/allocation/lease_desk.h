@@ -30,14 +30,14 @@ class LeaseDesk {
 
   /// Goes up to the tenant above all others. Tenants keep their parents.
   void find_root(const AskedPtr& asked, TenantId at);
-  /// Whoever asks first below a root goes on; the others follow as each is done.
+  /// Lets the first below a root go on; the others follow as each is done.
   void enter(const AskedPtr& asked);
-  /// Gives the turn to the next. Of those whose answers come at once, one is dealt with after the other and
-  /// not inside the other, so the stack does not grow with the lane.
+  /// Gives the turn to the next. Requests whose answers come at once are dealt with one after the other and
+  /// not one inside the other, so the stack does not grow with the lane.
   void leave(TenantId root);
-  /// Ends the turn of whoever had it. Who has it now; null: nobody, or another thread gives turns there.
+  /// Ends the present turn. Returns who has it now; null: nobody, or another thread gives turns there.
   AskedPtr end_turn(TenantId root);
-  /// Who has the turn now, for whoever gives turns; null: that one gives no more.
+  /// The next in turn, for the thread that gives turns; null: it gives no more.
   AskedPtr next_turn(TenantId root);
   void check_quotas(const AskedPtr& asked);
   /// Takes the leases that wait off the quotas that they count in, page by page.

@@ -8,7 +8,7 @@
 
 #include "api/http/http_message.h"
 
-/// What the OpenAPI document says of the REST doors beside the native API: calls and schemas, a row each. A
+/// Words of the OpenAPI document on the REST doors beside the native API: calls and schemas, a row each. A
 /// test holds them against the tables by which the doors route (src/api/openapi_test.cc).
 namespace gpusched::api {
 
@@ -19,13 +19,13 @@ struct FieldDoc {
   /// is a list of T, "{T}" an object whose values are T; with "?" behind it may be null, too.
   std::string_view type = {};
   std::string_view meaning = {};
-  std::string_view pattern = {};  ///< Of a text, or of each of a list.
+  std::string_view pattern = {};  ///< For a text, or each of a list.
   std::string_view words =
-      {};  ///< Of a text: all that it may be, separated by blanks; of an object its keys.
+      {};  ///< All values that a text may have, separated by blanks; for an object its keys.
   double least = 0,
-         most = 0;  ///< Of a number, where they differ; of a text: it has at most so many characters.
+         most = 0;  ///< Bounds of a number, where they differ; for a text the number of its characters.
   bool required = false;
-  int64_t items_max = 0;  ///< Of a list or an object; 0: not said.
+  int64_t items_max = 0;  ///< For a list or an object; 0: not said.
 };
 
 struct SchemaDoc {

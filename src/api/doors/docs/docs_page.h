@@ -10,7 +10,7 @@ namespace gpusched::api {
 std::string docs_page(std::string_view document);
 /// Where that page has room for a line about who looks at it.
 inline constexpr std::string_view kDocsBanner = "<!-- who -->\n";
-/// What a browser may do with that page: show it.
+/// The policy for browsers: the page may only be shown.
 inline constexpr std::string_view kDocsPolicy =
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors "
     "'none'";

@@ -5,7 +5,7 @@
 
 namespace gpusched::api {
 
-/// What any call may be refused with.
+/// Statuses that any call may be refused with.
 inline constexpr int kRefusals[] = {400, 401, 403, 404, 405, 408, 409, 410, 413, 422, 429, 500, 503, 504};
 
 /// Writes the members of "responses" for calls that are refused: those of `name`.

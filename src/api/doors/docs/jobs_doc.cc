@@ -22,7 +22,7 @@ constexpr FieldDoc kState{"state",
                           "pending scheduled running completed failed cancelled preempted"};
 constexpr FieldDoc kOfTenant{"tenant_id", "text", "Only jobs of this tenant: an id or a name."};
 
-constexpr double kHugeMax = 1e15;  ///< Of a number without a bound of its own.
+constexpr double kHugeMax = 1e15;  ///< For a number without a bound of its own.
 
 /// The shape of the field of that row in the native API; null: nothing is said of it.
 const FieldShape* shape_of_row(const JobRow& row) {
@@ -90,7 +90,7 @@ SchemaDoc job_request() {
   return schema;
 }
 
-/// What the jobs door makes of a field of a message.
+/// Type that the jobs door shows a message's field with.
 std::string_view shown_type(const pb::Descriptor& message, int number, std::string_view list_of) {
   const pb::FieldDescriptor* const field = message.FindFieldByNumber(number);
   if (field == nullptr) return "any";
@@ -109,7 +109,7 @@ std::string_view shown_type(const pb::Descriptor& message, int number, std::stri
   }
 }
 
-/// What is set of a tenant; a new one needs a name.
+/// Schema of a tenant's settings; a new one needs a name.
 SchemaDoc tenant_request(std::string schema_name, bool is_new) {
   SchemaDoc schema{.name = std::move(schema_name), .fields = {}, .open = true};
   for (const TenantRow& row : tenant_rows()) {
@@ -172,7 +172,7 @@ SchemaDoc shown_of(std::string name, const pb::Descriptor& message, std::string_
   return schema;
 }
 
-/// What a job is shown with, under either name of its id.
+/// Fields that a job is shown with, under either name of its id.
 const std::vector<FieldDoc> kJobFields = {
     {"tenant_id", "text", "its tenant"},
     {"name", "text", "its name"},

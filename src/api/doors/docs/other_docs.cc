@@ -156,7 +156,7 @@ void twice(std::vector<CallDoc>& calls, const CallDoc& call, std::string_view ot
   calls.back().operation = other_operation;
 }
 
-/// What is made beside leases.
+/// Calls for what is made beside leases.
 void add_organizations_and_keys(std::vector<CallDoc>& calls) {
   calls.push_back({kPost,
                    "api/gpuscheduler/v1/organizations",
@@ -226,7 +226,7 @@ void add_organizations_and_keys(std::vector<CallDoc>& calls) {
                    "allocation.Key"});
 }
 
-/// What changes or ends a lease.
+/// Calls that change or end a lease.
 void add_lease_changes(std::vector<CallDoc>& calls) {
   twice(calls,
         {kDelete,

@@ -170,7 +170,7 @@ class ChangeFeed final : public ChangeWatch {
           self->send_marked(std::move(pieces));
         });
   }
-  /// What changed could not be looked at: the client is to ask for all of it anew.
+  /// Tells that changes could not be looked at: the client is to ask for all of it again.
   void tell_overflow() {
     {
       const std::lock_guard lock(mutex_);
@@ -185,12 +185,12 @@ class ChangeFeed final : public ChangeWatch {
   const JobFilter filter_;
   const bool nodes_wanted_;
   const std::optional<uint64_t> since_;
-  uint64_t noted_ = 0;    // What changed up to there is in the next two, or was told.
-  std::set<JobId> jobs_;  // Ids of what changed: what they are by now is asked for when it is their turn.
+  uint64_t noted_ = 0;    // Changes up to there are in the next two, or were told.
+  std::set<JobId> jobs_;  // Ids of changed jobs: their present state is asked for when it is their turn.
   std::set<NodeId> changed_nodes_;
   uint64_t told_ = 0;  // Up to there the client knows that it was told of everything.
   bool overflow_ = false;
-  std::deque<JobId> ended_;  // Of those that were told, who has ended, in the order of that.
+  std::deque<JobId> ended_;  // Jobs that were told and have ended, in the order of their ends.
 };
 
 }  // namespace

@@ -34,7 +34,7 @@ class ChangeFormat {
   virtual std::string mark(uint64_t sequence) const = 0;
 };
 
-/// What of the changes a watch tells.
+/// The part of the changes that a watch tells.
 struct ChangesWanted {
   JobFilter filter;
   bool nodes = false;

@@ -27,13 +27,13 @@ class EventFeed : public std::enable_shared_from_this<EventFeed> {
 
   /// The client went away.
   void stop();
-  /// What keeps the changes coming; dropped when the client goes.
+  /// Keeps the token of the subscription; dropped when the client goes.
   void keep(std::shared_ptr<void> token);
 
  protected:
   /// Makes the next batch and sends it, or sets `busy_` to false. Nothing else is under way.
   virtual void next() = 0;
-  /// What goes out when nothing happens for a while; empty: nothing.
+  /// The piece sent when nothing happens for a while; empty: none.
   virtual std::string idle_piece() { return wire_->idle_piece(); }
 
   /// Begins the answer. False: the client wants its head only, and has got it.

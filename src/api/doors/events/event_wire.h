@@ -25,7 +25,7 @@ class EventWire {
   /// Sends the pieces in their order. `written` is called on the server's thread when the kernel took them
   /// (true), or when the client is gone.
   virtual void send(Pieces pieces, std::function<void(bool alive)> written) = 0;
-  /// What goes out when nothing happens, so that both ends notice when the other is gone; empty: this wire
+  /// The piece sent when nothing happens, so that both ends notice when the other is gone; empty: this wire
   /// sees to that by itself.
   virtual std::string idle_piece() const = 0;
   virtual void finish() = 0;
@@ -41,7 +41,7 @@ std::string sse_with_id(std::string event, uint64_t id);
 /// A WebSocket: a piece is a text message. What the client sends is not looked at. The request asks for an
 /// upgrade with the key.
 std::unique_ptr<EventWire> socket_wire(RestCallPtr call, std::string websocket_key);
-/// What a WebSocket says before its goodbye when its caller may no longer have it.
+/// The last message of a WebSocket before its goodbye, when its caller may no longer have it.
 std::string ended_json(const ApiError& error);
 /// Why the request cannot become a WebSocket; nothing: it can.
 std::optional<ApiError> check_upgrade(const HttpRequest& request);

@@ -13,7 +13,7 @@ namespace gpusched::api {
 namespace {
 
 constexpr std::size_t kDetailBytesMax = 1'024;
-constexpr std::size_t kDoorFieldsMax = 96;  // Of a job at the jobs door.
+constexpr std::size_t kDoorFieldsMax = 96;  // Fields of a job at the jobs door.
 
 /// Where a value of JSON goes.
 struct Placed {

@@ -10,8 +10,8 @@
 #include "api/contract/tenants.h"
 #include "api/fields/job_rules.h"
 
-/// What the jobs door's REST bodies mean. Pure functions over untrusted bytes: tests and a fuzzer call them
-/// as they are. Errors: 400 malformed, 413 too large, 422 well-formed but unprocessable.
+/// Reads and checks the jobs door's REST bodies. Pure functions over untrusted bytes: tests and a fuzzer call
+/// them as they are. Errors: 400 malformed, 413 too large, 422 well-formed but unprocessable.
 namespace gpusched::api {
 
 /// The body of POST /jobs. The request has one job; its key comes from a header. The names of fields that

@@ -135,7 +135,7 @@ void JobsRest::list_jobs(const HttpRequest& request, const Segments&, const Rest
   }
   if (query.problem()) return call->fail(*query.problem());
   backend_.list_jobs(call->caller(), std::move(filter), [call](Answer<JobPage> page) {
-    // Whoever asks for the jobs of a tenant that is not there, or not yet, is told that it has none.
+    // A list for a tenant that is not there, or not yet, is empty.
     if (!page && page.error().kind == ErrorKind::kTenantNotFound) page = JobPage{.total = 0};
     if (!page) return call->fail(page.error());
     call->send(200, job_page_json(*page));

@@ -152,7 +152,7 @@ void write_labels(JsonWriter& json, const v1::JobSpec& spec) {
   json.end_object();
 }
 
-/// What its last attempt used; nothing where no node measured it.
+/// Writes the use by its last attempt; nothing where no node measured it.
 void usage_fields(JsonWriter& json, const UsageView& usage) {
   if (!usage.is_known()) return;
   json.key("usage").begin_object();

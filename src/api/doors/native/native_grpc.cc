@@ -244,10 +244,10 @@ class NativeService final : public KeysService {
     if (!caller) return writer->fail(caller.error());
     const auto job = parse_job_id(request.job_id());
     if (!job) return writer->fail(no_such_job(request.job_id()));
-    // What is kept is dropped on the thread that this runs on too.
+    // The token is dropped on the thread that this runs on too.
     const auto watch = std::make_shared<std::shared_ptr<void>>();
     writer->on_gone([watch] { watch->reset(); });
-    // Of the call alone: who waits for changes drops what it asked with later than the call ends.
+    // The callback holds the call weakly: the backend may drop it later than the call ends.
     const auto changed = [weak = std::weak_ptr(writer)](Answer<JobView> answer) {
       const auto open = weak.lock();
       if (open == nullptr) return;

@@ -26,8 +26,8 @@ struct NativeParameter {
   enum class Type { kText, kCount, kFlag, kTexts } type = Type::kText;
   std::string_view name;
   std::string_view meaning;
-  std::string_view pattern = {};  ///< Of a text: a regular expression that all that are taken match.
-  int64_t most = INT64_MAX;       ///< Of a count; of texts: so many.
+  std::string_view pattern = {};  ///< For a text: a regular expression that all that are taken match.
+  int64_t most = INT64_MAX;       ///< Greatest count; for texts their number.
 };
 
 class NativeRest;
@@ -38,16 +38,16 @@ struct NativeRoute {
   enum class Answer { kMessage, kEvents, kLines, kBytes, kDocument, kPage };
   HttpMethod method = HttpMethod::kGet;
   std::string_view path;       ///< Such as "v1/jobs/{job_id}".
-  access::Action action;       ///< What the caller does by it.
+  access::Action action;       ///< Action that the call is checked and audited as.
   std::string_view operation;  ///< Its name, for clients that are generated.
   std::string_view summary;    ///< One sentence.
   std::vector<NativeParameter> query = {};
   const google::protobuf::Descriptor* request = nullptr;   ///< Null: no body.
-  const google::protobuf::Descriptor* response = nullptr;  ///< Of kMessage; of kEvents and kLines each one.
+  const google::protobuf::Descriptor* response = nullptr;  ///< The answer, or each event or line.
   int status = 200;
   Answer answer = Answer::kMessage;
   void (NativeRest::*handle)(NativeCall&) = nullptr;
-  const google::protobuf::Descriptor* alternative = nullptr;  ///< What a body may be instead of `request`.
+  const google::protobuf::Descriptor* alternative = nullptr;  ///< Another message for the body.
   bool takes_key = false;                                     ///< Safe to repeat by Idempotency-Key.
   std::vector<std::string_view> required = {};                ///< Fields that the body must have.
   bool optional_body = false;                                 ///< An empty body says that nothing is given.

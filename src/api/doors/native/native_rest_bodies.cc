@@ -118,7 +118,7 @@ Answer<TenantRequest> read_native_tenant(std::string_view body, const std::strin
   Answer<std::string> key = one_key(header_key, message.request_key());
   if (!key) return key.error();
   message.set_request_key(*key);
-  // What is given may also be nothing, or zero, or false.
+  // A given value may also be nothing, or zero, or false.
   Answer<TenantRequest> request = read_tenant(message, use == TenantUse::kCreate, given.given);
   if (!request || use == TenantUse::kCreate) return request;
   for (const TenantRow& row : tenant_rows()) {
@@ -182,7 +182,7 @@ Answer<EditsRequest> read_native_edits(std::string_view body) {
   NativeBody given;
   if (auto problem = read_native_json(body, roots, given)) return std::move(*problem);
   EditsRequest request{.dry_run = message.dry_run()};
-  // What of a tenant is given, or null, its message cannot say: each is read again as a body of its own.
+  // A message cannot say which fields of a tenant are given, or null: each is read again as its own body.
   boost::system::error_code failed;
   const boost::json::value whole = boost::json::parse({body.data(), body.size()}, failed);
   const boost::json::value* const tenants =

@@ -10,8 +10,8 @@
 #include "api/doors/jobs/jobs_json.h"
 #include "api/doors/native/native_views.h"
 
-/// What the bodies of the native API's REST calls mean. Pure functions over untrusted bytes: tests and a
-/// fuzzer call them as they are.
+/// Reads the bodies of the native API's REST calls. Pure functions over untrusted bytes: tests and a fuzzer
+/// call them as they are.
 namespace gpusched::api {
 
 /// A SubmitJobsRequest, or one JobRequest itself with `tenant_id` and `request_key` beside its fields. The
@@ -22,7 +22,7 @@ Answer<SubmitRequest> read_native_submit(std::string_view body, const std::strin
 /// The checks of a job name a field as it stands in its own message; from here on as in the request's.
 void place_job_field(ApiError& error);
 
-/// What is wrong with a name in the body when it also stands in the path: it must be the same, or empty.
+/// The problem of a name in the body that also stands in the path: it must be the same, or empty.
 std::optional<ApiError> check_same(std::string_view field, std::string_view in_body,
                                    std::string_view in_path);
 

@@ -21,14 +21,14 @@ namespace json = boost::json;
 namespace pb = google::protobuf;
 using pb::FieldDescriptor;
 
-constexpr std::size_t kEntriesMax = limits::kCommandWordsMax;  // Of one list or map of words.
+constexpr std::size_t kEntriesMax = limits::kCommandWordsMax;  // Entries of one list or map of words.
 
 bool is_time(const FieldDescriptor& field) {
   return field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE &&
          field.message_type() == pb::Timestamp::descriptor();
 }
 
-/// What a value of the field, or of its list's or map's entries, must be.
+/// The type that a value of the field, or of its list's or map's entries, must have.
 std::string type_word(const FieldDescriptor& field) {
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_STRING:
@@ -173,7 +173,7 @@ class Handler {
   struct Frame {
     enum class Kind { kMessage, kList, kMap } kind = Kind::kMessage;
     pb::Message* message = nullptr;          // The one that has `field`.
-    const FieldDescriptor* field = nullptr;  // Of the last key; of the whole list or map.
+    const FieldDescriptor* field = nullptr;  // Field of the last key; for a list or map the whole of it.
     std::size_t count = 0;                   // Entries so far.
     std::string key = {};                    // The last one of a map.
   };
@@ -291,7 +291,7 @@ class Handler {
     if (field == nullptr) return wrong_type(error);
     Frame& top = frames_.back();
     const pb::Reflection& reflection = *top.message->GetReflection();
-    if (top.kind == Frame::Kind::kMap) {  // Of the kind that JobSpec.limits is.
+    if (top.kind == Frame::Kind::kMap) {  // A map such as JobSpec.limits.
       if (field->cpp_type() != FieldDescriptor::CPPTYPE_INT64 || !whole) return wrong_type(error);
       pb::Message* const entry = reflection.AddMessage(top.message, top.field);
       const pb::Descriptor& type = *entry->GetDescriptor();

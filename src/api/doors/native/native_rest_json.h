@@ -16,7 +16,7 @@
 /// reading takes untrusted bytes.
 namespace gpusched::api {
 
-/// What a body had at its outermost level, beyond what the messages can say.
+/// The outermost level of a body, as far as the messages cannot say it.
 struct NativeBody {
   std::vector<std::string> given;  ///< Fields with a value.
   std::vector<std::string> nulls;  ///< Fields that are null, which else is like leaving them out.
@@ -30,8 +30,8 @@ std::optional<ApiError> read_native_json(std::string_view bytes,
                                          std::span<google::protobuf::Message* const> roots, NativeBody& body);
 
 /// Writes a message as one JSON object. Fields without presence are always there; those with (optional ones,
-/// messages, instants) only when they are set. Of a JobSpec everything that is empty is left out: it shows
-/// what was asked for.
+/// messages, instants) only when they are set. Empty fields of a JobSpec are all left out: it shows what was
+/// asked for.
 void write_native_json(const google::protobuf::Message& message, JsonWriter& json);
 std::string native_json(const google::protobuf::Message& message);
 /// The same of these fields of a message alone, and of those only what is not empty.

@@ -40,7 +40,7 @@ const JobRow* row_of(const FieldDescriptor& field) {
   return nullptr;
 }
 
-/// What the row of a field says of it.
+/// The words of a field's row.
 std::optional<FieldWords> words_about(const FieldDescriptor& field) {
   const pb::Descriptor& type = *field.containing_type();
   if (&type == v1::Tenant::descriptor()) return tenant_words(field.number());
@@ -126,7 +126,7 @@ class Document {
       json_.key("requestBody").begin_object().field("required", !route.optional_body);
       json_.key("content").begin_object();
       const bool lines = route.answer == NativeRoute::Answer::kLines;
-      // Of lines each is such a request.
+      // For lines, each line is such a request.
       content(lines ? "application/x-ndjson" : "application/json", [&] { request_schema(route); });
       json_.end_object().end_object();
     }
@@ -227,7 +227,7 @@ class Document {
       if (route.path.find("{" + type.field(i)->name() + "}") != std::string_view::npos)
         left_out.push_back(type.field(i)->name());
     }
-    const bool is_answer_too = &type == v1::Tenant::descriptor();  // What is shown has fewer rules.
+    const bool is_answer_too = &type == v1::Tenant::descriptor();  // The answer's schema has fewer rules.
     if (left_out.empty() && route.required.empty() && !is_answer_too) return reference(type);
     const std::string name = schema_name(type) + "." + std::string(route.operation);
     bodies_.push_back({name, &type, std::move(left_out), route.required});
@@ -361,7 +361,7 @@ class Document {
     schema(schema_name(type), {&type}, {}, needed);
   }
 
-  /// What stands in requests with other rules than by itself.
+  /// Writes schemas of messages that have other rules in requests than by themselves.
   void asked_parts_and_edits() {
     static constexpr std::string_view kName[] = {"name"};
     schema(kAskedPart, {v1::Part::descriptor()}, {}, {});

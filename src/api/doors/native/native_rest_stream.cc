@@ -57,7 +57,7 @@ class LineStream : public std::enable_shared_from_this<LineStream> {
   void take(std::string_view piece, HttpBody::State state) {
     if (gone_ || ended_) return;
     if (state == HttpBody::State::kBroken) {
-      out_.abort();  // What was not answered may or may not have been done; the client is gone anyway.
+      out_.abort();  // Lines without an answer may or may not have been done; the client is gone anyway.
       gone_ = true;
       return;
     }
@@ -194,12 +194,12 @@ class LineStream : public std::enable_shared_from_this<LineStream> {
   HttpBody body_;
   HttpStream out_;
   OrderedAnswers<std::string> answers_;
-  std::atomic<std::size_t> bytes_{0};  // Of lines under way.
+  std::atomic<std::size_t> bytes_{0};  // Size of lines under way.
   std::atomic<bool> gone_{false}, ended_{false};
   std::mutex mutex_;  // Guards the two below.
   bool writing_ = false, finished_ = false;
-  // Of the server's thread.
-  std::string rest_;          // What arrived and is not submitted.
+  // Used on the server's thread.
+  std::string rest_;          // Bytes that arrived and are not submitted.
   std::size_t searched_ = 0;  // No end of a line before here.
   uint64_t pieces_ = 0;
   CallNote note_;

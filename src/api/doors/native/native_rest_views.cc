@@ -1,4 +1,4 @@
-// What the native API shows of a job: a row a field, written as JSON or into a message.
+// The native API's view of a job: a row a field, written as JSON or into a message.
 #include "api/doors/native/native_rest_views.h"
 
 #include <array>
@@ -24,10 +24,10 @@ namespace pb = google::protobuf;
 /// Which message a field stands in.
 enum class Within : uint8_t { kJob, kResources, kRetry };
 
-/// What the backend finds out only for those who ask for it.
+/// Details that the backend finds out only for those who ask for them.
 enum Detail : uint8_t { kNoDetail = 0, kMessage = 1, kPlaceInLine = 2, kGpus = 4 };
 
-/// What several rows read of one job, made once.
+/// Values that several rows read of one job, made once.
 class JobWords {
  public:
   explicit JobWords(const JobView& view) : view_(view) {}
@@ -87,7 +87,7 @@ std::vector<std::string> dependencies_of(const JobView& view, bool only_unmet) {
   return texts;
 }
 
-/// What each member of a part needs; a part is never one of those that shares and slices are asked for with.
+/// Writes the needs of each member of a part, which never is one that shares or slices are asked for with.
 void write_needs(const JobPart& part, auto& out) {
   using R = v1::Resources;
   out.at(R::kGpuCountFieldNumber, "gpu_count").number(part.gpu_count);
@@ -286,7 +286,7 @@ void write_spec(const JobView& view, const std::bitset<kJobRowsMax>& wanted, Jso
   static const std::bitset<kJobRowsMax> only_name =
       std::bitset<kJobRowsMax>().set(spec_row(v1::JobSpec::kNameFieldNumber));
   json.key(kSpecPath);
-  if (wanted == only_name) {  // Of lists: the whole is not unpacked for it.
+  if (wanted == only_name) {  // For lists: the whole is not unpacked for it.
     json.begin_object();
     if (!view.name.empty()) json.field("name", view.name);
     json.end_object();
@@ -294,7 +294,7 @@ void write_spec(const JobView& view, const std::bitset<kJobRowsMax>& wanted, Jso
   }
   v1::JobSpec spec;
   if (!spec.ParseFromArray(view.spec.view().data(), static_cast<int>(view.spec.view().size()))) spec.Clear();
-  // Of those that it gave: to ask for each field is dear in a list.
+  // Only the given fields: to ask for each field is dear in a list.
   const SpecNumbers given = spec_numbers(view.spec.view());
   std::vector<const pb::FieldDescriptor*> fields;
   for (const SpecField& one : spec_fields()) {

@@ -16,10 +16,10 @@ inline constexpr std::size_t kJobRowsMax = 128;
 /// Which fields of gpusched.v1.Job are written: a bit for each row of the table of its fields.
 struct JobMask {
   std::bitset<kJobRowsMax> rows = ~std::bitset<kJobRowsMax>();
-  std::bitset<kJobRowsMax> spec = ~std::bitset<kJobRowsMax>();  ///< Of its specification, by job_rows().
+  std::bitset<kJobRowsMax> spec = ~std::bitset<kJobRowsMax>();  ///< Fields of its spec, by job_rows().
 
   bool all() const { return rows.all() && spec.all(); }
-  /// What the backend has to find out for it.
+  /// Details that the backend has to find out for it.
   JobDetails details() const;
 };
 

@@ -49,7 +49,7 @@ class OneJob final : public EventFeed {
   }
 
   const JobMask mask_;
-  bool begun_ = false;  // Of the observer's thread.
+  bool begun_ = false;  // Used on the observer's thread.
   std::optional<std::string> newest_;
   bool final_ = false;
 };

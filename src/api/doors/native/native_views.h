@@ -23,7 +23,7 @@ Answer<SubmitRequest> read_submit(const v1::SubmitJobsRequest& message, bool con
 Answer<TenantRequest> read_tenant(const v1::Tenant& message, bool creating,
                                   std::span<const std::string> also_given = {});
 
-/// What changes of a job; an error when nothing does.
+/// The changes of a job; an error when there are none.
 Answer<JobUpdate> read_update(const v1::UpdateJobRequest& message);
 /// The lengths of what is said about a node.
 std::optional<ApiError> check_pause(const v1::PauseStartsRequest& message);

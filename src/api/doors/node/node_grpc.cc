@@ -87,7 +87,7 @@ class Session final : public NodeSession, public std::enable_shared_from_this<Se
   GrpcThread& thread_;
   std::mutex mutex_;
   Stream* stream_;
-  /// What waits is packed: small, and of known size.
+  /// Waiting messages are packed: small, and of known size.
   struct Order {
     std::string own;
     SharedPart shared;
@@ -153,7 +153,7 @@ class Stream final : public StreamBase, public GrpcWaiter {
     thread().expect(*this);
     read_on();
   }
-  /// Whoever connects and does not prove who it is holds nothing for ever.
+  /// Ends a stream whose agent does not prove who it is: it holds nothing for ever.
   void too_late() override {
     if (id_) return;
     refuse(ErrorKind::kRequestTimeout, "the agent did not identify itself in time; it may connect again");
@@ -171,7 +171,7 @@ class Stream final : public StreamBase, public GrpcWaiter {
       session_->close();
       return;
     }
-    const bool more = !id_ || hand_over();  // What is said before it may speak is not the host's.
+    const bool more = !id_ || hand_over();  // Messages before it may speak are not the host's.
     incoming_.Clear();
     if (more) read_on();
   }
@@ -217,13 +217,13 @@ class Stream final : public StreamBase, public GrpcWaiter {
     session_->close();
   }
 
-  grpc::ByteBuffer outgoing;  ///< What is being written.
+  grpc::ByteBuffer outgoing;  ///< The message that is being written.
 
  private:
   /// The first messages, until it is known who speaks. False ends the stream.
   bool greet() {
     if (nonce_.empty()) return challenge();
-    // Who asks to become a node is none yet: it connects again with what it gets.
+    // A machine that asks to become a node is none yet: it connects again with what it gets.
     if (enrolling_)
       return refuse(ErrorKind::kInvalidArgument,
                     "nothing follows Enroll; connect again with the certificate");
@@ -293,7 +293,7 @@ class Stream final : public StreamBase, public GrpcWaiter {
         });
     return true;
   }
-  /// Of a node that is let in by its certificate; others get none here.
+  /// Renews the certificate of a node that was let in by one; others get none here.
   void renew() {
     const auto now = std::chrono::steady_clock::now();
     const bool soon = renewed_ && now - *renewed_ < kRenewalPause;
@@ -314,7 +314,7 @@ class Stream final : public StreamBase, public GrpcWaiter {
       if (options_.desk != nullptr) renew();
       return true;
     }
-    // Who is let in as one node does not go on as another.
+    // A node that was let in does not go on as another one.
     if (incoming_.has_register_() && options_.desk != nullptr &&
         incoming_.register_().node_name() != spoken_for_) {
       refuse(ErrorKind::kPermissionDenied, "one connection speaks for one node; connect again");
@@ -415,7 +415,7 @@ class Stream final : public StreamBase, public GrpcWaiter {
   bool proven_ = false;                   ///< It knows the token, or shows a certificate that counts.
   bool enrolling_ = false;                ///< It showed a node token.
   bool takes_signed_orders_ = false;      ///< So said the agent.
-  std::optional<sign::NodeClaim> claim_;  ///< Of its certificate; none: it shows none.
+  std::optional<sign::NodeClaim> claim_;  ///< Claim of its certificate; none: it shows none.
   std::string spoken_for_;                ///< The node that it was let in as.
   std::shared_ptr<void> place_;           ///< Kept while it may speak.
   std::optional<std::chrono::steady_clock::time_point> renewed_;

@@ -20,8 +20,8 @@ struct NodeServiceOptions {
   std::string token_file = {};     ///< Told to agents on this machine; empty: nothing.
   bool everybody_trusted = false;  ///< For tests of doors: no proof is asked for.
   bool old_handshake = false;      ///< Agents may prove it in the way of older ones.
-  NodeDesk* desk = nullptr;        ///< Of nodes' identities; null: there are none.
-  Admission* admission = nullptr;  ///< What machines pass that want to become nodes; null: nothing.
+  NodeDesk* desk = nullptr;        ///< Desk of nodes' identities; null: there are none.
+  Admission* admission = nullptr;  ///< Limits for machines that want to become nodes; null: none.
   std::string version;             ///< Told to agents.
 };
 

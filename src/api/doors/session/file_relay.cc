@@ -32,7 +32,7 @@ class FileRelay : public std::enable_shared_from_this<FileRelay> {
     stream_->abort();  // Half a file must not look like a whole one.
   }
 
-  /// What the node keeps open for us is given back.
+  /// Gives back the transfer that the node keeps open for us.
   void give_up() {
     if (over_ || request_.transfer == 0) return;
     request_.close = true;

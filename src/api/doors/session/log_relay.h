@@ -11,7 +11,7 @@ enum class LogFormat : uint8_t {
   kJsonLines,  ///< One object a piece, with offsets; bytes that are no UTF-8 in base64.
 };
 
-/// What is wrong with offsets and texts of a request that a client sent.
+/// Checks the offsets and texts of a request that a client sent.
 std::optional<ApiError> check_log_request(const LogRequest& request);
 /// Nothing follows the piece, or nothing for now and nobody waits for it.
 bool is_end(const LogPiece& piece, bool follow);

@@ -10,7 +10,7 @@
 
 namespace gpusched::api {
 
-/// What a client of a session says in a text message: "open" first, then what its terminal and user do.
+/// A client's text message in a session: "open" first, then news of its terminal and user.
 struct ClientMessage {
   std::optional<std::string> type, term;
   std::optional<StringList> command;

@@ -155,7 +155,7 @@ class SessionLink final : public SessionPeer, public std::enable_shared_from_thi
   const JobId job_;
   const std::string tenant_;
   CallerPtr caller_;
-  CallNote note_;          ///< Of the host's thread, once a session is asked for, as is the next.
+  CallNote note_;          ///< Used on the host's thread, once a session is asked for, as is the next.
   bool taken_up_ = false;  ///< A session that was there.
   WebSocket socket_;
   HttpTimer open_timer_;

@@ -17,7 +17,7 @@ namespace gpusched::api {
 /// A page, with what a browser may do with it: show it, and send its forms back here.
 HttpResponse html_page(int status, std::string_view title, const std::string& body);
 
-/// What went wrong, why, and what to do.
+/// The page for an error: the failure, its reason, and what to do.
 HttpResponse refusal_page(const ApiError& error);
 /// After the way back from the provider: leads on to /me, since a browser sends the session's cookie to our
 /// own pages' links alone.
@@ -29,7 +29,7 @@ HttpResponse not_signed_in_page();
 /// For somebody whom a neighbour's page led to /me, with the cookie that it may not use.
 HttpResponse led_here_page();
 
-/// Whose page it is: who the caller is, what it may do, its newest jobs, and until when.
+/// The caller's own page: who it is, what it may do, its newest jobs, and until when.
 HttpResponse me_page(const access::Caller& caller, const std::vector<TenantView>& tenants,
                      const Answer<JobPage>& jobs);
 

@@ -12,7 +12,7 @@ namespace {
 using enum access::Action;
 
 void send_refusal(const RestCallPtr& call, const ApiError& error) {
-  // Who was to be signed in is nobody that is known.
+  // The person to be signed in is nobody that is known.
   if (call->note().line.action == kSignIn) call->note().line.caller = nullptr;
   call->note().tell(&error);
   call->send(refusal_page(error));
@@ -85,7 +85,7 @@ void SignInRest::login(const HttpRequest& request, const Segments&, const RestCa
   }
   desk_->start(request.peer, [call, here](Answer<SignInDesk::Started> started) {
     if (!started) return send_refusal(call, started.error());
-    call->note().drop();  // What comes of it is told at the end.
+    call->note().drop();  // The result is told at the end.
     HttpResponse response = html_page(303, "Sign in", "");
     response.headers.emplace_back("Location", started->url);
     response.headers.emplace_back("Set-Cookie",
@@ -99,7 +99,7 @@ void SignInRest::callback(const HttpRequest& request, const Segments&, const Res
   const std::shared_ptr<const BrowserPlace> here = place();
   if (here == nullptr || request.host_count != 1 || !is_ours(request.host, *here))
     return send_refusal(call, elsewhere(here == nullptr ? BrowserPlace{} : *here));
-  if (request.method == HttpMethod::kHead) {  // Of whoever looks at links: it shall use up nothing.
+  if (request.method == HttpMethod::kHead) {  // For programs that look at links: they shall use up nothing.
     call->note().drop();
     return call->send(ask_first_page());
   }
@@ -145,7 +145,7 @@ void SignInRest::me(const HttpRequest&, const Segments&, const RestCallPtr& call
   const CallerPtr caller = call->caller();
   if (caller->kind == access::CallerKind::kAnonymous) return call->send(not_signed_in_page());
   backend_.list_tenants(caller, [this, caller, call](Answer<std::vector<TenantView>> tenants) {
-    // Whose list is refused has a page all the same: without names of tenants their numbers stand there.
+    // A caller whose list is refused has a page all the same: numbers of tenants stand there, not names.
     std::vector<TenantView> seen = tenants ? std::move(*tenants) : std::vector<TenantView>{};
     JobFilter filter{.limit = kJobsShown};
     filter.owner = std::string(to_string(caller->kind)) + " " + caller->name;

@@ -37,7 +37,7 @@ class SignInRest {
   bool refuse(const HttpRequest& request, const RestCallPtr& call, const ApiError& error) const;
   /// Says in the note what a request is about that nobody is to answer.
   static void name_call(const HttpRequest& request, CallNote& note);
-  /// What the API's document says of who looks at it; nothing where nobody signs in.
+  /// The text in the API's document on who looks at it; nothing where nobody signs in.
   std::string banner(const HttpRequest& request) const;
 
   using RouteRow = RestRoute<SignInRest>;

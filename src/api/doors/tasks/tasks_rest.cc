@@ -17,7 +17,7 @@
 namespace gpusched::api {
 namespace {
 
-constexpr int64_t kCountedAtOnce = 10'000;  // Of a list that looks into tasks.
+constexpr int64_t kCountedAtOnce = 10'000;  // For a list that looks into tasks.
 
 /// One list of tasks in the making: a status may stand for several states, and a list that looks into tasks
 /// comes in pages, of which all are counted.
@@ -66,7 +66,7 @@ class TaskList : public std::enable_shared_from_this<TaskList> {
   std::deque<JobFilter> filters_;
   const int64_t limit_;
   std::vector<JobView> jobs_;
-  int64_t taken_ = 0;  ///< Of the filter that is looked at.
+  int64_t taken_ = 0;  ///< Jobs taken by the present filter.
   int64_t total_ = 0;
 };
 

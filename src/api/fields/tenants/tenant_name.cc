@@ -72,7 +72,7 @@ std::optional<ApiError> check_tenant_name(const TenantSettings& settings) {
   const std::string& name = *settings.name;
   if (name.empty()) return invalid("name", "name is empty; a tenant needs one");
   constexpr std::string_view kPrefix = "tenant-";
-  // What people would take for an id, or for the default tenant, is none either.
+  // A name that people would take for an id, or for the default tenant, is none either.
   const std::string folded = mapped(name, UTF8PROC_CASEFOLD);
   if (folded == "default" || (folded.starts_with(kPrefix) && folded.size() > kPrefix.size() &&
                               parse_count(std::string_view(folded).substr(kPrefix.size()), INT64_MAX)))

@@ -15,8 +15,8 @@
 
 /// A tenant, a row a field: what can be set of it, and what is shown of it besides.
 ///
-/// Whoever handles all settings alike walks these rows: the readers of JSON and of messages, the writers of
-/// both, the engine's list of what is given, the native API's OpenAPI document, the reference page.
+/// Rows of all settings, for all code that handles them alike: the readers of JSON and of messages, the
+/// writers of both, the engine's list of given ones, the native API's OpenAPI document, the reference page.
 namespace gpusched::api {
 
 /// The member that holds a setting's value.
@@ -37,12 +37,12 @@ struct TenantRow {
   std::string_view name;
   TenantPlace place;
   std::string_view meaning;
-  int64_t least = 0, most = INT64_MAX;  ///< Of a number as it is kept; a text has at most so many bytes.
+  int64_t least = 0, most = INT64_MAX;  ///< Bounds of a number as kept; a text has at most so many bytes.
   TenantForm form = TenantForm::kWhole;
   int64_t scale = 1;      ///< One of the doors' is so many of what is kept.
-  uint32_t given = 0;     ///< What the engine calls it in an update: a TenantField.
-  bool is_limit = false;  ///< Null, or naming it in `unlimited`, lifts it;
-  uint32_t lifted = 0;    ///< then the engine calls it so.
+  uint32_t given = 0;     ///< The engine's name for it in an update: a TenantField.
+  bool is_limit = false;  ///< Null, or naming it in `unlimited`, lifts it.
+  uint32_t lifted = 0;    ///< The engine's name for it when it is lifted.
 };
 
 /// In the order in which they are shown.
@@ -58,14 +58,14 @@ std::optional<ApiError> set_fraction(const TenantRow& row, double number, Tenant
 /// Which settings are given or lifted, as the engine's TenantField bits.
 uint32_t given_bits(const TenantRequest& request);
 
-/// What is shown of a tenant beside its settings.
+/// Rows of a tenant's shown fields beside its settings.
 std::span<const ShownRow<TenantView>> shown_tenant_rows();
 
 void write_tenant(const TenantView& tenant, v1::Tenant& out);
 /// As the jobs door shows it.
 void write_door_tenant(const TenantView& tenant, JsonWriter& json);
 
-/// What is said of the field of that number; nothing when it has no row.
+/// Words on the field of that number; nothing when it has no row.
 std::optional<FieldWords> tenant_words(int number);
 /// The text of docs/reference/tenant-fields.md.
 std::string tenant_fields_markdown();

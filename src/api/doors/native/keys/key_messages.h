@@ -15,7 +15,7 @@ Answer<KeyRequest> read_key(const v1::CreateKeyRequest& message, std::string by)
 Answer<RoleRequest> read_role(const std::string& role, const std::string& tenant, const std::string& fields);
 Answer<KeyId> read_key_id(const std::string& text);
 Answer<KeyFilter> read_key_filter(const v1::ListKeysRequest& message);
-/// What is wrong is the query's problem then.
+/// Leaves problems in the query.
 KeyFilter read_key_filter(RestQuery& query);
 
 void write_key(const KeyView& key, v1::Key& out);
@@ -23,7 +23,7 @@ void write_key_page(const KeyPage& page, v1::ListKeysResponse& out);
 
 Answer<NodeTokenRequest> read_node_token(const v1::CreateNodeTokenRequest& message, std::string by);
 Answer<NodeIdentityFilter> read_identity_filter(const v1::ListNodeIdentitiesRequest& message);
-/// What is wrong is the query's problem then.
+/// Leaves problems in the query.
 NodeIdentityFilter read_identity_filter(RestQuery& query);
 void write_node_token(const NodeTokenView& token, v1::NodeToken& out);
 void write_node_identity(const NodeIdentityView& identity, v1::NodeIdentity& out);

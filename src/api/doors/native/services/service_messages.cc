@@ -85,7 +85,7 @@ void set_label(v1::JobRequest& job, std::string_view label, std::string value) {
   (*job.mutable_spec()->mutable_labels())[std::string(label)] = std::move(value);
 }
 
-/// Of the port and its probe, likewise. The record's own check says whether a number is within its bounds.
+/// Sets labels of the port and its probe, likewise. The record's own check tells if a number is in bounds.
 template <typename Message>
 std::optional<ApiError> label_port(const Message& message, v1::JobRequest& job) {
   if (message.has_port()) {
@@ -109,8 +109,8 @@ std::optional<ApiError> label_port(const Message& message, v1::JobRequest& job) 
   return std::nullopt;
 }
 
-/// What is given of the queue that the replicas follow, as labels of the record, whose check says whether a
-/// number is within its bounds.
+/// Labels of the record for the given settings of the queue that the replicas follow. The record's check says
+/// whether a number is within its bounds.
 template <typename Message>
 std::map<std::string, std::string> scaling_labels(const Message& message) {
   std::map<std::string, std::string> labels;
@@ -127,7 +127,7 @@ std::map<std::string, std::string> scaling_labels(const Message& message) {
   return labels;
 }
 
-/// What a create and a rollout say alike, as labels of the record.
+/// Sets the record's labels for the settings that creation and rollout have in common.
 template <typename Message>
 std::optional<ApiError> label_settings(const Message& message, v1::JobRequest& job) {
   if (!message.has_job()) return invalid("job", "job is missing; say what each replica runs");
