@@ -36,7 +36,7 @@ struct Clients::Submission {
   bool accepted = false;
 };
 
-// What identifies a job to the auditor stays, and what would have it tried for ever.
+// Fields that identify a job to the auditor stay, and those by which it would be tried for ever.
 Clients::Clients(Context& context, SimHost& host, Demand demand)
     : context_(context),
       host_(host),
@@ -300,7 +300,7 @@ void Clients::send(const std::shared_ptr<Submission>& submission) {
           for (int i = 0; i < 3; ++i)
             elements_.push_back(JobId{result->applied.first_id + 1 + context_.prng.below(elements)});
         }
-        // Who reads with the answer's sequence number finds the job.
+        // A reader with the answer's sequence number finds the job.
         host_.read(result->sequence,
                    [this, job = JobId{result->applied.first_id}](const Observer::View& view) {
                      context_.auditor.on_job_told(job, view.state.jobs.find(job));
@@ -353,7 +353,7 @@ void Clients::try_conflict(const std::shared_ptr<Submission>& submission) {
       [](bool) {});
 }
 
-// Who uses another's key is not told so, whatever is wrong with its own body.
+// A client that uses another's key is not told so, whatever is wrong with its own body.
 void Clients::try_anothers_key(const std::shared_ptr<Submission>& submission) {
   SubmitJobs other = submission->command;
   other.owner_kind = CallerKind::kPerson;
@@ -418,7 +418,7 @@ JobId Clients::some_job_of_any_kind() {
   return jobs_[prng.below(jobs_.size())];
 }
 
-// Of what a job needs one thing is changed; its other fields are given or not.
+// One of a job's needs is changed; its other fields are given or not.
 Command Clients::some_update(JobId job) {
   if (demand_.mixes_all) return any_update(job);
   Prng& prng = context_.prng;

@@ -16,14 +16,14 @@
 
 namespace gpusched::sim {
 
-/// What clients of this world ask for.
+/// Wishes of this world's clients.
 struct Demand {
   int64_t pause_ms = 300;    ///< Mean time between two calls.
   int32_t gpus_max = 4;      ///< No job wants more on one node.
-  int32_t share_chance = 0;  ///< Of 1,000 jobs with one GPU so many want a share of one.
-  int32_t slice_chance = 0;  ///< Of 1,000 jobs with one GPU so many want a MIG slice.
-  int32_t gang_chance = 0;   ///< Of 1,000 jobs so many have several members.
-  int32_t wild_chance = 0;   ///< Of 1,000 calls so many have fields drawn from all that their types can hold.
+  int32_t share_chance = 0;  ///< So many of 1,000 jobs with one GPU want a share of one.
+  int32_t slice_chance = 0;  ///< So many of 1,000 jobs with one GPU want a MIG slice.
+  int32_t gang_chance = 0;   ///< So many of 1,000 jobs have several members.
+  int32_t wild_chance = 0;   ///< So many of 1,000 calls have fields drawn from all that their types can hold.
   bool changes_rules = false;  ///< Pools and aging change while jobs wait, and some jobs are interactive.
   bool moves_jobs = false;     ///< Tenants let their jobs be ended for others.
   bool keeps_limits = false;   ///< Tenants have limits and no guarantees, pools are strict.
@@ -115,10 +115,10 @@ class Clients {
   uint64_t rule_changes_ = 0;
   testing::WildFields wild_;
   std::vector<TenantId> tenants_ = {kDefaultTenant};
-  std::vector<JobId> jobs_;                                         ///< Acknowledged,
-  std::vector<KeyId> keys_;                                         ///< likewise,
-  std::vector<std::pair<NodeTicketId, std::string>> node_tickets_;  ///< with the nodes that they are for.
-  std::vector<JobId> elements_;                                     ///< Some of arrays.
+  std::vector<JobId> jobs_;                                         ///< Acknowledged jobs.
+  std::vector<KeyId> keys_;                                         ///< Acknowledged keys.
+  std::vector<std::pair<NodeTicketId, std::string>> node_tickets_;  ///< Acknowledged, with their nodes.
+  std::vector<JobId> elements_;                                     ///< Some elements of arrays.
 };
 
 }  // namespace gpusched::sim

@@ -9,8 +9,8 @@
 #include "gpusched/v1/types.pb.h"
 #include "sim/clients.h"
 
-// What operators change of the cluster's rules while it runs, jobs of people who wait at the terminal, and
-// tasks of users.
+// Operators' changes of the cluster's rules while it runs, jobs of people who wait at the terminal, and tasks
+// of users.
 namespace gpusched::sim {
 namespace {
 
@@ -72,7 +72,7 @@ void Clients::change_rules() {
   host_.reload(config);
 }
 
-/// Of all that may be changed some is, or not: what it takes, when it begins, and when it must have.
+/// Gives each field that may be changed, or not: what it takes, when it begins, and when it must have.
 Command Clients::any_update(JobId job) const {
   const State& state = context_.auditor.replica();
   Prng prng((state.last.sequence + 1) * 0x9E3779B97F4A7C15ULL + job.value);

@@ -8,7 +8,7 @@
 
 namespace gpusched::sim {
 
-/// What every part of one simulated world shares. `faults` becomes empty when the world heals.
+/// Common parts of one simulated world. `faults` becomes empty when the world heals.
 struct Context {
   Schedule& schedule;
   Prng& prng;

@@ -9,7 +9,7 @@
 
 namespace gpusched::sim {
 
-/// What can go wrong in the simulated world. Each seed draws which of the allowed ones it uses.
+/// Faults of the simulated world. Each seed draws which of the allowed ones it uses.
 enum class Fault : uint8_t {
   kDelay = 0,    ///< Messages and disks take long now and then.
   kCut,          ///< Streams break; what was not delivered is lost.
@@ -43,9 +43,9 @@ enum class Fault : uint8_t {
   kGpuDaemons,   ///< Daemons that are no job's stay on every GPU: the multi-process service, monitoring.
 };
 inline constexpr std::size_t kFaultCount = 30;
-/// From here on each is drawn from the disks' own generator.
+/// Faults from here on are drawn from the disks' own generator.
 inline constexpr Fault kFirstDiskFault = Fault::kDiskFails;
-/// And from here on from that of the folder and its clock.
+/// Faults from here on are drawn from the generator of the folder and its clock.
 inline constexpr Fault kFirstFolderFault = Fault::kClockYears;
 
 std::string_view to_string(Fault fault);

@@ -426,7 +426,7 @@ std::optional<DeviceReading> Machine::read(uint32_t index) {
 void Machine::cut(std::function<Input()> work) {
   cut_at_ = std::max(cut_at_, context_.schedule.now() + context_.some_ms(1, 300));
   later(cut_at_ - context_.schedule.now(), [this, agent = agent_, work = std::move(work)] {
-    // What an agent asked for that died meanwhile is done or not.
+    // A request of an agent that died meanwhile is done or not.
     if (agent != agent_ && context_.prng.chance(500)) return;
     const Input answer = work();
     if (agent == agent_) to_agent_(answer);
@@ -518,7 +518,7 @@ void Machine::set_condition(uint32_t index, v1::DeviceCondition condition, const
   gpus_.at(index).detail = detail;
 }
 
-// What breaks.
+// Failures.
 
 void Machine::agent_dies() {
   ++agent_;

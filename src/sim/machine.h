@@ -15,7 +15,7 @@
 
 namespace gpusched::sim {
 
-/// What an attempt's command will do; packed into its arguments, so that the node's own code carries it.
+/// Plan of an attempt's command; packed into its arguments, so that the node's own code carries it.
 struct Behaviour {
   std::string tag;
   int64_t runtime_ms = 0;
@@ -38,7 +38,7 @@ class Machine final : public Spawner, public DeviceReader, public SliceMaker {
   struct Slice {
     std::string profile;
     MadeSlice made;
-    int64_t busy_pid = 0;  ///< What is left in it after a job's end; 0: nothing.
+    int64_t busy_pid = 0;  ///< Process left in it after a job's end; 0: none.
     uint64_t busy_number = 0;
   };
   struct Gpu {
@@ -48,9 +48,9 @@ class Machine final : public Spawner, public DeviceReader, public SliceMaker {
     int32_t celsius = kIdleCelsius;
     std::vector<uint32_t> xids;  ///< That came up and were not read.
     int64_t ecc_uncorrected = 0;
-    int64_t busy_pid = 0;  ///< What is left on it after a job's end; 0: nothing, -1: memory only.
+    int64_t busy_pid = 0;  ///< Process left on it after a job's end; 0: none, -1: memory only.
     uint64_t busy_number = 0;
-    std::map<int32_t, Slice> slices;  ///< Of one in MIG mode, by their first slots.
+    std::map<int32_t, Slice> slices;  ///< Slices in MIG mode, by their first slots.
   };
 
   /// `to_agent` hands something to the running agent; it is dropped when there is none or another one.
@@ -75,7 +75,7 @@ class Machine final : public Spawner, public DeviceReader, public SliceMaker {
   void set_order(std::vector<uint32_t> order) { order_ = std::move(order); }
   uint32_t gpu_of(uint32_t index) const { return order_.at(index); }
 
-  /// What was on its way to the process that forks shims is done or lost with the agent.
+  /// Requests on their way to the process that forks shims are done or lost with the agent.
   void agent_dies();
   /// Every process ends; outcomes that were not synced are there or not.
   void power_fails();
@@ -119,7 +119,7 @@ class Machine final : public Spawner, public DeviceReader, public SliceMaker {
     bool deaf = false;     ///< It was told to end meanwhile: only the agent's own hand ends it.
     bool waits = false;    ///< Its shim lives and holds everything; its command waits for its gang.
     v1::Outcome::Cause stopping = v1::Outcome::CAUSE_UNSPECIFIED;
-    uint64_t stop_number = 0;  ///< Of the newest kill timer.
+    uint64_t stop_number = 0;  ///< Number of the newest kill timer.
     std::optional<v1::Outcome> outcome;
   };
 

@@ -11,7 +11,7 @@ class Session final : public NodeSession {
  public:
   Session(Network& network, uint64_t link) : network_(network), link_(link) {}
   void send(const v1::SchedulerMessage& message) override {
-    // What grows with the gang is made once for all its agents, and for none of them alone.
+    // Content that grows with the gang is made once for all its agents, and for none of them alone.
     if (message.start().has_gang()) network_.fail("a gang's list is packed for one member alone");
     network_.from_host(link_, message);
   }
@@ -128,7 +128,7 @@ void Network::deliver_to_agent(uint64_t link, Time at,
 void Network::close_from_host(uint64_t link) {
   const auto known = links_.find(link);
   if (known == links_.end()) return;
-  // What was sent before still arrives.
+  // Messages that were sent before still arrive.
   const Time at = std::max(known->second.last_to_agent, context_.schedule.now()) + microseconds(1);
   context_.schedule.at(at, [this, link] { tear(link, Duration{}, context_.some_ms(0, 10)); });
 }

@@ -33,7 +33,7 @@ class HostEnd {
   virtual void opened(uint64_t link, std::shared_ptr<NodeSession> session) = 0;
   virtual void received(uint64_t link, std::shared_ptr<const v1::AgentMessage> message) = 0;
   virtual void closed(uint64_t link) = 0;
-  /// Of the newest applied journal record.
+  /// Position of the newest applied journal record.
   virtual uint64_t position() const = 0;
 };
 
@@ -73,7 +73,7 @@ class Network {
   };
   struct Link {
     std::size_t agent = 0;
-    std::string name;         ///< Of the agent's node, when it was made.
+    std::string name;         ///< Name of the agent's node, when it was made.
     bool whole = true;        ///< Bytes flow.
     bool host_knows = false;  ///< The scheduler has it open.
     Time last_to_host;

@@ -219,7 +219,7 @@ void SimDisk::heal() {
   decayed_.clear();
   memory_.repair();
   if (process_ != nullptr) process_->die_at(UINT64_MAX, /*after=*/false);
-  // What the device only said that it had done, it does now.
+  // Calls that the device only claimed to have done are done now.
   if (lied_from_) memory_.settle();
 }
 

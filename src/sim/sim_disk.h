@@ -21,9 +21,9 @@ struct DiskCounts {
   uint64_t decays = 0;
 };
 
-/// What lies of a disk may have taken without a trace.
+/// Losses without a trace that a disk's lies may explain.
 struct LossByLies {
-  std::optional<uint64_t> lied_from;  ///< Records from here on: what was done with them was a lie.
+  std::optional<uint64_t> lied_from;  ///< Records from here on: the disk's word on them was a lie.
   uint64_t proof_left =
       UINT64_MAX;  ///< Records behind this one: nothing that can be read says that they were.
 
@@ -46,7 +46,7 @@ class SimDisk {
   std::unique_ptr<ProcessDisk> another_process() { return std::make_unique<ProcessDisk>(memory_); }
   /// Whether it has an end.
   bool is_bounded() const { return full_ || volume_bytes_ != UINT64_MAX; }
-  /// What is free; UINT64_MAX where it has no end.
+  /// Free space; UINT64_MAX where it has no end.
   uint64_t free_bytes();
 
   /// A process begins; the one before is over.
@@ -56,7 +56,7 @@ class SimDisk {
   bool process_is_dead() const { return process_ == nullptr || process_->is_dead(); }
   /// The process has no effect any more. Then its objects go, then `bury`.
   void kill();
-  /// What a kill leaves, or with `power` the loss of it.
+  /// Leaves the files as a kill does, or with `power` the loss of it.
   void bury(bool power);
 
   /// A call fails once, or calls of a kind do for a while.
@@ -88,7 +88,7 @@ class SimDisk {
   void repair();
   /// Records from here on may be gone after a power loss although the device said that they are durable.
   std::optional<uint64_t> lied_from() const { return lied_from_; }
-  /// What its lies may have taken from a start that begins now.
+  /// Losses by its lies that a start that begins now may find.
   LossByLies loss_by_lies(const std::string& journal_dir, uint64_t store_id) const;
 
  private:
@@ -106,7 +106,7 @@ class SimDisk {
   Prng prng_;
   MemoryDisk memory_;
   std::unique_ptr<ProcessDisk> process_;
-  std::vector<Plan> plans_;                  ///< What goes wrong once.
+  std::vector<Plan> plans_;                  ///< Failures that happen once.
   std::optional<MemoryDisk::Call> failing_;  ///< Every call of this kind fails for now.
   uint64_t failing_number_ = 0;
   uint64_t broken_calls_ = 0;  ///< In this life.

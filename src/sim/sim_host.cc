@@ -103,7 +103,7 @@ Result<Unit> SimHost::feed_auditor(Journal& journal) {
   });
 }
 
-/// What Host::open does, in its order.
+/// Does the same as Host::open, in its order.
 Result<Recovered> SimHost::open_folder(Life& life, int64_t level) {
   Disk& disk = disk_.process();
   Result<Unit> made = disk.make_dir(kDataDir);
@@ -224,7 +224,7 @@ void SimHost::stop() {
   run_soon(Duration{});
 }
 
-// What Host::stop does.
+// Does the same as Host::stop.
 void SimHost::end_cleanly() {
   context_.trace.note("host-stops", {});
   life_->core->close();
@@ -244,7 +244,7 @@ void SimHost::end_cleanly() {
 void SimHost::die(bool power) {
   context_.trace.note("host-dies", {power ? 1u : 0u});
   power_goes_ = power;
-  // What is left of the disk is settled before the process's objects tidy up behind themselves.
+  // The disk is settled before the process's objects tidy up behind themselves.
   disk_.kill();
   life_.reset();
   gone();
@@ -258,7 +258,7 @@ void SimHost::gone() {
   if (power) clock_.reboot();
   if (std::exchange(off_when_down_, false)) clock_.step_wall(clock_off_);
   if (died_) died_();
-  // What a killed process left is put to the test while it is young.
+  // Files that a killed process left are put to the test while they are young.
   if (power || !context_.on(Fault::kHostPower) || !disk_.prng().chance(250)) return;
   context_.schedule.in(milliseconds(disk_.prng().between(100, 15'000)), [this] {
     if (context_.on(Fault::kHostPower)) crash(true);
@@ -437,7 +437,7 @@ void SimHost::snapshot_failed(const Error& error) {
   }
 }
 
-// What the snapshotter's own thread does each second, as long as it can matter.
+// Does the work of the snapshotter's own thread each second, as long as it can matter.
 void SimHost::watch_volume() {
   if (life_ == nullptr || life_->watches_volume) return;
   if (!disk_.is_bounded() && !life_->pace->holds() && life_->pace->failures() == 0) return;
@@ -527,7 +527,7 @@ void SimHost::read(uint64_t sequence, Observer::Query query) {
   life_->observer->read(sequence, std::move(query));
 }
 
-// What breaks.
+// Failures.
 
 void SimHost::wrong_clock(Duration by, bool when_down) {
   CHECK(!clock_is_wrong());

@@ -27,20 +27,20 @@ struct HostSettings {
   uint64_t volume_bytes = UINT64_MAX;
 };
 
-/// What the schedulers of one run went through.
+/// Story of the schedulers of one run.
 struct HostStory {
   uint64_t kills = 0;
   uint64_t power_losses = 0;
-  uint64_t deaths_in_calls = 0;  ///< Of both: in the middle of a call on the disk.
+  uint64_t deaths_in_calls = 0;  ///< Kills and power losses in the middle of a call on the disk.
   uint64_t refused_starts = 0;   ///< Because of what the disk did.
-  uint64_t repairs = 0;          ///< Of these: for damage, which an operator then put right.
+  uint64_t repairs = 0;          ///< Refused starts for damage, which an operator then put right.
   uint64_t failed_snapshots = 0;
-  uint64_t unprovable_snapshots = 0;  ///< That an encoder spoilt, and nobody ever saw.
+  uint64_t unprovable_snapshots = 0;  ///< An encoder spoilt them, and nobody ever saw it.
   uint64_t clean_stops = 0;
   uint64_t second_hosts = 0;  ///< That were refused.
   uint64_t older_hosts = 0;   ///< That were refused.
   uint64_t clock_jumps = 0;
-  uint64_t sheddings = 0;  ///< Of history, so that there was room.
+  uint64_t sheddings = 0;  ///< History was shed, so that there was room.
   DiskCounts disk;
   bool lied = false;  ///< A loss that only a lying device explains ended the run.
 };
@@ -97,7 +97,7 @@ class SimHost final : public HostEnd {
   /// The disk has become fuller or emptier.
   void watch_volume();
 
-  /// What the auditor looks at after every step; null while it is down.
+  /// The core that the auditor looks at after every step; null while it is down.
   const HostCore* core() const;
   void with_observer(const Observer::Query& query);
   uint64_t starts() const { return starts_; }
@@ -149,8 +149,8 @@ class SimHost final : public HostEnd {
   SimDisk disk_;
   std::unique_ptr<Life> life_;
   bool power_goes_ = false;     ///< With the death that is armed.
-  Duration clock_off_;          ///< That the wall clock is wrong,
-  bool off_when_down_ = false;  ///< from the end of this process on.
+  Duration clock_off_;          ///< Error of the wall clock.
+  bool off_when_down_ = false;  ///< The error begins with the end of this process.
   bool older_next_ = false;
   bool stops_ = false;  ///< The process ends in order.
   int spoilt_ = 0;

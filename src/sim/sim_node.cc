@@ -155,7 +155,7 @@ void SimNode::receive(std::shared_ptr<const v1::SchedulerMessage> message) {
 }
 
 void SimNode::send(const v1::AgentMessage& message) {
-  // What is only noted of a device is forgotten by itself, minutes later.
+  // A fault of a device that is only noted is forgotten by itself, minutes later.
   if (message.has_report() && !message.report().has_device_fault()) ++reports_sent_;
   network_.from_agent(index_, message);
 }

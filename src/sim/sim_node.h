@@ -46,7 +46,7 @@ class SimNode final : public AgentEnd, private NodeLink, private AttemptFiles, p
   uint64_t reports_sent() const { return reports_sent_; }
 
   const std::string& node_name() const { return name_; }
-  /// Of the agent that runs or ran last.
+  /// Name of the agent that runs or ran last.
   const std::string& name() const override { return agent_name_; }
   void link_up() override;
   void link_down() override;

@@ -31,7 +31,7 @@ void Store::wipe() {
 }
 
 void Store::become_copy_of(const Store& other) {
-  // What an earlier copy had run and kept is overwritten.
+  // Attempts that an earlier copy had run and kept are overwritten.
   for (const StoreRecord& record : records_) {
     if (record.kind == StoreRecord::Kind::kEnded && !copied_.contains(record.key))
       context_.auditor.on_outcome_overwritten(record.key);

@@ -28,7 +28,7 @@ class Store final : public AttemptStore {
   void set_full(bool full) { full_ = full; }
   bool is_full() const { return full_; }
   void fail_next_sync(bool fails) { sync_fails_ = fails; }
-  /// What the other one has on its disk now.
+  /// Takes over what the other one has on its disk now.
   void become_copy_of(const Store& other);
 
   uint64_t append(const StoreRecord& record) override;

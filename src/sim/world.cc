@@ -18,7 +18,7 @@ constexpr uint64_t kRestStepsMax = 400'000;
 constexpr Duration kRestMax = hours(2);
 constexpr Duration kQuiet = seconds(60);
 constexpr uint64_t kQuietAdvancesMax = 100;
-constexpr uint64_t kMoveWorkMax = 60'000;  // Of one search for moves; what it finds by then is enough.
+constexpr uint64_t kMoveWorkMax = 60'000;  // For one search for moves; its finds by then are enough.
 
 }  // namespace
 
@@ -209,7 +209,7 @@ void World::heat(SimNode& node, uint32_t gpu) {
                [&node, gpu] { node.machine().set_temperature(gpu, Machine::kIdleCelsius); });
 }
 
-// Of every class: the job's own, noted, drain, reset, replace; and errors that are counted.
+// Draws a fault of any class: the job's own, noted, drain, reset, replace; and errors that are counted.
 void World::show_fault(SimNode& node, uint32_t gpu) {
   static constexpr std::array<uint32_t, 8> kXids = {13, 31, 63, 79, 74, 48, 119, 92};
   static constexpr std::size_t kHarmless = 3;
@@ -300,7 +300,7 @@ void World::rearrange_later() {
   });
 }
 
-// What an operator does about the shares of pools, and about free GPUs that are scattered.
+// An operator's changes to the shares of pools, and to free GPUs that are scattered.
 void World::rearrange(const State& state, std::vector<Command>& commands) {
   Prng& prng = rearranging_prng_;
   if (state.config.pools.on() && prng.chance(20)) {
@@ -406,7 +406,7 @@ void World::heal() {
     schedule_.in(after, [this] { clients_->let_all_go(); });
   }
   rest_after_ = schedule_.now() + seconds(30);
-  // What no machine here can run is given up; what was too much for a quota is not.
+  // Jobs that no machine here can run are given up; those that were too much for a quota are not.
   schedule_.in(seconds(600), [this] {
     const bool switched =
         std::any_of(nodes_.begin(), nodes_.end(), [](const auto& node) { return node->switched(); });
@@ -419,7 +419,7 @@ void World::heal() {
   });
   if (wild_ || changes_rules()) schedule_.in(seconds(20), [this] { clients_->cancel_reservations(); });
   if (!wild_ && !mixes_all()) return;
-  // What was changed into something that cannot run, or not for years, is given up too.
+  // Jobs that were changed into something that cannot run, or not for years, are given up too.
   schedule_.in(seconds(2'000), [this] {
     for (const JobId job : auditor_.unfinished()) clients_->cancel(job);
   });

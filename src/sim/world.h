@@ -28,7 +28,7 @@ struct RunOptions {
 struct RunResult {
   std::string failure;  ///< Empty: every promise was kept.
   uint64_t steps = 0;
-  uint64_t digest = 0;  ///< Of everything that happened.
+  uint64_t digest = 0;  ///< Digest of everything that happened.
   std::size_t jobs = 0;
   std::size_t attempts = 0;
   uint64_t host_starts = 0;
@@ -89,9 +89,9 @@ class World {
   const RunOptions options_;
   Schedule schedule_;
   Prng prng_;
-  Prng disk_prng_;  ///< Of what disks do, so that it disturbs no other draw.
+  Prng disk_prng_;  ///< For the draws of disks, so that they disturb no other draw.
   Prng folder_prng_;
-  Prng rearranging_prng_;  ///< The same of who moves jobs and divides pools anew.
+  Prng rearranging_prng_;  ///< The same for moves of jobs and new shares of pools.
   Trace trace_;
   Auditor auditor_;
   Context context_;
@@ -101,13 +101,13 @@ class World {
   std::unique_ptr<Copies> copies_;
   std::unique_ptr<Clients> clients_;
   std::vector<Fault> active_;           ///< Those that something must start.
-  std::vector<Fault> active_on_disks_;  ///< Of disks.
+  std::vector<Fault> active_on_disks_;  ///< Faults of disks.
   std::vector<Fault> active_on_folder_;
   int64_t fault_pause_ms_ = 1'000;
   bool healed_ = false;
   std::array<uint64_t, kFaultCount> struck_{};
   bool wild_ = false;  ///< Clients ask for what no door lets them think of.
-  Time rest_after_;    ///< What heals late has healed.
+  Time rest_after_;    ///< Late repairs are done by then.
 };
 
 /// Runs one seed.

@@ -1,7 +1,7 @@
 #include "model/mig.h"
 #include "sim/world.h"
 
-// What a seed's world consists of.
+// Builds the parts of a seed's world.
 namespace gpusched::sim {
 namespace {
 

@@ -44,7 +44,7 @@ void Auditor::on_process_started(const AttemptKey& key, const std::vector<std::s
       if (!shares || !has_share(other))
         fail("device " + uuid + " is used by " + name_of(other) + " and " + name_of(key));
     }
-    // What the end of a share left there is held against that share, not against others beside it.
+    // Processes left by an ended share are held against that share, not against others beside it.
     const Member* member = attempt == attempts_.end() ? nullptr : &attempt->second.members.at(key.member);
     const bool slice = member != nullptr && !member->mig_profile.empty();
     if (slice && !slices_.contains({uuid, member->mig_start}))
@@ -196,7 +196,7 @@ void Auditor::on_received(uint64_t link, const v1::AgentMessage& message) {
   }
 }
 
-// What a report says must be in the journal before it is acknowledged, or need not be.
+// A report must be in the journal before it is acknowledged, unless its attempt or device needs none.
 void Auditor::check_acknowledged(const Link& link, const v1::Report& report) {
   if (report.has_started() || report.has_ended()) {
     const AttemptKey key = key_of(report.has_ended() ? report.ended().key() : report.started().key());

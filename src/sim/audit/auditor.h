@@ -60,7 +60,7 @@ class Auditor {
   void on_slice_busy(const std::string& uuid, int32_t start, bool busy);
   /// The device is hotter than new work may find it.
   void on_device_hot(const std::string& uuid) { ever_hot_.insert(uuid); }
-  /// What stopped jobs are given: nobody is ended for a job that must have started by then.
+  /// Sets the grace of stopped jobs: nobody is ended for a job that must have started by then.
   void expect_grace(Duration grace, Duration most) {
     grace_ = grace;
     grace_max_ = most;
@@ -129,13 +129,13 @@ class Auditor {
     std::string tag;
     JobOwner owner;
     TenantId tenant;
-    std::vector<Part> parts;  ///< Of an elastic one that is placed with as many members as it has.
-    int32_t last_least = 0;   ///< Of the last part: how many members it must have,
-    int32_t last_most = 0;    ///< and may have.
+    std::vector<Part> parts;  ///< An elastic job that is placed has as many members here as it got.
+    int32_t last_least = 0;   ///< Fewest members that the last part must have.
+    int32_t last_most = 0;    ///< Most members that the last part may have.
     RetryPolicy retry;
     Duration max_runtime;
-    Duration longest;  ///< That it was expected to run, before its limit was changed.
-    Duration grace;    ///< That it asked for, as far as the rules know it.
+    Duration longest;  ///< Longest run expected before its limit was changed.
+    Duration grace;    ///< Requested, as far as the rules know it.
     uint32_t attempts = 0;
     bool final = false;
     bool forgotten = false;
@@ -155,10 +155,10 @@ class Auditor {
     Time begin_at;
     Time deadline;
     std::vector<std::pair<JobId, DependencyKind>> parents;
-    std::set<JobId> unmet;  ///< Of them.
+    std::set<JobId> unmet;  ///< Those of `parents` that are not met.
     bool ever_started = false;
-    JobId array;                ///< Whose element it is; its own id: an array.
-    int64_t element_count = 0;  ///< Of an array; else 0.
+    JobId array;                ///< Array of an element; its own id: an array.
+    int64_t element_count = 0;  ///< For an array; else 0.
     int64_t elements_at_once = 0;
     int64_t elements_added = 0;
     bool parked = false;       ///< An element whose turn has not come.
@@ -175,15 +175,15 @@ class Auditor {
     int64_t given_mb = 0;  ///< Memory of GPUs for which it names no size.
     uint64_t over_at = 0;  ///< Journal position of its end.
     Outcome outcome;
-    std::set<uint32_t> prepared = {};     ///< Of a gang: members that were, ever.
+    std::set<uint32_t> prepared = {};     ///< Gang members that were prepared, ever.
     std::optional<uint32_t> failed = {};  ///< The first member that ended badly.
   };
   struct BookShare {
     int64_t milli = 0;
     int64_t memory_mb = 0;
     bool draining = false;
-    std::string profile;  ///< Of a MIG slice,
-    int32_t start = 0;    ///< which begins here.
+    std::string profile;  ///< Profile of a MIG slice.
+    int32_t start = 0;    ///< First slot of memory of a MIG slice.
   };
   struct BookDevice {
     std::string uuid;
@@ -198,8 +198,8 @@ class Auditor {
     AttemptKey held_by;
     JobId promised_to;
     std::map<AttemptKey, BookShare> shares;
-    bool mig = false;       ///< In MIG mode;
-    bool mig_next = false;  ///< or from when it is free.
+    bool mig = false;       ///< In MIG mode.
+    bool mig_next = false;  ///< It will be in MIG mode as soon as it is free.
   };
   struct BookNode {
     std::string name;
@@ -214,16 +214,16 @@ class Auditor {
     std::string rack;  ///< By its labels; empty: it is in none.
     std::map<std::string, std::string> agent_labels;
     std::map<std::string, std::string> labels;  ///< An operator's.
-    std::vector<int64_t> links;                 ///< As the agent gave them,
-    std::vector<std::string> linked;            ///< of these devices.
+    std::vector<int64_t> links;                 ///< Links as the agent gave them.
+    std::vector<std::string> linked;            ///< Devices that the links are of.
   };
   struct BookTenant {
     TenantId parent;
     Limits limits;
     Amount guarantee;
-    Duration window;  ///< Of its GPU hours; zero: they have no limit.
+    Duration window;  ///< Window of its GPU hours; zero: they have no limit.
     int64_t gpu_ms_max = 0;
-    Time window_since;  ///< Since when they are counted.
+    Time window_since;  ///< Begin of the present window.
   };
   /// GPUs that a job held, or that were kept for it.
   struct Hold {
@@ -255,7 +255,7 @@ class Auditor {
   };
   using JobAttempt = std::pair<JobId, uint32_t>;
 
-  /// Of a node, for jobs that want devices of one kind.
+  /// Free room of a node, for jobs that want devices of one kind.
   struct Room {
     int64_t devices = 0;
     int64_t cpu_milli = 0;
@@ -266,12 +266,12 @@ class Auditor {
       memory_mb += other.memory_mb;
     }
   };
-  /// Who stands first of all in line and waits for a limit alone.
+  /// The job that stands first of all in line and waits for a limit alone.
   struct First {
     JobId job;
-    TenantId tenant;                     ///< Whose limit it is;
-    bool is_pool = false;                ///< or that of the pool
-    WorkClass work = WorkClass::kUnset;  ///< of this work.
+    TenantId tenant;                     ///< Tenant whose limit it is, unless `is_pool`.
+    bool is_pool = false;                ///< The limit is a pool's.
+    WorkClass work = WorkClass::kUnset;  ///< Work of that pool.
     uint64_t since = 0;                  ///< The command that made it so.
   };
 
@@ -422,7 +422,7 @@ class Auditor {
   Duration grace_max_;  ///< At most so much of what jobs ask for.
   std::shared_ptr<const policy::TaskOrder> tasks_;
 
-  // What is durable.
+  // Facts that are durable.
   std::vector<std::string> payloads_;
   uint64_t position_ = 0;
   uint64_t command_count_ = 0;
@@ -452,7 +452,7 @@ class Auditor {
   std::map<TenantId, BookTenant> tenants_ = {{kDefaultTenant, {}}};
   std::deque<JobId> finished_;
   std::map<JobId, Time> line_since_;    ///< When something last said that it waits, and how.
-  std::set<JobId> planned_;             ///< Whom the command at hand places, or meant to.
+  std::set<JobId> planned_;             ///< Jobs that the command at hand places, or meant to.
   std::map<JobId, uint64_t> lined_at_;  ///< The command that said so.
   const CommitPlan* plan_ = nullptr;    ///< The command at hand, where its plan can be judged.
   uint64_t gave_back_at_ = 0;           ///< The newest command, other than plans, that may have made room.
@@ -461,14 +461,14 @@ class Auditor {
   std::set<JobAttempt> unclaimed_;      ///< Victims whose preemptor the command at hand has not named yet.
   std::map<JobId, Promise> fulfilled_;  ///< Promises that ended because their job starts, in this command.
 
-  // What really happened.
+  // Facts of what really happened.
   std::map<AttemptKey, Truth> truths_;
   std::map<std::string, std::set<AttemptKey>> users_;  ///< Live ones, by device.
   std::set<std::string> busy_;
-  std::set<std::pair<std::string, int32_t>> slices_;          ///< MIG slices that are there,
-  std::set<std::pair<std::string, int32_t>> refused_slices_;  ///< those that were once not made,
-  std::set<std::pair<std::string, int32_t>> busy_slices_;     ///< and those in which something is left.
-  std::set<std::string> ever_hot_;                            ///< What any device's truth has been.
+  std::set<std::pair<std::string, int32_t>> slices_;          ///< MIG slices that are there.
+  std::set<std::pair<std::string, int32_t>> refused_slices_;  ///< Slices that were once not made.
+  std::set<std::pair<std::string, int32_t>> busy_slices_;     ///< Slices in which something is left.
+  std::set<std::string> ever_hot_;                            ///< Devices that really were hot once.
   std::set<std::string> ever_faulty_;
 
   std::map<uint64_t, Link> links_;

@@ -57,7 +57,7 @@ void Auditor::on_durable(const JournalRecord& record) {
 }
 
 void Auditor::on_command(const Command& command, const Events& events) {
-  // What stands against a device may be forgotten when all else is at rest.
+  // A fault of a device may be forgotten when all else is at rest.
   const bool by_itself =
       std::holds_alternative<AdvanceTime>(command) || std::holds_alternative<NoteDeviceFault>(command);
   (by_itself ? advance_count_ : command_count_) += 1;
@@ -415,7 +415,7 @@ void Auditor::check_truth_of_end(const AttemptKey& key, const Outcome& outcome) 
     case EndCause::kShimLost:
     case EndCause::kNodeLost:
     case EndCause::kContactLost:
-      // What lies on the node's disk for good must not be lost, unless an operator gave the node up.
+      // An outcome on the node's disk for good must not be lost, unless an operator gave the node up.
       if (truth.outcome_kept && !by_operator_ && outcome.cause != EndCause::kContactLost && !same) {
         fail(name_of(key) + " ended " + std::string(to_string(truth.outcome.cause)) + " with code " +
              std::to_string(truth.outcome.exit_code) + ", its node kept that, and it is recorded as " +
@@ -444,8 +444,8 @@ void Auditor::check_borne(const BookAttempt& attempt, const MemberEnded& event) 
   }
 }
 
-/// What the attempt came to: what a node did to any member, else how the first ended that did not end well,
-/// else how the last did. What was tolerated does not count.
+/// Notes the attempt's outcome: what a node did to any member, else how the first ended that did not end
+/// well, else how the last did. Tolerated ends of members do not count.
 void Auditor::note_outcome(BookAttempt& attempt, const MemberEnded& event) {
   const bool well = event.outcome.cause == EndCause::kExited && event.outcome.exit_code == 0;
   if (event.lost_tolerated) check_borne(attempt, event);
@@ -580,7 +580,7 @@ void Auditor::on(const JobRequeued& event) {
   job.backs_off = true;
   job.held = event.hold;
   note_on_its_way(event.job, event.at);
-  // Who began in time and makes room for others does not end by its deadline.
+  // A job that began in time and makes room for others does not end by its deadline.
   const bool displaced = event.preempted || (event.free_of_charge && !is_of_node(event.outcome.cause));
   const Job* known = replica_.jobs.find(event.job);
   const bool is_interactive = known != nullptr && known->interactive;

@@ -70,7 +70,7 @@ void Auditor::check_snapshot(const char* whose, const State& state) {
     fail(std::string(whose) + " is read from its snapshot as another state");
 }
 
-// What it does otherwise is small: everything happens a nanosecond early.
+// Applies the journal with one small difference: everything happens a nanosecond early.
 void Auditor::check_otherwise(Prng& prng) {
   if (payloads_.empty()) return;
   const uint64_t from = prng.below(payloads_.size());

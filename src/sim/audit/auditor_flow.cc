@@ -74,7 +74,7 @@ void Auditor::on(const ElementUnparked& event) {
   check_turn(event.job, jobs_.at(job.array));
 }
 
-// What its array waits for, its elements do: whoever touches one of them does not start it.
+// Elements wait for all that their array waits for: a command to one of them does not start it.
 void Auditor::check_turn(JobId element, const BookJob& array) {
   if (array.held || array.backs_off || !array.unmet.empty())
     fail(name_of(element) + " has its turn although its array waits");
@@ -88,7 +88,7 @@ void Auditor::on(const ArrayClosed& event) {
     fail(name_of(event.job) + " is closed before its deadline");
   if (event.reason == JobReason::kDependency && !has_failed_parent(array))
     fail(name_of(event.job) + " is closed although each job that it waits for may still do so");
-  // What closes it first decides: a cancellation behind its deadline changes nothing.
+  // The first reason to close it decides: a cancellation behind its deadline changes nothing.
   if (array.closed) return;
   array.closed = true;
   array.out_of_time = event.reason == JobReason::kDeadline;
@@ -124,7 +124,7 @@ bool Auditor::has_failed_parent(const BookJob& job) const {
   return std::any_of(job.parents.begin(), job.parents.end(), [&](const auto& parent) {
     const auto book = jobs_.find(parent.first);
     if (book == jobs_.end()) return true;
-    // What the oldest journals know of a job's start is that of its last attempt.
+    // The oldest journals know a job's start only from its last attempt.
     const bool forgotten = parent.second == DependencyKind::kAfterStart && replica_.config.feature_level < 2;
     if (book->second.final && forgotten) return true;
     return book->second.final && !fulfils(parent.first, parent.second);

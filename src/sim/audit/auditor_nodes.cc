@@ -121,8 +121,8 @@ void Auditor::on(const BookingMade& event) {
   booked_since_[event.booking->id] = replica_.last.at;
 }
 
-// What is placed is gone when the next reservation of others begins on its nodes, as far as it says how long
-// it runs. The plan is some moments older than its record, and did not know of what was reserved meanwhile.
+// A placed job is gone when the next reservation of others begins on its nodes, as far as it says how long it
+// runs. The plan is some moments older than its record, and did not know of reservations made meanwhile.
 void Auditor::check_ends_before_bookings(const AttemptPlaced& event, const BookJob& job) {
   constexpr Duration kPlanAgeMax = milliseconds(100);
   if (job.max_runtime.ns <= 0) return;

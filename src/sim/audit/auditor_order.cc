@@ -48,7 +48,7 @@ void Auditor::note_line(const Event& event, Time at) {
             line_since_.erase(finished.job);
             lined_at_.erase(finished.job);
           },
-          [&](const Configured&) {  // Who stands where is another question from then on.
+          [&](const Configured&) {  // The order of jobs is another question from then on.
             for (auto& [job, since] : line_since_) since = at;
           },
           [&](const TenantUpdated& updated) {  // Nor by a tenant's new tier.

@@ -49,7 +49,7 @@ void Auditor::check_wishes(JobId job, const Part& part, const Member& member) {
   if (fast_pairs < count * (count - 1) / 2) fail(name_of(job) + " gets devices that are linked too slowly");
 }
 
-// Who has a node for itself has it, from the first to the last moment.
+// A job that has a node for itself has it from the first to the last moment.
 void Auditor::check_lonely(JobId job, const Part& part, const Member& member) {
   const bool wanted = !part.place.empty() && part.place.front().exclusive;
   if (member.exclusive != wanted) fail(name_of(job) + " is not alone as it asked");

@@ -1,5 +1,5 @@
-// What docs/policies.md says of whole plans. Plans are made of a state that is older than their record: they
-// are judged where all that they choose was carried out, and nothing came back in between.
+// Checks whole plans by docs/policies.md. Plans are made of a state that is older than their record: they are
+// judged where all that they choose was carried out, and nothing came back in between.
 #include <algorithm>
 #include <bit>
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr Resource kLimited[] = {Resource::kGpus, Resource::kGpuMemory, Resource::kCpu, Resource::kMemory,
                                  Resource::kJobs};
-/// What is being stopped is expected to be gone after so long.
+/// Attempts that are being stopped are expected to be gone after so long.
 constexpr Duration kStopExpected = seconds(30);
 /// Between a plan and its record.
 constexpr Duration kJudgedLate = seconds(5);
@@ -102,7 +102,7 @@ bool Auditor::is_alike(const BookDevice& one, const BookDevice& like) {
          one.memory_mb == like.memory_mb;
 }
 
-/// What of the node nobody has, and nobody was promised.
+/// Room of the node that nobody has, and nobody was promised.
 Auditor::Room Auditor::free_on(NodeId id, const BookDevice& like) {
   const BookNode& node = nodes_.at(id);
   Room room{.cpu_milli = node.cpu_milli, .memory_mb = node.memory_mb};
@@ -270,7 +270,7 @@ bool Auditor::keeps_limits() const {
          !replica_.config.pools.lends();
 }
 
-/// What of the limit's tenant, or pool, is held and promised; nothing: it is not known when that comes back.
+/// Use by the limit's tenant, or pool; nothing: promises are open, so it is not known when that comes back.
 std::optional<Amount> Auditor::used_below(const First& limit) const {
   if (!limit.is_pool) {
     for (const auto& [id, promise] : promises_)
@@ -301,7 +301,7 @@ int64_t Auditor::limit_of(const First& limit, Resource resource) const {
   return pools.gpus_of(limit.work == WorkClass::kOnline, gpus_in_service());
 }
 
-/// Of which resource the limit does not leave as much beside what is used; none: it leaves that.
+/// True if the limit does not leave as much of some resource as is wanted, beside what is used.
 bool Auditor::exceeds(const First& limit, const Amount& used, const Amount& wanted) const {
   return std::ranges::any_of(kLimited, [&](Resource resource) {
     const int64_t most = limit_of(limit, resource);
@@ -395,7 +395,7 @@ void Auditor::check_first_kept(const AttemptPlaced& event, const BookJob& job) {
   Amount taken = total_of(job.parts);
   Amount then = *used;
   then.add(taken);
-  // What the first does not ask for is not kept for it, and what is not taken keeps nothing from it.
+  // Resources that the first does not ask for are not kept for it; those not taken keep nothing from it.
   for (const Resource resource : kLimited) {
     const int64_t most = limit_of(first_, resource);
     if (most < 0 || amount_of(taken, resource) == 0 || amount_of(kept, resource) == 0) continue;

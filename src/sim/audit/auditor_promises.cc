@@ -93,7 +93,7 @@ void Auditor::note_on_its_way(JobId id, Time at) {
   begin_hold(id, 0, at);
 }
 
-// What is promised is what the job asks for: each of its members, whole.
+// A promise is for all that the job asks for: each of its members, whole.
 bool Auditor::is_of(const Promise& promise, const BookJob& job) {
   std::vector<int32_t> members(job.parts.size(), 0);
   for (const Member& member : promise.members) {

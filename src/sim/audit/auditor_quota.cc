@@ -11,7 +11,7 @@ int64_t milli_of(const std::vector<Part>& parts) { return total_of(parts).gpu_th
 
 }  // namespace
 
-// What the devices that were given have, where the job names no size.
+// Memory of the devices that were given, where the job names no size.
 int64_t Auditor::given_mb(const BookJob& job, const std::vector<Member>& members) {
   if (replica_.config.feature_level < 10) return 0;
   int64_t given = 0;
@@ -118,7 +118,7 @@ void Auditor::check_gpu_time(JobId job, const BookJob& entry, Time at) {
   }
 }
 
-// Whoever gives back what it borrowed keeps what it is guaranteed.
+// A tenant that gives back what it borrowed keeps what it is guaranteed.
 void Auditor::check_reclaim(const Promise& promise) {
   const BookJob& asking = jobs_.at(promise.job);
   const bool by_gpus = milli_of(asking.parts) > 0;
@@ -134,7 +134,7 @@ void Auditor::check_reclaim(const Promise& promise) {
         if (job.state == JobState::kPreempted && !attempts_.at(live).abandoned && is_in(job.tenant, tenant))
           kept.add(negated(total_of(job.parts)));
       }
-      // Of those that give GPUs for GPUs nothing else is compared, also where others beside them give cores.
+      // Victims that give GPUs for GPUs are compared in nothing else, also where others give cores.
       for (const Preemption& other : promise.victims) {
         const BookJob& gives = jobs_.at(other.job);
         if (by_gpus && milli_of(gives.parts) > 0 && is_in(gives.tenant, tenant))

@@ -63,10 +63,10 @@ class MachineClock final : public Clock {
 
   Time monotonic() const override { return schedule_.now() - since_; }
   Time wall() const override { return true_wall(schedule_) + wall_offset_; }
-  /// What a wall clock that is right says.
+  /// Time by a wall clock that is right.
   static Time true_wall(const Schedule& schedule) { return schedule.now() + kEpoch; }
 
-  /// What a time of this machine's monotonic clock is in the schedule's.
+  /// A time of this machine's monotonic clock, by the schedule's.
   Time to_schedule(Time monotonic_time) const {
     return monotonic_time == kNever ? kNever : monotonic_time + since_;
   }

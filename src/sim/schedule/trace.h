@@ -10,7 +10,7 @@
 
 namespace gpusched::sim {
 
-/// What happened, in order: always into a digest, as text only on demand.
+/// Events, in order: always into a digest, as text only on demand.
 class Trace {
  public:
   Trace(const Schedule& schedule, bool print) : schedule_(schedule), print_(print) {}
