@@ -105,7 +105,7 @@ class GangReplay {
   struct Life {
     Duration remaining;
     Duration attained;
-    Duration restarting;  ///< Of what remains, what is no work.
+    Duration restarting;  ///< The part of `remaining` that is no work.
     Duration waited;      ///< In all, until it was last put in line.
     Duration waits_since;
     std::vector<Gpus::Share> holds;
@@ -202,8 +202,8 @@ class GangReplay {
     }
   }
 
-  // Everybody in turn gets what is left; whoever gets nothing and has something is stopped. Who goes on keeps
-  // what it has, as long as GPUs are all alike.
+  // Everybody in turn gets what is left; a job that gets nothing and has something is stopped. One that goes
+  // on keeps what it has, as long as GPUs are all alike.
   void place_anew() {
     CHECK(!rules_.consolidated);
     std::vector<uint32_t> line = there_;
@@ -243,7 +243,7 @@ class GangReplay {
     Life& life = lives_[job];
     gpus_.give_back(life.holds);
     life.runs = false;
-    // What it had not restarted of yet is to be done again from the begin.
+    // A restart that was not over is to be done again from its begin.
     life.remaining = life.remaining - life.restarting;
     life.restarting = {};
     life.waits_since = now_;

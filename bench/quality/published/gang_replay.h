@@ -19,17 +19,17 @@ struct GangRules {
   /// A job has as few nodes as can be: whole free ones, and for the rest the fullest one that has it. Else
   /// any free GPUs will do.
   bool consolidated = false;
-  /// Whoever stands first runs, and what stands behind is stopped for it; else what runs stays.
+  /// The first in line run, and jobs behind them are stopped for it; else running jobs stay.
   bool preemptive = false;
   /// Behind a job that does not fit others are tried; else everybody waits for it.
   bool pass_blocked = false;
-  /// Whoever has waited for so long in all is passed by nobody any more; zero: nobody is so favoured.
+  /// A job that has waited for so long in all is passed by nobody any more; zero: nobody is so favoured.
   Duration patience;
-  /// What a stopped job needs more when it starts again.
+  /// Extra time of a stopped job when it starts again.
   Duration restart;
 };
 
-/// What an order may look at.
+/// Facts that an order may look at.
 struct GangView {
   uint32_t job = 0;
   const TraceJob& what;
@@ -38,7 +38,7 @@ struct GangView {
   bool runs = false;
 };
 
-/// Who goes first. Sees jobs in the order of events.
+/// The order in which jobs go. Sees jobs in the order of events.
 class GangOrder {
  public:
   virtual ~GangOrder() = default;

@@ -23,9 +23,9 @@ struct QueuedTask {
 struct QueueOutcome {
   std::vector<Duration> waits;    ///< By task.
   double busy_milli_s = 0;        ///< Thousandths of devices times seconds, until the last start.
-  double pressed_milli_s = 0;     ///< The same while somebody waits;
-  double pressed_s = 0;           ///< how long that was,
-  double until_last_start_s = 0;  ///< and how long it took in all.
+  double pressed_milli_s = 0;     ///< The same while somebody waits.
+  double pressed_s = 0;           ///< Time during which somebody waited.
+  double until_last_start_s = 0;  ///< Time until the last start.
 };
 
 /// Replays tasks in the order of their arrival, each of which fits on the empty nodes (CHECK). Whoever has

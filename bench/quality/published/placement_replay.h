@@ -24,7 +24,7 @@ struct Inflation {
 /// shuffles the nodes. The same seed gives the same on every machine.
 Inflation inflate(const PlacementTrace& trace, uint64_t seed, int64_t per_cent);
 
-/// Who places.
+/// Chooses the places of tasks.
 class Placer {
  public:
   virtual ~Placer() = default;

@@ -9,7 +9,7 @@
 
 namespace gpusched::replay {
 
-/// What a job is believed to need; made once, when it is submitted.
+/// The believed needs of a job; made once, when it is submitted.
 struct RunEstimate {
   Duration order;  ///< By which the shortest goes first behind a blocked head.
   Duration hold;   ///< For how long it is believed to hold what it gets, when it asks to pass others.
@@ -17,7 +17,7 @@ struct RunEstimate {
   Duration running = {};
 };
 
-/// Whoever estimates. Sees jobs in the order of events; the run time of a job is known to it only through
+/// Estimates run times. Sees jobs in the order of events; the run time of a job is known to it only through
 /// `finished` (but for an oracle, which says so in its name).
 class Estimator {
  public:

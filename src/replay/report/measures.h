@@ -10,7 +10,7 @@
 
 namespace gpusched::replay {
 
-/// Of many numbers; all zero of none.
+/// Statistics of many numbers; all zero for none.
 struct Percentiles {
   double mean = 0;
   double p50 = 0;
@@ -21,7 +21,7 @@ struct Percentiles {
 /// The p-th percentile is the smallest number that at least p % do not exceed.
 Percentiles percentiles_of(std::vector<double> values);
 
-/// What a replay came to, in seconds and shares. Only of jobs that ran.
+/// The results of a replay, in seconds and shares. Only of jobs that ran.
 struct Measures {
   uint64_t jobs = 0;
   Percentiles wait_s;        ///< From submission to the first start.
@@ -35,7 +35,7 @@ struct Measures {
   /// there; run times below 10 s count as 10 s. Above 1: sharing was worse than having that share.
   Percentiles unfairness;
   uint64_t preemptions = 0;
-  uint64_t preemptions_max = 0;  ///< Of one job.
+  uint64_t preemptions_max = 0;  ///< The most for one job.
   double makespan_s = 0;
 };
 

@@ -6,7 +6,7 @@
 namespace gpusched::replay {
 namespace {
 
-/// What is shown of each policy, in this order.
+/// The measures that are shown of each policy, in this order.
 struct Row {
   std::string_view label;
   std::string_view key;

@@ -16,11 +16,11 @@ struct Tried {
   uint64_t cycles = 0;
   uint64_t commands = 0;
   uint64_t digest = 0;
-  double elapsed_s = 0;  ///< What the replay took.
+  double elapsed_s = 0;  ///< Time that the replay took.
   std::vector<double> waits_s;
 };
 
-/// What was replayed.
+/// The trace that was replayed, and its cluster.
 struct Replayed {
   std::string trace;
   std::string format;

@@ -65,13 +65,13 @@ class EngineReplay {
   }
 
  private:
-  /// What is known of a job of the trace while it is in the engine.
+  /// The state of a job of the trace while it is in the engine.
   struct Life {
     JobId id;
     uint32_t attempt = 0;
     bool runs = false;
-    Duration left;  ///< Of its run, at the start of the attempt.
-    Time started;   ///< Of the attempt.
+    Duration left;  ///< Rest of its run, at the start of the attempt.
+    Time started;   ///< Start of the attempt.
   };
 
   policy::PolicySet make_policies(const ReplayPolicy& policy) {
@@ -135,7 +135,7 @@ class EngineReplay {
     CHECK(!applied.rejection.has_value());
   }
 
-  // Whoever tries preemption among equals means that everybody agrees to it.
+  // A replay that tries preemption among equals means that everybody agrees to it.
   Result<Unit> make_tenants() {
     if (consents_) {
       apply(UpdateTenant{.tenant = kDefaultTenant,
@@ -199,7 +199,7 @@ class EngineReplay {
     Time next = ends_.empty() ? kNever : ends_.top().at;
     if (arriving_ < jobs_.size()) next = std::min(next, kZero + jobs_[arriving_].submitted);
     if (unfinished_ > 0) next = std::min(next, planner_.next_look());
-    // Of timers only those count that let something go on.
+    // Only timers that let something go on count.
     if (state_.pending_backoff > 0) next = std::min(next, state_.next_due());
     CHECK(next != kNever);  // Every job that was accepted fits when the cluster is empty.
     return std::max(next, now_);

@@ -16,11 +16,11 @@
 
 namespace gpusched::replay {
 
-/// What a trace is replayed on. A job runs on one node; what is larger is left out, or is a gang.
+/// The cluster of a replay. A job runs on one node; a larger one is left out, or is a gang.
 struct ReplayCluster {
   uint32_t nodes = 0;
   uint32_t gpus_per_node = 0;  ///< At most limits::kDevicesPerNodeMax.
-  bool gangs = false;  ///< What is larger than a node has so many whole ones; not whole ones: left out.
+  bool gangs = false;  ///< Jobs larger than a node get whole nodes; those that do not fill them are left out.
   uint32_t racks =
       0;  ///< The nodes are evenly in so many racks, which their labels name; 0: nothing names one.
   bool rack_required = false;  ///< Each gang waits until one rack has it; else it may be over several.
@@ -38,7 +38,7 @@ enum class TenantOf : uint8_t { kNobody, kQueue, kUser };
 class ReplayWatcher {
  public:
   virtual ~ReplayWatcher() = default;
-  /// What is known of jobs at the moment.
+  /// Knowledge of jobs at the moment.
   class Knowledge {
    public:
     virtual ~Knowledge() = default;
@@ -61,12 +61,12 @@ struct ReplayOptions {
   ReplayCluster cluster;
   std::vector<RegisterNode> machines;  ///< Given instead of a cluster: these nodes.
   TenantOf tenant_of = TenantOf::kNobody;
-  /// Of the tenants by the number that `tenant_of` names; those beyond are made with the defaults. The names
-  /// are the replay's, and parents are numbers too. GPUs of a pool are cores here.
+  /// Tenants by the number that `tenant_of` names; those beyond are made with the defaults. The names are the
+  /// replay's, and parents are numbers too. GPUs of a pool are cores here.
   std::vector<CreateTenant> tenants;
   std::vector<JobRequest> requests;  ///< By job, given: instead of its size and what it asked for.
-  EngineConfig config;               ///< Of the engine; its policy is the replay's.
-  /// What a job that was ended for another one needs more, each time that it starts again.
+  EngineConfig config;               ///< For the engine; its policy is the replay's.
+  /// Extra time of a job that was ended for another one, each time that it starts again.
   Duration restart;
   Duration grace;            ///< From the word to end a job until it has ended and all it held is free.
   bool starts_anew = false;  ///< It has saved nothing when it was ended; else it goes on from where it was.
@@ -87,8 +87,8 @@ struct ReplayOutcome {
   /// Each time that a guarantee was taken back: from asking until the job was placed.
   std::vector<Duration> reclaims;
   uint64_t cycles = 0;
-  uint64_t commands = 0;  ///< That the engine decided.
-  uint64_t digest = 0;    ///< Of all that happened: two equal replays have the same.
+  uint64_t commands = 0;  ///< Decided by the engine.
+  uint64_t digest = 0;    ///< Digest of all that happened: two equal replays have the same.
 };
 
 /// Replays `jobs`, in the order of submission, on the real engine: each submission, start and end is a

@@ -10,7 +10,7 @@
 
 namespace gpusched::replay {
 
-/// What a scheduler's own journal tells: the work that ended, what it ran on, and how it went.
+/// Contents of a scheduler's own journal: the work that ended, what it ran on, and how it went.
 struct JournalTrace {
   Trace trace;  ///< A job's queue is its tenant, its size its GPUs, or its cores where it asked for none.
   std::vector<JobRequest> requests;   ///< By job: its parts, priority and limit.
@@ -18,7 +18,7 @@ struct JournalTrace {
   std::vector<CreateTenant> tenants;  ///< By number; parents by number.
   EngineConfig config;                ///< The last one.
   ReplayOutcome as_it_was;            ///< When the jobs really started and ended.
-  int64_t gpus = 0;                   ///< Of all nodes; their cores if they have none.
+  int64_t gpus = 0;                   ///< GPUs of all nodes; their cores if they have none.
   uint64_t unfinished = 0;            ///< Jobs that wait or run still, or never ran: not in the trace.
 };
 

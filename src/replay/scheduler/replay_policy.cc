@@ -20,7 +20,7 @@ std::string_view take(std::string_view& rest, char separator) {
   return word;
 }
 
-/// What the configuration has where it says nothing.
+/// The configuration's default.
 constexpr Duration kOvertaking = hours(24);
 
 Result<Unit> add_option(std::string_view option, ReplayPolicy& policy) {

@@ -9,13 +9,13 @@
 
 namespace gpusched::replay {
 
-/// What a replay is told to try: a queue order of the scheduler's, and what else differs from the default.
+/// A policy to replay: a queue order of the scheduler's, and what else differs from the default.
 struct ReplayPolicy {
   /// Where run times come from.
   enum class Knows : uint8_t {
     kLearned,  ///< From jobs that ended before, as the scheduler does.
-    kLimits,   ///< What users asked for.
-    kOracle,   ///< What nobody can know: how long each will run.
+    kLimits,   ///< From the limits that users asked for.
+    kOracle,   ///< From the trace, which nobody can know: how long each will run.
   };
   std::string name;  ///< As it was written.
   SchedulingPolicy scheduling;

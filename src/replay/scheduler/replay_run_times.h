@@ -39,7 +39,7 @@ class ReplayRunTimes final : public policy::RunTimes, public ReplayWatcher::Know
   struct Known {
     int64_t pass_ms = -1;  ///< Not asked for yet.
     int64_t running_ms = -1;
-    Duration left;  ///< What it needs from its start on; zero: its whole run.
+    Duration left;  ///< Need from its start on; zero: its whole run.
   };
 
   Duration unknown(const TraceJob& job) const;

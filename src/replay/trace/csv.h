@@ -20,7 +20,7 @@ class CsvFile {
 
   /// False at the end. kCorrupt, with the line's number: another number of fields than the first line has.
   Result<bool> next();
-  /// Of the line read last, by the place in `columns`; valid until the next one is read.
+  /// Field of the line read last, by the place in `columns`; valid until the next one is read.
   std::string_view field(std::size_t column) const { return fields_[places_[column]]; }
   /// A whole number of at most `max`, a fraction of zeros allowed ("8.0"); kCorrupt with column and line.
   Result<int64_t> count(std::size_t column, int64_t max) const;

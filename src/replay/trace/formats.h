@@ -13,7 +13,7 @@ namespace gpusched::replay {
 struct Format {
   std::string_view name;
   std::string_view header;  ///< Its first line, or what stands in for one.
-  std::string_view units;   ///< What the columns mean, for people.
+  std::string_view units;   ///< Meaning of the columns, for people.
   Result<Trace> (*read)(const std::string& path);
 };
 

@@ -21,7 +21,7 @@ class LineFile {
   /// Reads the next line without its end into `line`; false at the end of the file. A torn gzip file, a line
   /// longer than kTraceLineBytesMax and a zero byte are kCorrupt, with the line's number.
   Result<bool> next(std::string_view& line);
-  /// Of the line that `next` gave last; the first is 1.
+  /// Number of the line that `next` gave last; the first is 1.
   uint64_t number() const { return number_; }
   const std::string& path() const { return path_; }
 

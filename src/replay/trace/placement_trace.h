@@ -14,7 +14,7 @@ struct PlacementTrace {
   std::vector<policy::NodeSpace> nodes;
   std::vector<policy::TaskShape> tasks;
   std::vector<std::string> models;  ///< A node's device_class is an index into it.
-  int64_t capacity_milli = 0;       ///< Of all devices.
+  int64_t capacity_milli = 0;       ///< Capacity of all devices.
 };
 
 /// Reads the two lists of openb: nodes (`sn,cpu_milli,memory_mib,gpu,model`) and pods

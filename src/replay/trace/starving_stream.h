@@ -16,8 +16,8 @@ struct StarvingStream {
   int64_t days = 30;
   int64_t load_percent = 80;
   Duration every = hours(24);
-  Duration small_max = hours(2);  ///< No small job runs longer,
-  Duration large_run = hours(1);  ///< and each large one so long.
+  Duration small_max = hours(2);  ///< Longest run of a small job.
+  Duration large_run = hours(1);  ///< Run of each large one.
 };
 
 /// How long a large job may wait at most. It is trusted that small work is gone when it is expected to be
