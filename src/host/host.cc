@@ -235,8 +235,8 @@ class HostImpl final : public Host {
     if (refused) return refuse(input);
     if (sleeping) wake_.notify_one();
   }
-  /// Counts what clients ask. What the host's own parts say always has room: each says a bounded number of
-  /// things at a time.
+  /// Counts what clients ask. Inputs of the host's own parts always have room: each gives a bounded number of
+  /// them at a time.
   bool has_room_for(const Input& input) {
     const auto* propose = std::get_if<Input::Propose>(&input.what);
     const auto* edits = std::get_if<Input::ProposeEdits>(&input.what);
@@ -308,7 +308,7 @@ class HostImpl final : public Host {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<Input> inbox_;
-  std::size_t asked_count_ = 0;  ///< Of clients, in the inbox.
+  std::size_t asked_count_ = 0;  ///< Clients' inputs in the inbox.
   std::size_t asked_bytes_ = 0;
   std::size_t core_count_ = 0;  ///< Proposals that were taken from it and are not decided.
   std::size_t core_bytes_ = 0;
@@ -366,7 +366,7 @@ void HostImpl::take(Input& input) {
 void HostImpl::run() {
   ::pthread_setname_np(::pthread_self(), "host-loop");
   std::vector<Input> taken;
-  turn();  // What a start has to write waits for nobody.
+  turn();  // Records that a start has to write wait for nobody.
   while (true) {
     {
       std::unique_lock lock(mutex_);
@@ -376,7 +376,7 @@ void HostImpl::run() {
         if (stopping_ && !core_.in_flight()) {
           ended_ = true;
           lock.unlock();
-          core_.close();  // What still waits is refused: who is told so may ask us something else.
+          core_.close();  // Open proposals are refused: those who are told so may ask us something else.
           return;
         }
         sleeping_ = true;
@@ -515,7 +515,7 @@ void HostImpl::stop() {
   }
   wake_.notify_one();
   if (thread_.joinable()) thread_.join();
-  // What came while the loop ended is refused, not forgotten.
+  // Inputs that came while the loop ended are refused, not forgotten.
   for (Input& input : inbox_) drop(input, shutting_down());
   inbox_.clear();
   forecasts_.stop();

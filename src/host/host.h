@@ -25,13 +25,13 @@ struct HostOptions {
   int64_t snapshot_bytes = int64_t{256} << 20;  ///< A snapshot after so much journal.
 };
 
-/// What recovery found, for the log.
+/// Findings of recovery, for the log.
 struct RecoveryReport {
   uint64_t snapshot_sequence = 0;  ///< 0: none.
   uint64_t snapshot_position = 0;
   uint64_t replayed_records = 0;
   uint64_t replayed_commands = 0;
-  uint64_t replayed_bytes = 0;  ///< Of records' payloads.
+  uint64_t replayed_bytes = 0;  ///< Size of records' payloads.
   uint64_t last_sequence = 0;
   uint64_t last_position = 0;
   uint64_t digest = 0;
@@ -45,14 +45,14 @@ struct RecoveryReport {
 struct HostHealth {
   bool serving = true;                ///< Whether new work is accepted.
   std::string reason;                 ///< Why not.
-  std::vector<std::string> concerns;  ///< What is not as it should be although it serves; a sentence each.
+  std::vector<std::string> concerns;  ///< Problems that do not keep it from serving; a sentence each.
   SnapshotStats snapshots;
   uint64_t refused_snapshots = 0;        ///< When it started.
   std::optional<uint64_t> free_bytes;    ///< On the volume of its folder.
-  std::optional<Duration> snapshot_age;  ///< Of the newest one that this process took.
-  uint64_t journal_syncs = 0;            ///< Durable groups written,
-  Duration journal_sync_time;            ///< and how long that took.
-  Duration clock_gap;                    ///< How far the wall clock is ahead of the journal's time.
+  std::optional<Duration> snapshot_age;  ///< Age of the newest one that this process took.
+  uint64_t journal_syncs = 0;            ///< Durable groups written.
+  Duration journal_sync_time;            ///< Time that these took together.
+  Duration clock_gap;                    ///< Lead of the wall clock over the journal's time.
 };
 
 /// The scheduler without its doors: recovers, runs the engine's thread, the journal's and the observer's.
