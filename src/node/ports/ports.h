@@ -15,8 +15,8 @@
 #include "gpusched/v1/node.pb.h"
 #include "shim/box.h"
 
-/// What NodeCore sees of the world. Production and `sim/` implement these; NodeCore calls them on its own
-/// thread only, and none of them may call NodeCore back before it returned.
+/// Ports through which NodeCore sees the world. Production and `sim/` implement these; NodeCore calls them on
+/// its own thread only, and none of them may call NodeCore back before it returned.
 namespace gpusched {
 
 AttemptKey from_wire(const v1::AttemptKey& key);
@@ -41,10 +41,10 @@ class NodeLink {
 struct HeldDevice {
   uint32_t index = 0;
   uint32_t generation = 0;
-  AttemptKey share_of = {};      ///< Whose share; job 0: it holds the whole device.
-  int32_t milli = 0;             ///< Of a share, in thousandths of the device.
-  int64_t memory_mb = 0;         ///< Of a share.
-  std::string mig_profile = {};  ///< Of a share that is a MIG slice, such as "1g.10gb"; else empty.
+  AttemptKey share_of = {};      ///< Attempt whose share it is; job 0: it holds the whole device.
+  int32_t milli = 0;             ///< Size of a share, in thousandths of the device.
+  int64_t memory_mb = 0;         ///< Memory of a share.
+  std::string mig_profile = {};  ///< Profile of a share that is a MIG slice, such as "1g.10gb"; else empty.
   int32_t mig_start = 0;         ///< The slice's first slot of memory.
 
   bool is_share() const { return share_of.job.valid(); }
@@ -67,7 +67,7 @@ struct WorkerPlan {
 struct SpawnRequest {
   AttemptKey key;
   std::vector<std::string> arguments;  ///< At least one.
-  /// "NAME=value", complete. Of a worker's task: only what the log tells of its start.
+  /// "NAME=value", complete. For a worker's task: only what the log tells of its start.
   std::vector<std::string> environment;
   std::string working_directory = {};       ///< Empty: the attempt's own folder.
   bool working_directory_optional = false;  ///< The attempt's own folder does as well.
@@ -75,15 +75,15 @@ struct SpawnRequest {
   Duration max_runtime = {};   ///< Zero: no limit.
   Duration lost_contact = {};  ///< Zero: silence does not kill.
   std::vector<HeldDevice> devices = {};
-  shim::Box box = {};     ///< What its processes live in: user, cgroups, limits, folders of their own.
-  std::string user = {};  ///< Whom they run as; empty: the agent's own user.
+  shim::Box box = {};     ///< Surroundings of its processes: user, cgroups, limits, folders of their own.
+  std::string user = {};  ///< User that they run as; empty: the agent's own user.
   std::optional<shim::Credentials> identity = {};  ///< The same as numbers.
   bool container = false;                          ///< The command is the runner of a container.
-  /// Of a gang: all is made ready, and the command waits for `Spawner::go`.
+  /// Gangs only: all is made ready, and the command waits for `Spawner::go`.
   bool gated = false;
-  std::string hosts = {};  ///< Of a gang: the file of its members' hosts, for launchers.
+  std::string hosts = {};  ///< Gangs only: the file of its members' hosts, for launchers.
   std::shared_ptr<const WorkerPlan> worker = {};  ///< Null: it is no task of a persistent worker.
-  uint32_t port = 0;  ///< Of a gang's first member: where it is to listen, which must be free. 0: nowhere.
+  uint32_t port = 0;  ///< Port of a gang's first member, which must be free. 0: none.
 };
 
 /// A MIG slice that was made, as programs and the kernel name it.
@@ -93,13 +93,13 @@ struct MadeSlice {
   int32_t compute_instance = -1;  ///< Within the GPU instance.
 };
 
-/// What the order grants the attempt.
+/// Devices that the order grants the attempt.
 std::vector<HeldDevice> held_devices_of(const v1::StartAttempt& order);
 
-/// What an attempt is to live in.
+/// The box that an attempt is to live in.
 struct BoxPlan {
   shim::Box box;
-  std::string user = {};                                ///< Whom it runs as; empty: the agent's own user.
+  std::string user = {};                                ///< User that it runs as; empty: the agent's own.
   std::optional<shim::Credentials> identity = {};       ///< The same as numbers.
   std::map<std::string, std::string> environment = {};  ///< HOME and the like; the job's own entries win.
   std::string device_fence = "advisory";                ///< Or "cgroup": no other device can be opened.
@@ -109,9 +109,9 @@ struct BoxPlan {
 class BoxMaker {
  public:
   virtual ~BoxMaker() = default;
-  /// kInvalidArgument, with a sentence for people, when such a job cannot run here. What it takes, such as
-  /// cores, is the attempt's until `release`. `slices`: of the order's devices, in their order; empty when
-  /// none is a MIG slice.
+  /// kInvalidArgument, with a sentence for people, when such a job cannot run here. Things that it takes,
+  /// such as cores, are the attempt's until `release`. `slices`: of the order's devices, in their order;
+  /// empty when none is a MIG slice.
   virtual Result<BoxPlan> plan(const v1::StartAttempt& order, const v1::JobSpec& spec,
                                const std::vector<MadeSlice>& slices) = 0;
   /// An attempt that an earlier agent started has these cores.
@@ -122,7 +122,7 @@ class BoxMaker {
   virtual std::vector<std::string> features() const = 0;
 };
 
-/// What an attempt does that was ordered and does not run yet: one line for people.
+/// State of an attempt that was ordered and does not run yet: one line for people.
 struct Preparation {
   AttemptKey key;
   std::string message;
@@ -163,7 +163,7 @@ class Spawner {
   /// A gated attempt that is prepared begins. May be repeated; of any other attempt it does nothing.
   virtual void go(const AttemptKey& key) = 0;
   /// May be repeated: a later order may be less patient, and one without a signal of its own sends SIGTERM
-  /// still. Of an attempt that is over, it does nothing.
+  /// still. Does nothing for an attempt that is over.
   virtual void stop(const AttemptKey& key, const StopOrder& order) = 0;
   /// Called once, before any start: finds out what became of attempts that an earlier agent may have started.
   /// Answers each with on_shim_started (if it runs), on_shim_ended (also if the outcome is on disk) or
@@ -173,13 +173,13 @@ class Spawner {
   /// The scheduler answered what was said to it `age` ago: shims with a limit on silence count from then on,
   /// those that are started later too.
   virtual void mark_contact(Duration age) = 0;
-  /// From now on the attempt may run so long from its start; zero: without limit. Of an attempt that is over,
-  /// it does nothing.
+  /// From now on the attempt may run so long from its start; zero: without limit. Does nothing for an attempt
+  /// that is over.
   virtual void set_max_runtime(const AttemptKey& key, Duration limit) = 0;
   /// Which process owns a running attempt.
   virtual ShimProcess shim_of(const AttemptKey&) { return {}; }
-  /// What the name of a running attempt's image means everywhere: "sha256:...". Empty: it has none, or one
-  /// that other nodes could not have.
+  /// The name that a running attempt's image has everywhere: "sha256:...". Empty: it has none, or one that
+  /// other nodes could not have.
   virtual std::string image_digest(const AttemptKey&) { return {}; }
   /// Attempts that prepare: pulling an image. Those that say nothing are not among them.
   virtual std::vector<Preparation> preparing() { return {}; }
@@ -188,8 +188,8 @@ class Spawner {
   /// Ends an attempt whose shim does not do as it was told: the shim too, and all that is its. Answered as
   /// any end is, by on_shim_ended when its outcome is on disk, else by on_shim_lost.
   virtual void force_end(const AttemptKey&) {}
-  /// What starts attempts does not answer: another one takes its place. Attempts that it did not start are
-  /// lost.
+  /// Replaces the process that starts attempts, which does not answer, by another one. Attempts that it did
+  /// not start are lost.
   virtual void replace_server() {}
   /// Whether the process is of a persistent worker without a task, which is ended before another attempt
   /// starts on its devices.
@@ -200,7 +200,7 @@ class Spawner {
   virtual bool owns(const AttemptKey& key, int64_t pid) = 0;
 };
 
-/// What an operator lets run around attempts, and the node's checks. Answers later, by
+/// Programs that an operator lets run around attempts, and the node's checks. Answers later, by
 /// NodeCore::on_prolog_done, on_epilog_done and on_checked, once for each call.
 class NodeHooks {
  public:
@@ -235,7 +235,7 @@ struct StoreRecord {
     kStarted = 3,  ///< `pid`, `started_unix_ns`, `identity`, `shim`.
     kEnded = 4,    ///< `outcome`.
     kAcked = 5,    ///< The scheduler has the outcome.
-    kClosed = 6,   ///< And its devices' releases. Kept as a tombstone.
+    kClosed = 6,   ///< It has its devices' releases, too. Kept as a tombstone.
     kForgotten = 7,  ///< No longer kept.
     kDevices = 8,    ///< `device_uuids`: which devices those of its kIntent are.
     kProlog = 9      ///< Its prolog may begin from now on, and its epilog must follow.
@@ -246,7 +246,7 @@ struct StoreRecord {
   std::string user = {};                       ///< kIntent: SpawnRequest::user.
   std::vector<uint32_t> cores = {};            ///< kIntent: that it has for itself.
   int64_t placed_at_ns = 0;                    ///< With `devices`.
-  std::vector<std::string> device_uuids = {};  ///< Of `devices`, in their order.
+  std::vector<std::string> device_uuids = {};  ///< For `devices`, in their order.
   int64_t pid = 0;
   int64_t started_unix_ns = 0;
   std::optional<shim::Credentials> identity = {};
@@ -258,7 +258,7 @@ struct StoreRecord {
 
 struct StoredAttempt {
   std::vector<HeldDevice> devices;
-  /// Of `devices`, in their order: their numbers may be others by now. Empty: they are as they were.
+  /// For `devices`, in their order: their numbers may be others by now. Empty: they are as they were.
   std::vector<std::string> device_uuids = {};
   std::string user = {};
   std::vector<uint32_t> cores = {};
@@ -273,9 +273,9 @@ struct StoredAttempt {
   bool closed = false;
 };
 
-/// What a store holds: the records' sum. Applying a record twice changes nothing.
+/// The contents of a store: the records' sum. Applying a record twice changes nothing.
 struct StoreImage {
-  std::string boot_id;  ///< Of the machine's boot in which the last record was written; empty in a new store.
+  std::string boot_id;  ///< The machine's boot in which the last record was written; empty in a new store.
   uint64_t epoch = 0;   ///< How often a store was opened.
   std::map<AttemptKey, StoredAttempt> attempts;
   std::deque<AttemptKey> closed;  ///< In the order in which they closed; the first one is still kept.
@@ -283,8 +283,8 @@ struct StoreImage {
   void apply(const StoreRecord& record);
 };
 
-/// A durable record of attempts. What was appended survives the process once `flush` returned, and the
-/// machine once `sync` is answered by NodeCore::on_synced.
+/// A durable record of attempts. Appended records survive the process once `flush` returned, and the machine
+/// once `sync` is answered by NodeCore::on_synced.
 class AttemptStore {
  public:
   virtual ~AttemptStore() = default;
@@ -298,7 +298,7 @@ class AttemptStore {
   virtual void sync() = 0;
 };
 
-/// What is known of an attempt whose output is read.
+/// Knowledge of an attempt whose output is read.
 enum class AttemptLife : uint8_t { kUnknown, kRunning, kEnded };
 
 /// Attempts' folders: their output while they run and after. Everything is done soon, and not at once.
@@ -311,11 +311,11 @@ class AttemptFiles {
   virtual void began(const AttemptKey& key) = 0;
   /// Nothing writes to its output any more: who waits for more is told.
   virtual void ended(const AttemptKey& key) = 0;
-  /// Whoever asked is gone.
+  /// Drops all reads: the scheduler that asked for them is gone.
   virtual void forget_reads() = 0;
   /// Removes the folder.
   virtual void remove(const AttemptKey& key) = 0;
-  /// What time it is, by this machine's clock and the scheduler's: nothing is too old by a clock alone.
+  /// The time by this machine's clock and the scheduler's: nothing is too old by a clock alone.
   virtual void note_time(Time) {}
   /// How much output it wrote, of both kinds together; 0: not known.
   virtual int64_t output_size(const AttemptKey&) { return 0; }
@@ -345,7 +345,7 @@ class AttemptSessions {
 struct EndpointReading {
   AttemptKey key;
   uint32_t port = 0;
-  std::optional<bool> ready = {};  ///< What its probe says; absent: it has none, or it did not answer yet.
+  std::optional<bool> ready = {};  ///< Result of its probe; absent: it has none, or it did not answer yet.
   std::string detail = {};         ///< Why it is not ready, for people.
 };
 
@@ -354,11 +354,11 @@ struct EndpointReading {
 class AttemptEndpoints {
  public:
   virtual ~AttemptEndpoints() = default;
-  /// It runs. Of an attempt without a port, it does nothing; may be repeated.
+  /// The attempt runs. Does nothing for an attempt without a port; may be repeated.
   virtual void began(const AttemptKey& key) = 0;
   /// It is over. May be repeated.
   virtual void ended(const AttemptKey& key) = 0;
-  /// Of all that are running, in the order of their keys.
+  /// Readings of all that are running, in the order of their keys.
   virtual std::vector<EndpointReading> readings() = 0;
 };
 
@@ -376,7 +376,7 @@ struct SliceReading {
 struct DaemonReading {
   int64_t pid = 0;
   std::string program;
-  int64_t memory_mb = -1;  ///< Of the device's memory; -1: not told.
+  int64_t memory_mb = -1;  ///< Use of the device's memory; -1: not told.
   std::string mps_directory =
       {};  ///< Where clients of CUDA's multi-process service reach it; empty: as usual.
 };
@@ -391,7 +391,7 @@ struct DeviceReading {
   int32_t power_watts = 0;
   std::vector<int64_t> processes = {};  ///< Pids that compute or draw on it, but for `daemons`.
   std::vector<DaemonReading> daemons = {};
-  /// What each of `processes` uses of its memory; empty: its driver does not tell. -1: not of this one.
+  /// Use of its memory by each of `processes`; empty: its driver does not tell. -1: not for this one.
   std::vector<int64_t> process_memory_mb = {};
 
   std::vector<uint32_t> xids = {};          ///< That came up since the last reading.
@@ -400,9 +400,9 @@ struct DeviceReading {
   bool remap_failed = false;                ///< There are no spare rows left.
   std::vector<std::string> throttles = {};  ///< Why the hardware slows it down: codes of fault_kinds.
 
-  std::vector<SliceReading> slices = {};  ///< Of a GPU in MIG mode.
+  std::vector<SliceReading> slices = {};  ///< Slices of a GPU in MIG mode.
   /// Why no slice can be made on it, in a sentence that says what to do; empty: nothing stands against it.
-  /// What runs on it goes on, and is released as ever.
+  /// Processes on it go on, and it is released as ever.
   std::string mig_problem = {};
 };
 
@@ -426,8 +426,8 @@ class SliceMaker {
   virtual ~SliceMaker() = default;
   /// One that is there already, was made by this agent and is empty, does as well.
   virtual void make_slice(uint32_t index, const std::string& profile, int32_t start) = 0;
-  /// Of one that is not there, it has nothing to do. One that something runs in, or that this agent did not
-  /// make, stays, and the answer says why.
+  /// Does nothing if there is none. A slice that something runs in, or that this agent did not make, stays,
+  /// and the answer says why.
   virtual void destroy_slice(uint32_t index, const std::string& profile, int32_t start) = 0;
 };
 
