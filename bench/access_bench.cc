@@ -1,8 +1,8 @@
 // rooms: bench_support access model base
 //
-// What deciding about one call costs: who may do what, for callers with one binding and with many, in tenants
-// at the top and eight deep; for what is allowed, and for what is hidden, which is looked at twice. One
-// thread, no state: the path of a tenant is at hand. `tools/bench access [decisions]`.
+// Cost of deciding about one call: who may do what, for callers with one binding and with many, in tenants at
+// the top and eight deep; for what is allowed, and for what is hidden, which is looked at twice. One thread,
+// no state: the path of a tenant is at hand. `tools/bench access [decisions]`.
 #include <cstdlib>
 #include <string>
 #include <vector>

@@ -1,6 +1,6 @@
 // rooms: bench_support sign
 //
-// What an idle agent costs, without TLS and with it, and how long a restarted one takes to find its running
+// Cost of an idle agent, without TLS and with it, and the time that a restarted one takes to find its running
 // jobs again.
 #include <algorithm>
 #include <cstdlib>

@@ -1,9 +1,9 @@
 // rooms: node
 //
-// What a box costs a start: /bin/true through the shim server one after the other, some bare and some boxed
+// Cost of a box for a start: /bin/true through the shim server one after the other, some bare and some boxed
 // in turns, from the order to the word that the command runs, and to its end with nothing left in the box.
 // The box has every cgroup that this machine lets us make, another user, folders of its own and a private
-// /dev/shm. Needs root for all of it; what is missing is said. On a busy machine the lower percentiles are
+// /dev/shm. Needs root for all of it; missing parts are named. On a busy machine the lower percentiles are
 // those of the undisturbed starts.
 //   box_bench [JOBS]      (default: 1000 of each)
 #include <poll.h>

@@ -1,8 +1,8 @@
 // rooms: bench_support codec engine model base
 //
-// Scheduling cycles in process: 10,000 nodes of 8 GPUs, 1,000,000 jobs waiting. What a cycle costs that has
-// nothing to do, what 10,000 placements cost in slices, and what the waiting jobs cost in memory, to copy and
-// to restore. No disk, no network.
+// Scheduling cycles in process: 10,000 nodes of 8 GPUs, 1,000,000 jobs waiting. Cost of a cycle that has
+// nothing to do, of 10,000 placements in slices, and of the waiting jobs in memory, to copy and to restore.
+// No disk, no network.
 #include <malloc.h>
 
 #include <algorithm>

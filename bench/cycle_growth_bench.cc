@@ -1,11 +1,11 @@
 // rooms: bench_support engine model base
 //
-// What one change costs the planner: a job ends, its devices are seen empty, one like it is submitted, and
+// Cost of one change for the planner: a job ends, its devices are seen empty, one like it is submitted, and
 // all slices that follow are planned. The median over many such changes, for more and more waiting jobs,
 // nodes and tenants, for each order of tenants and of jobs; and by how much it grows with each doubling. The
-// cluster is full, so a change is of the same size everywhere. Counted is what the planner does (observing
-// and planning), not deciding and applying. No disk, no network; `tools/bench cycle_growth [changes]
-// [order [row]]`, such as `2000 fair_share nodes`.
+// cluster is full, so a change is of the same size everywhere. Only the planner's work counts (observing and
+// planning), not deciding and applying. No disk, no network; `tools/bench cycle_growth [changes] [order
+// [row]]`, such as `2000 fair_share nodes`.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -192,7 +192,7 @@ void run_bench(int changes, std::string_view only, std::string_view row) {
   struct Row {
     const char* name;
     const char* sizes;
-    double factor;  ///< Of the last point to the first.
+    double factor;  ///< Growth from the first point to the last.
     std::vector<Point> points;
   };
   const std::vector<Row> kRows = {

@@ -143,7 +143,7 @@ class Bench {
 
   struct Spent {
     double wall = 0;
-    double cpu = 0;  ///< Of this thread: what the machine's other work does not change.
+    double cpu = 0;  ///< Time of this thread, which the machine's other work does not change.
   };
   /// Adds its own lifetime.
   class Lap {

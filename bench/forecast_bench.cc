@@ -1,8 +1,8 @@
 // rooms: bench_support host forecast engine model base
 //
-// What a forecast costs with 1,000, 10,000 and 100,000 waiting jobs on 1,000 nodes of 8 GPUs that are all
-// busy, and what the engine's thread feels of it: submissions to a real host, each durable before it is
-// answered, without forecasts and while one is made after the other. `forecast_bench [NODES]`.
+// Cost of a forecast with 1,000, 10,000 and 100,000 waiting jobs on 1,000 nodes of 8 GPUs that are all busy,
+// and its effect on the engine's thread: submissions to a real host, each durable before it is answered,
+// without forecasts and while one is made after the other. `forecast_bench [NODES]`.
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>

@@ -1,8 +1,8 @@
 // rooms: bench_support engine model base
 //
-// Gangs in process: 10,000 nodes of 8 GPUs in 250 racks, 10 blocks and 2 zones. What it costs to place 512
-// GPUs as 64 members of 8, as one domain's and over domains; with a leader; when the nodes are known already
-// and when they are looked at for the first time; and what it costs while it waits. No disk, no network.
+// Gangs in process: 10,000 nodes of 8 GPUs in 250 racks, 10 blocks and 2 zones. Cost of placing 512 GPUs as
+// 64 members of 8, as one domain's and over domains; with a leader; when the nodes are known already and when
+// they are looked at for the first time; and its cost while it waits. No disk, no network.
 #include <algorithm>
 #include <string>
 #include <vector>

@@ -1,8 +1,8 @@
 // rooms: bench_load node
 //
-// What an idle scheduler with connected agents costs. The agents are gRPC streams of this process that speak
-// the node protocol: each registers a node with 8 devices and sends heartbeats with their telemetry as often
-// as it is told to.
+// Cost of an idle scheduler with connected agents. The agents are gRPC streams of this process that speak the
+// node protocol: each registers a node with 8 devices and sends heartbeats with their telemetry as often as
+// it is told to.
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>

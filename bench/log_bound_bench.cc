@@ -22,8 +22,8 @@ namespace gpusched::bench {
 namespace {
 
 struct Cost {
-  double wall_seconds = 0;  ///< Of the writer.
-  double cpu_seconds = 0;   ///< Of all.
+  double wall_seconds = 0;  ///< Time of the writer.
+  double cpu_seconds = 0;   ///< Time of all.
   int64_t kept_bytes = 0;
 };
 

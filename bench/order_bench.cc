@@ -1,7 +1,7 @@
 // rooms: bench_support sign base
 //
-// What a signed order costs: the scheduler's signature and the agent's look at it, of an order of the size
-// that most have and of a large one, beside the digest alone. CPU time of one thread. `tools/bench order
+// Cost of a signed order: the scheduler's signature and the agent's look at it, for an order of the size that
+// most have and for a large one, beside the digest alone. CPU time of one thread. `tools/bench order
 // [orders]`.
 #include <cstdlib>
 #include <ctime>

@@ -44,7 +44,7 @@ struct Sample {
   std::string name;
   std::vector<double> rates;
   std::vector<double>
-      cpu_us;  ///< Of all processes together, for each job: tells the cost on a busy machine, too.
+      cpu_us;  ///< Sum over all processes, for each job: it tells the cost on a busy machine, too.
 };
 
 double median(std::vector<double> values) {

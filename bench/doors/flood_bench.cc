@@ -32,7 +32,7 @@ class Flood {
     thread_.join();
   }
   int64_t answered() const { return answered_; }
-  int64_t unseen() const { return unseen_; }  ///< Of those: with 429, without a look at the credential.
+  int64_t unseen() const { return unseen_; }  ///< Answered with 429, without a look at the credential.
 
  private:
   struct Connection {

@@ -1,8 +1,8 @@
 // rooms: bench_support
 //
-// What it costs when many clients follow many jobs' output: as many jobs as clients, each job writing lines
-// at a steady pace, each client following one of them by REST. Checked: every client gets every line, once
-// and in order.
+// Cost of many clients that follow many jobs' output: as many jobs as clients, each job writing lines at a
+// steady pace, each client following one of them by REST. Checked: every client gets every line, once and in
+// order.
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
@@ -82,7 +82,7 @@ int run(int jobs, int per_second, int seconds) {
   std::vector<std::thread> threads;
   for (const std::string& id : ids)
     threads.emplace_back([&, id] { follow(scheduler.url(), id, lines, all); });
-  sleep_ms(2'000);  // What was written before is read.
+  sleep_ms(2'000);  // Lines that were written before are read.
   const CpuMeter meter({&scheduler.process(), &agent});
   const double before = scheduler.process().cpu_seconds() + agent.cpu_seconds();
   const int64_t begin = now_ns();

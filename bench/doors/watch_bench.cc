@@ -25,7 +25,7 @@ namespace {
 
 constexpr int kCallers = 64;  // No caller has more calls than all leave free.
 constexpr rlim_t kFilesOfOurs = 64;
-constexpr std::size_t kTailBytes = 256;  // What is looked for may come in two pieces.
+constexpr std::size_t kTailBytes = 256;  // A text that is looked for may come in two pieces.
 
 void allow_files(int watchers) {
   rlimit files{};
@@ -56,7 +56,7 @@ class Watchers {
   /// Begins so many, and waits until each is told that it has begun.
   void begin(const Scheduler& scheduler, const std::vector<std::string>& keys, int count) {
     all_.resize(static_cast<std::size_t>(count));
-    constexpr std::size_t kAtOnce = 256;  // What waits to be accepted.
+    constexpr std::size_t kAtOnce = 256;  // Connections that wait to be accepted.
     for (std::size_t first = 0; first < all_.size(); first += kAtOnce) {
       const std::size_t end = std::min(first + kAtOnce, all_.size());
       for (std::size_t i = first; i < end; ++i) connect(all_[i], scheduler, keys[i % keys.size()]);

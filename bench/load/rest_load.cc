@@ -122,7 +122,7 @@ LoadResult run_rest_load(const RestLoad& load) {
     connection.socket = connect_to(load.port);
     if (trust != nullptr) {
       connection.tls = shake_hands(connection.socket, *trust);
-      // What comes behind a handshake is not an answer: a read must not wait for one.
+      // Bytes behind a handshake are not an answer: a read must not wait for one.
       ::fcntl(connection.socket, F_SETFL, O_NONBLOCK);
     }
     epoll_event interest{.events = EPOLLIN, .data = {.ptr = &connection}};

@@ -142,7 +142,7 @@ struct Where {
   const char* file;
   const char* queue;  ///< Null: all.
   int64_t pool;
-  uint32_t every;  ///< Of the shaken runs' jobs so many are asked about.
+  uint32_t every;  ///< One of so many of the shaken runs' jobs is asked about.
 };
 
 bool measure(const Where& where, int runs, int& status) {

@@ -10,7 +10,7 @@
 #include "replay/trace/traces_folder.h"
 #include "table.h"
 
-/// What the experiments' programs have in common: their arguments, and traces that may not be there.
+/// Common parts of the experiments' programs: their arguments, and traces that may not be there.
 namespace gpusched::quality {
 
 /// Calls `run` with the number that the program was given, kShakenRuns without one. The exit status: 0 when

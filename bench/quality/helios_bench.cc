@@ -21,7 +21,7 @@ using quality::grouped;
 using replay::TraceJob;
 
 constexpr replay::GangRules kStrict = {.nodes = 20, .gpus_per_node = 8, .consolidated = true};
-/// Frozen. Who has waited for three days is passed by nobody any more: large jobs starve under nobody's
+/// Frozen. A job that has waited for three days is passed by nobody any more: large jobs starve under no
 /// stream of small ones.
 constexpr replay::GangRules kOurs = {
     .nodes = 20, .gpus_per_node = 8, .consolidated = true, .pass_blocked = true, .patience = hours(72)};

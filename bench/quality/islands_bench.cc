@@ -27,7 +27,7 @@ constexpr double kClusterGbs = 12.5;
 
 uint32_t rack_of(uint32_t island) { return island * kRacks / kIslands; }
 
-/// What the places of all gangs, jobs of more than one GPU, came to.
+/// Places of all gangs, jobs of more than one GPU.
 struct Lie {
   uint64_t small = 0, small_inside = 0;  ///< That an island can hold, and those inside one.
   uint64_t large = 0, large_inside = 0;  ///< Larger ones, and those inside one rack.

@@ -99,7 +99,7 @@ Share mean_of(const std::string& name, const PlacementTrace& trace) {
   return mean;
 }
 
-/// What can be allocated at most of these arrivals, in thousandths of devices, by a relaxation that may
+/// The most that can be allocated of these arrivals, in thousandths of devices, by a relaxation that may
 /// choose freely whom to place and sees no node, CPU, memory or model: only devices, and that shares on a
 /// device do not exceed it. The linear program's Lagrangian dual: with any price for a share of each size, at
 /// most

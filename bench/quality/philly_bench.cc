@@ -25,7 +25,7 @@ namespace {
 using replay::TraceJob;
 
 constexpr int64_t kGpusPerNode = 8;
-constexpr int32_t kMilliPerGpu = 1000;  ///< Of a pool, a GPU is a core to the engine.
+constexpr int32_t kMilliPerGpu = 1000;  ///< A GPU of a pool is a core to the engine.
 
 struct VirtualClusters {
   std::vector<std::string> names;  ///< By queue.
@@ -51,14 +51,14 @@ Result<VirtualClusters> read_clusters(const std::string& path, const replay::Tra
   }
 }
 
-/// What becomes of the VCs' shares.
+/// Use of the VCs' shares.
 enum class Sharing : uint8_t {
   kStatic,   ///< Each VC has its own and no more.
   kPooled,   ///< There are none.
   kLending,  ///< Each is guaranteed its own, lends what it leaves idle, and takes it back when it asks.
 };
 
-/// What becomes of the work of who is ended for another.
+/// Fate of the work of a job that is ended for another.
 enum class Work : uint8_t {
   kStartsAnew,  ///< Nobody wrote checkpoints.
   kIsSaved,     ///< It is saved within the grace period.
@@ -108,7 +108,7 @@ class Asking final : public replay::ReplayWatcher {
       if (line.waiting.empty()) continue;
       const uint64_t first = *line.waiting.begin();
       const Job& job = *state.jobs.find(JobId{first});
-      if (job.promised) continue;  // What it waits for counts as held.
+      if (job.promised) continue;  // The claim that it waits for counts as held.
       const Tenant& tenant = *state.find_tenant(job.tenant);
       const int64_t wanted = jobs_[knowledge.index_of(job.id)].size * kMilliPerGpu;
       const int64_t kept = tenant.usage.cpu_milli - tenant.going.cpu_milli;
@@ -118,7 +118,7 @@ class Asking final : public replay::ReplayWatcher {
     }
   }
 
-  /// Of all that were not placed in the instant in which they asked.
+  /// Waits of all that were not placed in the instant in which they asked.
   const std::vector<double>& waits_s() const { return waits_s_; }
 
  private:
@@ -137,9 +137,9 @@ struct Figures {
   replay::Measures all;
   std::vector<double> completion_s;  ///< Mean, by VC.
   std::vector<double> waits_s;       ///< By job.
-  replay::Percentiles reclaim_s;     ///< Until a guarantee was there again, as the scheduler counts it,
+  replay::Percentiles reclaim_s;     ///< Times until a guarantee was there again, as the scheduler counts it.
   std::size_t reclaims = 0;
-  replay::Percentiles own_s;  ///< and as `Asking` does.
+  replay::Percentiles own_s;  ///< The same as `Asking` counts it.
   std::size_t asked = 0;
   double lost_gpu_h = 0;
   double used_gpu_h = 0;

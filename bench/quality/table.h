@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-/// What the experiments print. A line that begins with "| " is a row of the table that `make quality` ends
-/// with.
+/// Prints the experiments' results. A line that begins with "| " is a row of the table that `make quality`
+/// ends with.
 namespace gpusched::quality {
 
 inline constexpr int kShakenRuns = 20;

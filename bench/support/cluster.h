@@ -60,7 +60,7 @@ class Process {
   pid_t pid_ = -1;
 };
 
-/// Who used the cores since its making.
+/// Measures who used the cores since its making.
 class CpuMeter {
  public:
   explicit CpuMeter(std::vector<const Process*> processes);

@@ -25,7 +25,7 @@ bool is_over(const algogpu::TaskEvent& event) {
   return event.status() != algogpu::TASK_STATUS_PENDING && event.status() != algogpu::TASK_STATUS_RUNNING;
 }
 
-/// What one round is: `tasks` of them, at most `in_flight` submissions unanswered.
+/// Size of one round: `tasks` of them, at most `in_flight` submissions unanswered.
 struct Plan {
   int64_t tasks = 0;
   int in_flight = 256;
@@ -36,7 +36,7 @@ struct Round {
   double accepted_seconds = 0;  ///< To the last acceptance.
   Samples lives;                ///< One a task, from before its submission until its end was told.
   std::string cores;
-  double scheduler_ms = 0;  ///< Of processor time a task.
+  double scheduler_ms = 0;  ///< Processor time of each task.
   double agent_ms = 0;      ///< The same, without shims and workers.
 };
 
@@ -157,7 +157,7 @@ class Client {
   Plan plan_;
   int round_ = 0;
   int64_t sent_ = 0, answered_ = 0, ended_ = 0;
-  std::vector<int64_t> begun_at_;  ///< Of each task that has not ended; 0: it has.
+  std::vector<int64_t> begun_at_;  ///< Begin of each task that has not ended; 0: it has.
 };
 
 /// Clients that only listen: a stream of events each, all read by one thread.
