@@ -36,7 +36,7 @@ Call real(const char* name) {
   return reinterpret_cast<Call>(dlsym(RTLD_NEXT, name));
 }
 
-/// What is recorded, and the order in which it happened.
+/// The calls that are recorded, in the order in which they happened.
 class Recorder {
  public:
   static Recorder& the() {

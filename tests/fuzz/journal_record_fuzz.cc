@@ -26,7 +26,7 @@ constexpr SegmentHeader kHeader{.store_id = 9,
                                 .last_term = 2,
                                 .chain = 77};
 
-/// What holds for any bytes at all. Returns the payloads found.
+/// Checks rules that hold for any bytes at all. Returns the payloads found.
 std::vector<std::string> scan_anything(std::string_view segment, SegmentScan& scan) {
   std::vector<std::string> payloads;
   const auto visit = [&](const StoredRecord& stored, uint64_t offset) -> Result<Unit> {

@@ -2,7 +2,7 @@
 // source: cli/verbs/jobs/log_pieces.cc
 // source: client/json.cc
 //
-// What gpu-cli makes of an output's stream, whatever a server sends; JSON of strangers; base64.
+// Reads an output's stream as gpu-cli does, whatever a server sends; JSON of strangers; base64.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -47,7 +47,7 @@
 
 namespace api = gpusched::api;
 
-// Of log/line.cc only the escaping of texts is used here; its levels' names stand beside the logger itself.
+// Only the escaping of texts in log/line.cc is used here; its levels' names stand beside the logger itself.
 std::string_view gpusched::to_string(LogLevel) { UNREACHABLE(); }
 
 namespace {

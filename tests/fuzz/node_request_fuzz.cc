@@ -51,7 +51,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   if (const auto read = sign::NodeRequest::read(text); read.ok()) {
     CHECK(read->key() != nullptr && read->key_hash().size() == gpusched::limits::kPublicKeyHashBytes);
-    // What is signed for it says nothing of the request but its key.
+    // The certificate signed for it tells nothing of the request but its key.
     const auto claim = kWorld.authority().node_of(
         kWorld.authority().issue_node(*read, {.node = "n2", .identity = 8, .expires_at = 4'000'000'000}));
     CHECK(claim.ok() && claim->node == "n2" && claim->identity == 8);

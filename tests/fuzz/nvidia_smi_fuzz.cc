@@ -10,8 +10,8 @@
 // source: shim/box.cc
 // source: shim/protocol.cc
 //
-// What nvidia-smi prints, cut anywhere and in any words: readings that the node can use, and no number that
-// the text does not hold.
+// Output of nvidia-smi, cut anywhere and in any words: readings that the node can use, and no number that the
+// text does not hold.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -34,7 +34,7 @@ void check_reading(const smi::Row& row, const std::string& text) {
   CHECK(reading.temperature_celsius.value_or(0) >= 0);
   CHECK(reading.power_watts >= 0);
   CHECK((reading.condition == gpusched::v1::DEVICE_CONDITION_OK) == reading.detail.empty());
-  // Whatever is not known of its processes, such a device is not taken for an empty one.
+  // A device whose processes are not known is not taken for an empty one.
   CHECK(smi::reading_of(row, {}, "gone").condition == gpusched::v1::DEVICE_CONDITION_UNHEALTHY);
   if (text.find_first_of("0123456789") == std::string::npos)
     CHECK(reading.condition == gpusched::v1::DEVICE_CONDITION_UNHEALTHY);
@@ -105,7 +105,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
       CHECK(gpusched::clean_text(device.uuid, device.uuid.size()) == device.uuid);
       CHECK(gpusched::clean_text(device.model, device.model.size()) == device.model);
     }
-    // What is registered is found again in the next look.
+    // Registered devices are found again in the next look.
     const auto rows = smi::rows_by_uuid(text);
     for (const gpusched::DeviceFacts& device : *devices) CHECK(rows.contains(device.uuid));
   } else {

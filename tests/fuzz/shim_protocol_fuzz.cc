@@ -2,8 +2,8 @@
 // source: shim/box.cc
 // source: shim/protocol.cc
 //
-// What agent and shims say to each other: packets on local sockets, which a job's processes must not be able
-// to use against them, the outcome file, and attempts' names.
+// Messages between agent and shims: packets on local sockets, which a job's processes must not be able to use
+// against them, the outcome file, and attempts' names.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -25,7 +25,7 @@ std::vector<std::string> strings_of(const std::vector<char*>& words) {
   return strings;
 }
 
-/// What was understood of a start is the same when it is said again.
+/// A start that was understood is the same when it is encoded and decoded again.
 void try_start(std::string_view packet) {
   const auto start = shim::decode_start(packet);
   if (!start) return;

@@ -465,7 +465,7 @@ class Scenario {
     if (placed.empty()) return preempted.empty() ? "nothing" : preempted;
     return "place" + placed + (preempted.empty() ? "" : "; " + preempted);
   }
-  /// What is kept for the job, or "none".
+  /// The promise that is kept for the job, or "none".
   std::string promise(const Line& line) {
     const Promise* kept = engine_.state().find_promise(job(line));
     if (kept == nullptr) return "none";

@@ -12,7 +12,7 @@
 #include "base/time.h"
 #include "model/types.h"
 
-/// What a line of a scenario says; tests/scenarios/README.md has the verbs.
+/// The contents of a scenario's line; tests/scenarios/README.md has the verbs.
 namespace gpusched {
 
 /// One line: words, key=value options and flags, and what is expected behind "->".
