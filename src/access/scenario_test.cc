@@ -96,7 +96,7 @@ class Scenario {
     EXPECT_TRUE(callers_.contains(name)) << "no such caller: " << name;
     return callers_[name];
   }
-  /// What the options of a line name; it points into them.
+  /// The resource that a line's options name; it points into them.
   Resource resource_of(const Line& line) {
     Resource resource;
     if (line.options.contains("tenant")) {

@@ -30,7 +30,7 @@ struct Bound {
   bool in_tenant = false;
   bool is_unix = false;       ///< A user whom the kernel names, of a `lab` that everybody may use.
   bool is_anonymous = false;  ///< Nobody known, of the same `lab`.
-  bool is_shared = false;     ///< Who has the shared token.
+  bool is_shared = false;     ///< The holder of the shared token.
 };
 void PrintTo(const Bound& bound, std::ostream* out) { *out << bound.name; }
 
@@ -111,7 +111,7 @@ class Matrix : public TenantsTest, public ::testing::WithParamInterface<Bound> {
                           .is_open = has_open_lab() && target.tenant == lab_});
   }
 
-  /// What the answer's code says; nothing of a body without one.
+  /// The verdict that the answer's code tells; nothing for a body without one.
   static Verdict verdict_of(const std::string& code) {
     if (code == "permission_denied") return Verdict::kForbidden;
     if (code == "job_not_found" || code == "tenant_not_found" || code == "key_not_found")
@@ -202,11 +202,11 @@ TEST_P(Matrix, OverTheAllocationDoor) {
                                                    : std::to_string(reply.status);
     expect(row.action, target, code, what);
   };
-  // What ends a lease comes last: of one that has ended everybody who sees it is told that first.
+  // Calls that end a lease come last: once it has ended, everybody who sees it is told that first.
   for (const bool ends : {false, true}) {
     for (const AllocationRest::RouteRow& row : AllocationRest::routes()) {
-      if (row.pattern.find('*') == std::string_view::npos) continue;  // Of the caller's own tenant.
-      if (row.action == Action::kUpdateUser) continue;                // Of the cluster.
+      if (row.pattern.find('*') == std::string_view::npos) continue;  // The caller's own tenant is meant.
+      if (row.action == Action::kUpdateUser) continue;                // The cluster is meant.
       if ((row.action == Action::kCancelJob) != ends) continue;
       for (const Target& target : targets_) call(row, target);
     }
@@ -250,7 +250,7 @@ TEST_P(Matrix, OverGrpc) {
                : why.starts_with("no such tenant") ? "tenant_not_found"
                : why.starts_with("no such key")    ? "key_not_found"
                                                    : "other";
-      } else {  // Of a batch or a stream.
+      } else {  // The answer of a batch or a stream.
         for (const char* const in_it :
              {"permission_denied", "job_not_found", "tenant_not_found", "key_not_found"}) {
           if (reply.bytes.find(in_it) != std::string::npos) code = in_it;

@@ -166,7 +166,7 @@ class Walk : protected AuditFile, public DoorsTest {
   }
   Subjects about() const { return {.job = job_, .tenant = std::string(kSecret), .key = key_}; }
 
-  /// What the audit has of the call: one line of the action, by that caller, with one of the outcomes.
+  /// Expects the audit's note of the call: one line of the action, by that caller, with one of the outcomes.
   void expect_told(Action action, const std::string& caller, const std::set<std::string>& outcomes,
                    const std::string& what) {
     const std::vector<std::string> lines = new_lines();
@@ -214,7 +214,7 @@ class Strangers : public Walk {
     EXPECT_EQ(reply.body.find("\"name\":\"zxqv"), std::string::npos) << what;
     if (action == Action::kSeeHealth) {
       EXPECT_EQ(reply.status, 200) << what;
-    } else if (path.ends_with("/ws")) {  // What a watch there tells strangers: tests/e2e/test_jobs_door.py.
+    } else if (path.ends_with("/ws")) {  // See tests/e2e/test_jobs_door.py for what a watch tells strangers.
       EXPECT_EQ(reply.status, 400) << what;
     } else if (!has_walls(row_of(action).subject) || (action == Action::kCreateTenant && !names_one)) {
       EXPECT_EQ(reply.status, 403) << what;
@@ -333,7 +333,7 @@ class Admins : public Walk {
     std::string path;
     bool is_native;
   };
-  /// Of all REST doors. Streams without an end are left out: the body of their answer is never there.
+  /// Calls of all REST doors. Streams without an end are left out: the body of their answer is never there.
   static std::vector<Call> all_calls() {
     std::vector<Call> calls;
     for (const JobsRest::RouteRow& row : JobsRest::routes())

@@ -233,8 +233,8 @@ class RawClient {
     return status;
   }
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
-  int pushback_ms = 0;        ///< Of the last call.
-  std::string authorization;  ///< Of the next ones.
+  int pushback_ms = 0;        ///< From the last call.
+  std::string authorization;  ///< For the next calls.
 
  private:
   std::shared_ptr<grpc::Channel> channel_;

@@ -1,5 +1,5 @@
-// What doors show of tenants, nodes, devices and reservations, and what they make of requests about them,
-// byte for byte. The files in tests/api/golden hold it; GPUSCHED_RECORD_GOLDEN=1 writes them anew.
+// Views of tenants, nodes, devices and reservations in all doors, and readings of requests about them, byte
+// for byte. The files in tests/api/golden hold them; GPUSCHED_RECORD_GOLDEN=1 writes them again.
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 

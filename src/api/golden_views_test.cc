@@ -1,5 +1,5 @@
-// What each door shows of a job, byte for byte: every field of a view, in every shape that a job has. The
-// files in tests/api/golden hold it; GPUSCHED_RECORD_GOLDEN=1 writes them anew.
+// Views of a job in each door, byte for byte: every field of a view, in every shape that a job has. The files
+// in tests/api/golden hold them; GPUSCHED_RECORD_GOLDEN=1 writes them again.
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 

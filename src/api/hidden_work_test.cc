@@ -1,4 +1,4 @@
-// What is done for a call about one job before it is decided whether the caller may know of the job: for one
+// Work done for a call about one job before it is decided whether the caller may know of the job: for one
 // that is hidden no more than for one that never was, so that no forecast, log, session or command tells them
 // apart by the time that it takes.
 #include <gtest/gtest.h>

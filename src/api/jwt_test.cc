@@ -329,7 +329,7 @@ TEST_F(Tokens, OneThatIsRememberedEndsInTime) {
 TEST_F(Tokens, WhatIsOpenUnderOneEndsWhenItExpires) {
   tenant("ml");
   std::string told;
-  do {  // What is opened right behind the new tenant is ended for that.
+  do {  // A watch opened right behind the new tenant is ended for that.
     told = as(token("ana", "ml-users", "", 2), "GET", "/v1/watch").body;
   } while (told.find("was changed; ask again") != std::string::npos);
   EXPECT_NE(told.find("event: error\ndata: {\"error\":\"the token with which this was opened has expired"),
@@ -341,7 +341,7 @@ TEST_F(Tokens, WhatIsOpenEndsWhenTheRulesChangeAndNotWhenTheyAreReadAgain) {
   tenant("ml");
   const Answer<CallerPtr> ana = desk_->holder_of(token("ana", "ml-users"));
   ASSERT_TRUE(ana.ok());
-  desk_->end_expired();  // What the new tenant has ended is behind us.
+  desk_->end_expired();  // The new tenant's endings are behind us.
   int ends = 0;
   const auto open = desk_->while_valid(*ana, [&ends](const ApiError& error) {
     EXPECT_EQ(error.kind, ErrorKind::kUnauthenticated);

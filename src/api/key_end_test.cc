@@ -1,4 +1,4 @@
-// What a key has open ends with it: over REST, gRPC and WebSocket.
+// Streams that are open under a key end with it: over REST, gRPC and WebSocket.
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 

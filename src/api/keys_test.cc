@@ -157,7 +157,7 @@ TEST_F(Keys, NobodyGivesMoreThanItHas) {
     expect_refused(
         try_to(body_of("b", vision, "user", R"(,"unix_users":[")" + std::string(stranger) + "\"]")), 403,
         "permission_denied", stranger);
-  // Who has all tenants has not the cluster.
+  // A role in all tenants is none in the cluster.
   const Made manager = make(R"({"name":"manager","cluster":true,"roles":[{"role":"tenant_admin"}]})");
   for (const std::string role : {"admin", "operator", "tenant_admin"}) {
     expect_refused(as(manager.secret, "POST", "/v1/keys",
@@ -187,7 +187,7 @@ TEST_F(Keys, OthersKeysAreHidden) {
                    "key_not_found");
   }
   EXPECT_EQ(as(boss.secret, "DELETE", "/v1/keys/key-99999").body.find("zxq"), std::string::npos);
-  // Who manages all tenants, but is no admin, takes nothing from one who is.
+  // A manager of all tenants who is no admin takes nothing from one who is.
   const Made manager = make(R"({"name":"m","cluster":true,"roles":[{"role":"tenant_admin"}]})");
   expect_refused(as(manager.secret, "DELETE", "/v1/keys/" + admins.id), 403, "permission_denied");
   EXPECT_EQ(as(manager.secret, "DELETE", "/v1/keys/" + theirs.id).status, 200);
@@ -239,7 +239,7 @@ TEST_F(Keys, ItIsShownWhenTheyWereLastUsed) {
   EXPECT_FALSE(listed.keys(1).has_last_used_at());
   const std::chrono::seconds at(listed.keys(0).last_used_at().seconds());
   EXPECT_TRUE(before <= at && at <= after) << at.count();
-  // Who may not list the key learns nothing of it.
+  // A caller that may not list the key learns nothing of it.
   const Made other = make(body_of("other", tenant("other"), "tenant_admin"));
   EXPECT_EQ(as(other.secret, "GET", "/v1/keys").body.find("\"used\""), std::string::npos);
   const std::string own = as(used.secret, "GET", "/v1/keys").body;

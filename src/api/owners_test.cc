@@ -1,4 +1,4 @@
-// Who owns a job, and what others may do with it, through the doors.
+// Owners of jobs, and what others may do with these, through the doors.
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 

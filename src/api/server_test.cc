@@ -493,7 +493,7 @@ TEST_F(TokenDoor, GrpcAsksForTheToken) {
   EXPECT_TRUE(stub->GetCluster(&with, {}, &cluster).ok());
 }
 
-/// What the scheduler says to an agent that proves to know `token`, up to and with Proven or a refusal.
+/// The scheduler's words to an agent that proves to know `token`, up to and with Proven or a refusal.
 v1::SchedulerMessage prove_token(grpc::ClientReaderWriter<v1::AgentMessage, v1::SchedulerMessage>& stream,
                                  const std::string& token) {
   v1::AgentMessage out = hello(std::string(32, 'n'));

@@ -269,7 +269,7 @@ TEST_F(SignIns, ASessionOpensAWebSocketOfOurOwnPages) {
   };
   read_until(R"("type":"begin")");
   EXPECT_TRUE(said.starts_with("HTTP/1.1 101")) << said;
-  // What the person may see is told on it, and it ends with the session.
+  // Changes that the person may see are told on it, and it ends with the session.
   const Reply made = http("POST", "/api/v1/jobs", R"({"script":"true","name":"x"})", with(session) + kOwn);
   EXPECT_EQ(made.status, 201) << made.body;
   read_until(field(made.body, "job_id"));
@@ -559,8 +559,8 @@ TEST(PendingSignIns, AreBoundedByPartyAndInAll) {
   }
   add("late", "late");
   EXPECT_EQ(all.size(), PendingSignIns::kMax);
-  EXPECT_NE(all.find("ana", Time{1}), nullptr);   // Who has one keeps it,
-  EXPECT_EQ(all.find("eve1", Time{1}), nullptr);  // at the expense of who has most.
+  EXPECT_NE(all.find("ana", Time{1}), nullptr);   // An earlier one is kept.
+  EXPECT_EQ(all.find("eve1", Time{1}), nullptr);  // The party with most loses one.
   EXPECT_EQ(all.find("ana", Time{100}), nullptr);
   all.sweep(Time{100});
   EXPECT_EQ(all.size(), 0U);

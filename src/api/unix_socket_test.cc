@@ -30,7 +30,7 @@ ServerOptions socket_options() {
   return {.token = kTestToken, .unix_socket = new_socket(), .admin_group = kAdminGroup};
 }
 
-/// Whom a process is when it connects.
+/// The user that a process is when it connects.
 struct User {
   uid_t uid = 4'321;
   gid_t gid = 4'321;
@@ -53,7 +53,7 @@ class UnixSocketDoors : public DoorsTest {
     if (geteuid() != 0) GTEST_SKIP() << "only root becomes somebody else";
   }
 
-  /// What a process of the user is answered.
+  /// The answer to a process of the user.
   Reply ask(const User& user, const std::string& method, const std::string& target,
             const std::string& body = "", const std::string& headers = "") {
     const std::string request = method + " " + target +

@@ -1,6 +1,6 @@
-// What the doors tell that have ways of their own: watches, tasks of agents, allocations. As in walls_test.cc
-// everything is searched for the word of what the caller may not know of, and what is hidden is answered like
-// what never was.
+// Doors that have ways of their own: watches, tasks of agents, allocations. As in walls_test.cc everything is
+// searched for the word of what the caller may not know of, and hidden things are answered like things that
+// never were.
 #include <gtest/gtest.h>
 
 #include <regex>
@@ -171,7 +171,7 @@ TEST_P(WallsOfDoors, LeasesAndKeysOfOthersAreNotThere) {
     const std::string what = std::string(to_string(row.method)) + " " + std::string(row.pattern);
     if (row.pattern.find('*') == std::string_view::npos) continue;
     const Reply is_hidden = answer_to(call, hidden), is_absent = answer_to(call, absent);
-    // Of users only administrators of the cluster are told anything.
+    // Only administrators of the cluster are told anything of users.
     const bool is_told_to_nobody = row.action == access::Action::kUpdateUser;
     EXPECT_EQ(is_hidden.status, is_told_to_nobody ? 403 : 404) << what << is_hidden.body;
     EXPECT_EQ(is_hidden.status, is_absent.status) << what;

@@ -1,5 +1,5 @@
-// What is told to a caller holds nothing of tenants that it may not know of: whatever is theirs has a word in
-// it that stands nowhere else, and everything that is said is searched for it.
+// Answers to a caller hold nothing of tenants that it may not know of: whatever is theirs has a word in it
+// that stands nowhere else, and everything that is said is searched for it.
 #include "api/views/walls.h"
 
 #include <gtest/gtest.h>

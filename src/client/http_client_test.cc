@@ -54,7 +54,7 @@ TEST(HttpUrls, OfUnixSocketsHaveAPath) {
   const Result<HttpEndpoint> local = parse_http_url("unix:///run/gpu-scheduler/api.sock");
   ASSERT_TRUE(local.ok());
   EXPECT_EQ(local->unix_socket, "/run/gpu-scheduler/api.sock");
-  EXPECT_EQ(local->host, "localhost");  // Of loopback: what the Host header says.
+  EXPECT_EQ(local->host, "localhost");  // The Host header's word for loopback.
   EXPECT_TRUE(parse_http_url("unix:///" + std::string(106, 'x')).ok());
   EXPECT_FALSE(parse_http_url("unix:///" + std::string(107, 'x')).ok());
   for (const char* url : {"unix://", "unix://api.sock", "unix:///a\nb"})
@@ -248,7 +248,7 @@ TEST(HttpClients, EndTheirWaitsWhenTheirThreadIsCancelled) {
   const Result<HttpAnswer> answer = client.request({.method = "GET", .target = "/", .timeout = seconds(600)});
   EXPECT_FALSE(answer.ok());
   canceller.join();
-  // And nothing more is begun, not even a name looked up.
+  // Nothing more is begun, not even a name looked up.
   EXPECT_FALSE(client_of("http://localhost:1").request({.method = "GET", .target = "/"}).ok());
   cancelled = false;
   EXPECT_TRUE(CancelScope::exists());

@@ -287,7 +287,7 @@ TEST(Group, TheSizeOfACommandIsKnownBeforeItIsEncoded) {
   }
 }
 
-// What the planner plans at once is always smaller than a record.
+// The groups that the planner plans at once are always smaller than a record.
 TEST(Group, TheLargestPlanFitsARecord) {
   const MemberPlacement largest{
       .node = NodeId{~uint64_t{0}},

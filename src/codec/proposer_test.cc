@@ -1,4 +1,4 @@
-// Who proposed a command, beside it in its group.
+// The proposer of a command, beside it in its group.
 #include <gtest/gtest.h>
 
 #include <string>

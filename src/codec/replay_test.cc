@@ -37,7 +37,7 @@ std::vector<OrderKey> line_of(const OrderedJobs& jobs) {
   return keys;
 }
 
-/// What the state says of its specifications is what its jobs say, each piece of memory once.
+/// Expects the state's sums of its specifications to be those of its jobs, each piece of memory once.
 void expect_exact_spec_bytes(const State& state) {
   std::set<const void*> all;
   std::map<const void*, TenantId> unfinished;
@@ -62,7 +62,7 @@ void expect_exact_spec_bytes(const State& state) {
   EXPECT_EQ(state.unfinished_spec_bytes_of, of);
 }
 
-/// What a snapshot does not store but rebuilds must be what the commands made of it.
+/// Expects indexes that a snapshot rebuilds to be the same as those that the commands made.
 void expect_same_indexes(const State& a, const State& b) {
   expect_exact_spec_bytes(a);
   expect_exact_spec_bytes(b);

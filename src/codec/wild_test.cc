@@ -1,4 +1,4 @@
-// Whatever is asked of the engine: the state that comes of it can be written, read and goes on as it was.
+// Any commands to the engine: the state that comes of them can be written, read and goes on as it was.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ std::string snapshot_of(const State& state) {
   return bytes;
 }
 
-/// What is gone from the node and held by nothing makes room for everything that the registration offers.
+/// True if the registration fits: devices that are gone and held by nothing make room for new ones.
 bool has_room(const State& state, const RegisterNode& offer) {
   const Node* node = state.find_node_named(offer.name);
   std::set<std::string> slots;
@@ -56,7 +56,7 @@ class WildHistory : public ::testing::TestWithParam<std::tuple<Era, uint64_t>> {
  protected:
   const Era& era() const { return std::get<0>(GetParam()); }
 
-  /// What is left of time, at most.
+  /// Passes the time, but not beyond its end.
   void let_time_pass(Duration by) { now_ = std::min(now_ + by, limits::kTimeMax); }
   Command next() {
     if (state_.last.sequence < kFirstSequence)

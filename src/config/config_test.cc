@@ -89,7 +89,7 @@ TEST(ConfigWhole, AHeartbeatThatWouldCostTheLeaseIsRefused) {
   EXPECT_EQ(refusal("agent: {heartbeat_interval_ms: 5000}\n"), "accepted");
   EXPECT_EQ(refusal("agent: {heartbeat_interval_ms: 20000}\nscheduler: {node_lease_ms: 60000}\n"),
             "accepted");
-  // What nobody wrote follows the lease.
+  // An interval that nobody wrote follows the lease.
   EXPECT_EQ(refusal("scheduler: {node_lease_ms: 3000}\n"), "accepted");
   EXPECT_NE(
       refusal("scheduler: {node_lease_ms: 3000}\n", {{"GPU_SCHEDULER_AGENT_HEARTBEAT_INTERVAL_MS", "2000"}}),

@@ -277,7 +277,7 @@ class RandomCluster {
                                  .guarantee = {.gpus = prng_.between(1, 6)}});
     }
     for (int64_t count = prng_.between(1, 6); count > 0; --count) submit(5);
-    // Of one kind so many that not all are looked at together.
+    // One kind has so many that not all are looked at together.
     if (prng_.chance(20)) {
       Want many = some_want(3);
       many.max_runtime = hours(9);

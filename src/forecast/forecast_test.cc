@@ -213,7 +213,7 @@ TEST(Forecast, WhatNothingForeseenStartsIsStuck) {
   EXPECT_EQ(estimate_of(made, fits).p50, engine.now() + minutes(1));
 }
 
-// What waits behind its array's bound, or before it becomes a job, comes as others end.
+// Elements behind their array's bound, or not yet jobs, come as others end.
 TEST(Forecast, WhoWaitsBehindItsArraysBoundIsNotStuck) {
   TestEngine engine;
   engine.apply(Configure{.config = {.feature_level = kFeatureLevel}});

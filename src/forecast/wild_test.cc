@@ -1,5 +1,5 @@
-// Whatever is asked of the engine: the planner plans on what comes of it, and every question about it is
-// answered. A CHECK that fails ends this test.
+// Any commands to the engine: the planner plans on the state that comes of them, and every question about it
+// is answered. A CHECK that fails ends this test.
 #include <gtest/gtest.h>
 
 #include <algorithm>

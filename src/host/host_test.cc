@@ -112,7 +112,7 @@ TEST_F(HostTest, WhileTheLoopIsBusyABoundedNumberOfRequestsWaitsAndTheRestIsRefu
   host_->read_log(NodeId{1}, {},
                   [&](const Result<v1::LogChunk>& chunk) { refused_reads += chunk.ok() ? 0 : 1; });
   EXPECT_EQ(refused_reads, 1u);
-  // What is the host's own always has room.
+  // The host's own inputs always have room.
   std::promise<void> touched;
   host_->touch([&] { touched.set_value(); });
   go.set_value();

@@ -25,7 +25,7 @@ FileJournalOptions options_for(MemoryDisk& disk) {
           .store_id = 0xA1B2C3D4E5F60718};
 }
 
-/// What a reopened journal must and may hold.
+/// Records that a reopened journal must and may hold.
 struct Expected {
   std::vector<std::string> records;  ///< By position - 1: everything that was appended and not truncated.
   uint64_t must = 0;                 ///< Records up to here were acknowledged.

@@ -145,7 +145,7 @@ class Lives {
   /// False: what is there could not be read in this life, or is not what should be.
   bool compare() {
     const uint64_t last = journal_->last_position();
-    // What a lie took without a trace nobody can know; what there was any proof of must be there.
+    // Nobody can know a loss by a lie without a trace; records of which there was any proof must be there.
     if (last < acknowledged_ && lied_from_ && (*lied_from_ <= last + 1 || proof_left_ <= last)) {
       excused_ = true;
       return false;
@@ -168,7 +168,7 @@ class Lives {
     });
     if (!read) return false;
     if (position != last + 1) fail("records are missing");
-    // What was found is told to clients.
+    // Records that were found are told to clients.
     cutting_.reset();
     records_.resize(last);
     acknowledged_ = last;

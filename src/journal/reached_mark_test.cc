@@ -1,4 +1,4 @@
-// What nothing in the segments can say: that the last of them had more in it once.
+// The mark says what nothing in the segments can say: that the last of them had more in it once.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -52,7 +52,7 @@ std::string last_segment(const MemoryDisk& disk) {
   return last;
 }
 
-/// What a write of the tail of a segment leaves that the device puts at the segment's beginning.
+/// Leaves the bytes of a write of a segment's tail that the device puts at the segment's beginning.
 void misplace_tail(MemoryDisk& disk, const std::string& path) {
   const std::string bytes = disk.content(path);
   const std::size_t end = bytes.find_last_not_of('\0') / kSectorBytes * kSectorBytes;

@@ -171,7 +171,7 @@ TEST(SnapshotStore, OneThatTheJudgeRefusesIsPassedOverForTheOlderOne) {
   ASSERT_TRUE(latest.ok());
   EXPECT_EQ(latest->snapshot->info.last_position, 1u);
   EXPECT_EQ(latest->refused, std::vector<std::string>{path_of(2) + ": it cannot be decoded"});
-  // What is refused stands for nothing: with the next one there are two again.
+  // A refused snapshot stands for nothing: with the next one there are two again.
   ASSERT_TRUE(save(*store, 3, "three").ok());
   ASSERT_TRUE(store->prune().ok());
   EXPECT_EQ(*store->compactable_position(), 1u);

@@ -20,7 +20,7 @@ std::shared_ptr<const JwtKeySet> keys_of(const std::string& set) {
   return parsed.ok() ? *parsed : nullptr;
 }
 
-/// What is right, with other members behind it.
+/// Right claims, with other members behind them.
 std::string claims(const std::string& more = "", const std::string& times = "") {
   return R"({"iss":"https://idp.example","aud":"gpus","sub":"ana")" +
          (times.empty() ? R"(,"exp":)" + std::to_string(kNow + 60) : times) + more + "}";

@@ -38,7 +38,7 @@ class NodeCertificates : public testing::Test {
     CHECK(read.ok());
     return std::move(*read);
   }
-  /// What a node of that name gets for the key.
+  /// The certificate that a node of that name gets for the key.
   static std::string issue(const Authority& authority, const std::string& key, const std::string& node,
                            int64_t valid_s = 3'600) {
     return authority.issue_node(request_of(key),

@@ -114,7 +114,7 @@ TEST(Tls, OneServerIsBelievedByItsOwnCertificateAndNoOtherIs) {
   const auto trust = TlsTrust::of_server(there.certificate);
   ASSERT_TRUE(trust.ok());
   EXPECT_TRUE(shake(*identity_of(there), **trust, "localhost").done);
-  // Of the same authority, and for the right name.
+  // The other one is of the same authority, and for the right name.
   EXPECT_FALSE(shake(*identity_of(authority.sign("here", kHere)), **trust, "localhost").done);
 }
 

@@ -25,7 +25,7 @@ v1::JobRequest plain_job() {
   return message;
 }
 
-/// What is read without a close look is what a close look reads.
+/// A reading without a close look gives the same as one with it.
 TEST(JobMessage, ThatIsPlainIsReadAsAnyOther) {
   const Answer<JobRequest> plain = read_job(plain_job(), true);
   v1::JobRequest message = plain_job();

@@ -66,7 +66,7 @@ TEST(JobRows, HaveEachFieldOfTheMessagesOnce) {
   }
 }
 
-/// What a message's field has to be so that its value can be put into the place.
+/// Rules for a message's field whose value is put into the place.
 struct Fits {
   const FieldDescriptor& field;
   bool single(FieldDescriptor::CppType type) const {

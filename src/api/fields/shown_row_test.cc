@@ -36,7 +36,7 @@ TEST(ShownRows, HaveEachFieldOfTheirMessages) {
     expect_words(*type, [&](int number) { return node_words(*type, number); });
 }
 
-/// What a message's field has to be so that a setting can be read from it and written to it.
+/// True if a setting can be read from the message's field and written to it.
 bool fits(const TenantRow& row, const FieldDescriptor& field) {
   if (std::holds_alternative<std::optional<std::string> TenantSettings::*>(row.place))
     return field.cpp_type() == FieldDescriptor::CPPTYPE_STRING;

@@ -170,7 +170,7 @@ TEST_F(AdmissionTest, ACallersRateHoldsForItAlone) {
     return passed;
   };
   EXPECT_EQ(passes(one, 100), 20);
-  EXPECT_EQ(passes(other, 100), 20);  // Of another kind: somebody else.
+  EXPECT_EQ(passes(other, 100), 20);  // A caller of another kind is somebody else.
   EXPECT_EQ(passes(one, 100), 0);
   EXPECT_TRUE(admission.open(one, "10.0.0.7", CallRoom::kGrpc, health).ok());
   EXPECT_EQ(admission.open(one, "10.0.0.7", CallRoom::kGrpc, vital).error().kind, ErrorKind::kRateLimited);
@@ -209,7 +209,7 @@ TEST_F(AdmissionTest, CallsUnderWayAreSharedAndSomeRoomIsKeptForOperators) {
   EXPECT_FALSE(admission.open(operating, "10.0.0.7", CallRoom::kHttp, ordinary).ok());
   EXPECT_TRUE(admission.open(operating, "10.0.0.7", CallRoom::kHttp, vital).ok());
   EXPECT_TRUE(admission.open(*anonymous_caller(), "10.0.0.7", CallRoom::kHttp, health).ok());
-  // Whoever has most gets no more of what is kept by calls that end work.
+  // The caller with most gets no more of the room that is kept for calls that end work.
   EXPECT_FALSE(
       admission.open({.kind = access::CallerKind::kService, .name = "a"}, "", CallRoom::kHttp, vital).ok());
   // The other server has room of its own.

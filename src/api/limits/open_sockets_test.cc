@@ -54,7 +54,7 @@ TEST_F(OpenSocketsTest, ADescriptorThatIsAnothersByNowIsNotTheOldOne) {
   ASSERT_EQ(other, first);
   EXPECT_TRUE(sockets.has_room("eve", now_));
   EXPECT_EQ(sockets.known(), 0U);
-  // And added, as another party's.
+  // The same descriptor, added as another party's.
   const int again = open(sockets, "eve");
   close(again);
   ASSERT_EQ(open(sockets, "ana"), again);
@@ -78,7 +78,7 @@ TEST_F(OpenSocketsTest, WhatHasEndedIsForgottenThoughNobodyIsFull) {
   std::vector<int> many;
   for (int i = 0; i < 200; ++i) many.push_back(open(sockets, "p" + std::to_string(i % 50)));
   for (const int descriptor : many) close(descriptor);
-  // Of others, so that the new ones do not simply have the descriptors of the old.
+  // Other sockets are opened, so that the new ones do not simply have the descriptors of the old.
   for (int i = 0; i < 200; ++i) open_.push_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   for (int i = 0; i < 100; ++i) open(sockets, "late");
   EXPECT_EQ(sockets.known(), 100U);

@@ -13,7 +13,7 @@ using testing::TestEngine;
 
 class ViewerTest : public ::testing::Test {
  protected:
-  /// What the job's sentence says of the other job that it stands behind.
+  /// The job's sentence, with its word on the other job that it stands behind.
   std::string message(const Viewer& viewer) {
     std::vector<WaitReason> reasons(engine_.job(own_).job_class + 1,
                                     {.code = WaitCode::kReserved, .wanted = {}, .reserved_for = others_});

@@ -13,8 +13,8 @@ const std::string kValid = "00-" + std::string(kTrace) + "-00f067aa0ba902b7-01";
 // The example and the rules of W3C Trace Context, sections 3.2.2 and 4.3.
 TEST(TraceContexts, AreReadAsTheStandardSays) {
   EXPECT_EQ(trace_id_of(kValid), kTrace);
-  EXPECT_EQ(trace_id_of("cc" + kValid.substr(2)), kTrace);                 // Of a version to come,
-  EXPECT_EQ(trace_id_of("cc" + kValid.substr(2) + "-what-else"), kTrace);  // which may say more.
+  EXPECT_EQ(trace_id_of("cc" + kValid.substr(2)), kTrace);                 // A version to come.
+  EXPECT_EQ(trace_id_of("cc" + kValid.substr(2) + "-what-else"), kTrace);  // Such a version may say more.
 }
 
 TEST(TraceContexts, ThatAreNotValidAreNone) {

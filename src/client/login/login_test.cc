@@ -179,7 +179,7 @@ TEST(Logins, AreKeptWholeForOneSchedulerAndOneOwner) {
   struct stat facts{};
   ASSERT_EQ(::stat(login_file(folder, "https://a").c_str(), &facts), 0);
   EXPECT_EQ(facts.st_mode & 0777, 0600U);
-  // What is another scheduler's is not sent.
+  // A login of another scheduler is not sent.
   std::filesystem::copy_file(login_file(folder, "https://a"), login_file(folder, "https://b"));
   EXPECT_FALSE(load_login(folder, "https://b").ok());
   ASSERT_EQ(::chmod(login_file(folder, "https://a").c_str(), 0640), 0);

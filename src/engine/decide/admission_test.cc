@@ -46,7 +46,7 @@ TEST(Admission, NoSpanLetsInMoreThanBurstAndRate) {
         const Duration wait = applied.rejection->retry_after;
         ASSERT_GT(wait.ns, 0);
         if (prng.chance(100)) {
-          // What is said holds: not a moment earlier, and then.
+          // The told delay holds: a moment earlier is refused, and then it is taken.
           engine.set_now(engine.now() + wait - Duration{1});
           ASSERT_TRUE(engine.apply(command).rejection.has_value());
           engine.set_now(engine.now() + Duration{1});

@@ -1,4 +1,4 @@
-// What a change of the cluster's rules means for what came under the old ones.
+// Effects of a change of the cluster's rules on jobs that came under the old ones.
 #include <gtest/gtest.h>
 
 #include "engine/testing/test_engine.h"

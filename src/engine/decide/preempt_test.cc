@@ -444,7 +444,7 @@ class World {
     }
     return false;
   }
-  /// What the tenant and its children hold and keep, counted from what there is.
+  /// Amounts that the tenant and its children hold and keep, counted from the attempts.
   Amount held(TenantId tenant) const {
     const State& state = engine_.state();
     Amount sum;
@@ -569,7 +569,7 @@ TEST_P(RandomPreemptions, AGuaranteeOfSingleGpusIsGivenBackInTime) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomPreemptions, ::testing::Range<uint64_t>(1, 13));
 
-/// What became of the promises of all worlds with faults: in one of them there may be none.
+/// Promises of all worlds with faults: in one of them there may be none.
 struct Promises {
   uint64_t kept = 0, broken = 0, reclaimed = 0;
   void add(World&& world, int rounds) {

@@ -1,4 +1,4 @@
-// What is gone for good gives its place back: devices' slots, nodes, kinds of device, tenants.
+// Reuse of slots of things that are gone for good: devices, nodes, kinds of device, tenants.
 #include <gtest/gtest.h>
 
 #include <string>

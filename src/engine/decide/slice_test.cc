@@ -131,7 +131,7 @@ TEST(Slice, AKindThatHasTheProfileServesWhateverItsModel) {
   TestEngine engine;
   engine.add_node("small", {.gpus = 1, .model = "NVIDIA A100-PCIE-40GB", .gpu_memory_mb = 40'960, .mig = 1});
   engine.add_node("large", {.gpus = 1, .mig = 1});
-  // Of seven sevenths the one of 40 GB has four with two eighths of its memory.
+  // The GPU of 40 GB has room for four of these, each with two eighths of its memory; the other for seven.
   for (int i = 0; i < 11; ++i) EXPECT_EQ(engine.state_of(engine.run({.mig = "1g.10gb"})), JobState::kRunning);
   const JobId only = engine.submit({.model = "A30", .mig = "1g.10gb"});
   engine.cycle();

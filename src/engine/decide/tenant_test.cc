@@ -64,7 +64,7 @@ TEST(CreateTenant, ANameIsTakenByAllThatHaveItsKey) {
   ASSERT_FALSE(made.rejection);
   expect_rejected(engine.apply(CreateTenant{.name = "\u00e4PFEL", .name_key = "\u00e4pfel"}),
                   RejectionCode::kTenantExists);
-  // What has no key of its own is one with what folds to it.
+  // A name without a key of its own is the same as one whose key folds to it.
   ASSERT_FALSE(engine.apply(CreateTenant{.name = "\u00e4b"}).rejection);
   expect_rejected(engine.apply(CreateTenant{.name = "\u00c4B", .name_key = "\u00e4b"}),
                   RejectionCode::kTenantExists);

@@ -43,7 +43,7 @@ JobFlow some_times(Prng& prng, Time now) {
   return flow;
 }
 
-/// What it was answered: a word.
+/// The answer in a word.
 std::string answer(const Applied& applied) {
   if (!applied.rejection) return "accepted";
   return std::string(to_string(applied.rejection->code));

@@ -9,9 +9,9 @@
 #include "engine/testing/test_engine.h"
 #include "engine/testing/test_tasks.h"
 
-// Whoever carries out what a reason names as lifting it starts the job, or is told another reason: the next
-// thing in its way. Some such things, one after the other, always start it. In some worlds the job and others
-// are tasks of users.
+// Actions that a reason names as lifting it start the job, or give it another reason: the next thing in its
+// way. Some such actions, one after the other, always start it. In some worlds the job and others are tasks
+// of users.
 namespace gpusched {
 namespace {
 
@@ -65,7 +65,7 @@ class Advised {
       if (engine_.state_of(waits_) != JobState::kPending) return;
       const WaitReason reason = engine_.planner().reason(engine_.job(waits_).job_class);
       said_ += "\n" + std::string(to_string(reason.code)) + ": " + describe(reason);
-      // Of several things that may lift it one does.
+      // One of several things that may lift it does.
       tried_ = reason == before_ ? tried_ + 1 : 0;
       before_ = reason;
       const std::vector<std::string> lifts = lifted_by(reason);

@@ -8,8 +8,8 @@
 #include "engine/testing/test_engine.h"
 
 // In the long run tenants that always want more than they get have what their weights say, however long their
-// jobs are: within kTolerance of it, once use was counted for several half-lives. Of one width: narrow jobs
-// also fill what wide ones leave, whoever's they are.
+// jobs are: within kTolerance of it, once use was counted for several half-lives. All jobs have one width:
+// narrow ones also fill what wide ones leave, whoever's they are.
 namespace gpusched {
 namespace {
 
@@ -64,7 +64,7 @@ class Hungry {
   void forget() {
     for (Kind& kind : tenants_) kind.had_gpu_ms = 0;
   }
-  /// Of what all had.
+  /// Part of the use by all.
   double share_of(TenantId tenant) const {
     int64_t sum = 0;
     int64_t own = 0;

@@ -12,7 +12,7 @@
 #include "engine/testing/test_tasks.h"
 #include "engine/testing/worlds.h"
 
-// Who is ended for whom, in small worlds, some of them with tasks of users on shares of GPUs, who are never
+// Choice of victims, in small worlds, some of them with tasks of users on shares of GPUs, who are never
 // ended: compared with every set of jobs that might be.
 namespace gpusched {
 namespace {
@@ -56,7 +56,7 @@ struct Asker {
   bool served = false;
 };
 
-/// What ending these loses, by the first of the figures that the policy compares.
+/// Loss by ending these, by the first of the figures that the policy compares.
 struct Loss {
   int64_t spared = 0;
   int64_t counted_gpu_ms = 0;
@@ -120,7 +120,7 @@ class SmallWorld {
       promised_[group.members.front().node].push_back(at->wanted);
       used_milli_[at->tenant] += at->wanted.gpus * kMilliPerGpu;
     }
-    // What others are ended for later may have been what kept a guarantee from covering who waits.
+    // Jobs ended later for others may have kept a guarantee from covering those that wait.
     if (asking_ == Asking::kMixed) return;
     for (const Asker& asker : askers_) {
       if (asker.served || !is_head(asker) || is_room_coming(asker)) continue;
@@ -266,7 +266,7 @@ class SmallWorld {
       return own_milli - (used_of(tenant) - milli) <= idle;
     });
   }
-  /// What is there for one more once those are gone, and all who were ended before.
+  /// Room for one more once those are gone, and all who were ended before.
   Room room_on(NodeId id, const std::vector<const Running*>& gone) const {
     const Node& node = engine_.node(id);
     Room room{.gpus = std::ssize(node.devices), .cpu_milli = node.cpu_milli, .memory_mb = node.memory_mb};
@@ -290,7 +290,7 @@ class SmallWorld {
   bool is_room_coming(const Asker& asker) const {
     return std::ranges::any_of(nodes_, [&](NodeId node) { return suffices(asker, node, {}); });
   }
-  /// Of those of its tenant that ask for the same, others are ended for the first in line.
+  /// Others are ended only for the first in line of its tenant's jobs that ask for the same.
   bool is_head(const Asker& asker) const {
     return std::ranges::none_of(askers_, [&](const Asker& other) {
       if (other.served || engine_.job(other.job).job_class != engine_.job(asker.job).job_class) return false;
@@ -307,7 +307,7 @@ class SmallWorld {
     }
     return loss;
   }
-  /// Of all sets of whom it may end, on whatever node.
+  /// Looks at all sets of jobs that it may end, on whatever node.
   std::optional<Loss> least_loss(const Asker& asker) const {
     std::optional<Loss> least;
     for (const NodeId node : nodes_) {
@@ -336,10 +336,10 @@ class SmallWorld {
   std::vector<NodeId> nodes_;
   std::vector<Running> running_;
   std::vector<Asker> askers_;
-  std::map<NodeId, std::vector<Room>> promised_;  ///< And what was placed there.
+  std::map<NodeId, std::vector<Room>> promised_;  ///< Room of jobs promised or placed there.
   std::map<TenantId, int64_t> guaranteed_;
-  std::map<NodeId, std::vector<Room>> tasks_on_;  ///< What tasks hold beside their shares.
-  std::map<TenantId, int64_t> used_milli_;        ///< Of GPUs that each holds and keeps.
+  std::map<NodeId, std::vector<Room>> tasks_on_;  ///< Room that tasks hold beside their shares.
+  std::map<TenantId, int64_t> used_milli_;        ///< Use of GPUs that each holds and keeps.
 };
 
 class FewestVictims : public ::testing::TestWithParam<std::tuple<Asking, bool>> {};

@@ -50,7 +50,7 @@ Cluster random_cluster(Prng& prng, uint64_t nodes_max) {
   return cluster;
 }
 
-/// What one domain has together, by its name.
+/// Sums for each domain, by its name.
 std::map<std::string, int64_t> sums(const Cluster& cluster, DomainLevel level) {
   std::map<std::string, int64_t> sums;
   for (uint32_t slot = 0; slot < cluster.nodes.size(); ++slot) {

@@ -68,7 +68,7 @@ class OwingWorld {
     const int64_t own_room = room(want.work);
     const int64_t other_room = room(want.work == WorkClass::kOnline ? WorkClass::kBatch : WorkClass::kOnline);
     const std::vector<PlanGroup> groups = engine_.cycle();
-    if (groups.size() != 1 || groups.front().job != gang) return;  // What others take is not told apart here.
+    if (groups.size() != 1 || groups.front().job != gang) return;  // Others' shares are not told apart here.
     const auto members = static_cast<int64_t>(groups.front().members.size());
     if (members == want.members) return;
     ++grown;
@@ -143,7 +143,7 @@ class OwingWorld {
     const int64_t held = tenant.usage.gpu_thousandths() - tenant.going.gpu_thousandths();
     return std::max<int64_t>(tenant.guarantee.gpus * kMilliPerGpu - held, 0);
   }
-  /// What waits beside the tenant is guaranteed, by the topmost that is guaranteed something.
+  /// Idle guarantees of jobs that wait beside the tenant, by the topmost tenant that is guaranteed something.
   std::map<TenantId, int64_t> owed_beside(TenantId tenant) const {
     std::map<TenantId, int64_t> owed;
     for_each_waiting([&](const Job& job, WorkClass) {

@@ -88,7 +88,7 @@ class LimitedWorld {
     for (const Running& one : running_) sum += needs(one.milli);
     return sum;
   }
-  /// What the first tenant uses, whose limit may be one of its own.
+  /// Use by the first tenant, whose limit may be one of its own.
   int64_t used_by_first() const {
     int64_t sum = 0;
     for (const Running& one : running_) sum += one.tenant == tenants_.front() ? needs(one.milli) : 0;
@@ -164,7 +164,7 @@ class LimitedWorld {
   std::vector<JobId> waiting_;
   std::vector<Running> running_;
   int64_t most_ = 0;
-  int64_t own_most_ = INT64_MAX;  ///< Of the first tenant alone.
+  int64_t own_most_ = INT64_MAX;  ///< Limit of the first tenant alone.
 };
 
 class LimitClaims : public ::testing::TestWithParam<std::tuple<Bound, bool>> {};

@@ -19,7 +19,7 @@ using testing::TestEngine;
 /// How each order may be abused, and for how long it lets a job be overtaken.
 struct Abuse {
   const char* job_order = "";
-  int32_t priority = 0;  ///< Of the small jobs.
+  int32_t priority = 0;  ///< Priority of the small jobs.
   Duration deadline;     ///< Theirs, if any.
   Duration overtaken;    ///< D
   bool tasks = false;    ///< The small jobs are tasks of users.

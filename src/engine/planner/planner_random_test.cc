@@ -132,7 +132,7 @@ bool some_please(const Node& node, const Part& part, uint64_t free) {
 
 /// A node that may take a member of the part, if it has room.
 bool is_open(const State& state, const Node& node, const Part& part) {
-  // What a booking keeps; before one, who may still start there depends on the jobs' lengths.
+  // A booking keeps its nodes; before one, who may still start there depends on the jobs' lengths.
   const bool booked = std::any_of(state.bookings.begin(), state.bookings.end(), [&](const auto& entry) {
     const auto& [id, booking] = entry;
     const bool here = std::count(booking.nodes.begin(), booking.nodes.end(), node.id) > 0;
@@ -163,7 +163,7 @@ std::vector<int32_t> units_of(const State& state, const Node& node, const Part& 
   return units;
 }
 
-/// What is left of the nodes while members are put on them, one way after the other.
+/// The rest of the nodes while members are put on them, one way after the other.
 struct Search {
   struct Left {
     const Node* node = nullptr;
@@ -234,7 +234,7 @@ bool members_fit(const State& state, const std::vector<Part>& parts) {
   return search.put(0, 0, 0);
 }
 
-/// What devices of this kind give to the part's members, if it names no size.
+/// Memory that devices of this kind give to the part's members, if it names no size.
 int64_t given_by(const State& state, const Part& part, uint32_t kind) {
   const DeviceClass& device_class = state.device_classes[kind];
   if (part.gpu_count == 0 || part.names_gpu_memory() || !device_class.serves(part)) return 0;
@@ -298,7 +298,7 @@ bool could_be_placed(const State& state, const Job& job) {
   if (is_gang(job_class.parts)) return memory_left(state, job) && members_fit(state, job_class.parts);
   const Part& part = job_class.parts.front();
   for (const Node& node : state.nodes) {
-    // What a booking keeps; before one, who may still start there depends on the jobs' lengths.
+    // A booking keeps its nodes; before one, who may still start there depends on the jobs' lengths.
     const bool booked = std::any_of(state.bookings.begin(), state.bookings.end(), [&](const auto& entry) {
       const auto& [id, booking] = entry;
       const bool here = std::count(booking.nodes.begin(), booking.nodes.end(), node.id) > 0;
@@ -387,8 +387,8 @@ struct Scheduler {
     }
   }
   void apply_drawn(const Command& command) { apply(has_tasks ? tasks.among(command) : command); }
-  /// What was placed of late is told by the jobs that are kept, each once and as it was: a planner that
-  /// begins now counts the same use of each user.
+  /// Late placements are told by the jobs that are kept, each once and as it was: a planner that begins now
+  /// counts the same use of each user.
   bool tells_use() {
     std::erase_if(placed_, [&](const Placed& one) { return one.at + minutes(6) < state.last.at; });
     return std::all_of(placed_.begin(), placed_.end(), [&](const Placed& one) {
@@ -538,7 +538,7 @@ TEST_P(RandomCycles, APlannerThatSawEverythingPlansLikeAFreshOne) {
     scheduler.apply(ours);
     scheduler.planner.plan_applied(scheduler.state);
     ASSERT_EQ(scheduler.state.attempts.size() - before, ours.groups.size());
-    // What waits has the reason that a fresh look would give.
+    // A waiting job has the reason that a fresh look would give.
     fresh.plan_applied(scheduler.state);
     Planner judge(greedy_policies(job_order(), steady_order(), has_tasks()));
     judge.reset(scheduler.state);

@@ -171,7 +171,7 @@ TEST_F(Reservations, ACancelledJobLetsGoOfWhatWasKeptForIt) {
   const JobId small = engine.submit({.gpus = 1, .max_runtime = hours(9)});
   EXPECT_EQ(cycle(), std::vector<JobId>{});
   engine.apply(CancelJob{.job = large});
-  // What was refused for its sake is looked at again, in this cycle or the next.
+  // A job refused for its sake is looked at again, in this cycle or the next.
   std::vector<JobId> started = cycle();
   if (started.empty() && engine.planner().wants_cycle()) started = cycle();
   EXPECT_EQ(started, std::vector{small});

@@ -93,7 +93,7 @@ TEST(TaskOrder, WithinOnePlanUsersTakeTurns) {
   std::vector<JobId> heavy;
   for (int i = 0; i < 8; ++i) heavy.push_back(submit(engine, {.user = "heavy"}));
   const JobId light = submit(engine, {.user = "light"});
-  const JobId second = submit(engine, {.user = "light", .memory_mb = 2'000});  // Of another class.
+  const JobId second = submit(engine, {.user = "light", .memory_mb = 2'000});  // Its class is another.
   std::vector<JobId> placed;
   for (const PlanGroup& group : engine.cycle()) placed.push_back(group.job);
   EXPECT_EQ(placed, (std::vector<JobId>{heavy[0], light, heavy[1], second}));
@@ -131,7 +131,7 @@ TEST(TaskOrder, OtherJobsAndOtherTenantsAreNotOrderedByIt) {
   const TenantId other = engine.add_tenant("other");
   for (int i = 0; i < 3; ++i) submit(engine, {.user = "heavy"});
   EXPECT_EQ(run_all(engine).size(), 3u);
-  // Of the same class as a task; and one of a user of that name elsewhere.
+  // One of the same class as a task; and one of a user of that name elsewhere.
   const JobId plain = engine.submit({.gpus = 1, .gpu_milli = 600, .gpu_share_mb = 1'000});
   const JobId task = submit(engine, {.user = "heavy"});
   const JobId namesake = submit(engine, {.user = "heavy", .tenant = other});
@@ -247,7 +247,7 @@ TEST(TaskOrder, AResetReadsABoundedNumberOfSpecificationsInSearchOfTasks) {
   TaskLines lines;
   reader->reads = 0;
   lines.reset(engine.state(), policies.tasks, engine.now());
-  EXPECT_EQ(reader->reads, TaskLines::kResetReadsMax + 3);  // And of those that were placed of late.
+  EXPECT_EQ(reader->reads, TaskLines::kResetReadsMax + 3);  // The 3 were placed of late.
   EXPECT_FALSE(lines.has(engine.job(heavy).job_class));
   // The next task that comes lets all of its class stand in order.
   const JobId next = submit(engine, {.user = "light", .memory_mb = 2'000});

@@ -48,7 +48,7 @@ EditSet random_edits(Prng& prng, const State& state) {
   return set;
 }
 
-/// What edits change of tenants.
+/// The facts of tenants that edits change.
 std::vector<std::tuple<TenantId, std::string, TenantId, int64_t, int64_t>> tenants_of(const State& state) {
   std::vector<std::tuple<TenantId, std::string, TenantId, int64_t, int64_t>> out;
   for (const auto& [id, tenant] : state.tenants) {

@@ -144,7 +144,7 @@ TEST(HostCore, NewWorkThatWaitsForTheDiskIsBoundedInNumberAndBytes) {
                         });
     }
     EXPECT_TRUE(full);
-    // What is no new work is not shed.
+    // Commands that are no new work are not shed.
     bool answered = false;
     core.core.propose(CancelJob{.job = JobId{1}}, [&](const Result<Decided>& result) {
       answered = true;
@@ -189,7 +189,7 @@ TEST(HostCore, NoTenantHasMoreNewWorkWaitingThanAllLeaveFree) {
     return taken;
   };
   EXPECT_EQ(flood(kDefaultTenant), 500);
-  // Whoever asks less is served, and what is nobody's new work, too.
+  // A tenant that asks less is served, and so are commands that are no new work.
   for (int i = 0; i < 100; ++i) EXPECT_TRUE(waits(calm));
   bool answered = false;
   core.core.propose(CancelJob{.job = JobId{1}}, [&answered](const Result<Decided>&) { answered = true; });
@@ -519,7 +519,7 @@ TEST(HostCore, APlanThatWaitedForTheDiskIsMadeAnew) {
   ASSERT_EQ(running->state, JobState::kRunning);
   core.clock.now = core.clock.now + seconds(30);
   submit(high, seconds(60));
-  ASSERT_EQ(core.core.stats().preemptions, 0U);  // What just began is let run for a minute.
+  ASSERT_EQ(core.core.stats().preemptions, 0U);  // A job that just began is let run for a minute.
 
   core.clock.now = core.clock.now + seconds(25);
   core.core.propose(Core::batch_of(1), {});

@@ -34,7 +34,7 @@ TEST(SharedRoom, WhoeverHasNothingFindsSomethingWhileOthersAskForAll) {
       more = true;
     }
   }
-  for (uint64_t key = 1; key <= 20; ++key) EXPECT_EQ(share.held(key) / 10, 47u);  // Of 21 parts one.
+  for (uint64_t key = 1; key <= 20; ++key) EXPECT_EQ(share.held(key) / 10, 47u);  // One part of 21.
   EXPECT_GT(take_all(share, 99), 200u);
 }
 

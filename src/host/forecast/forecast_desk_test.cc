@@ -33,7 +33,7 @@ class Desk : public ::testing::Test {
                        .payload_bytes = 0,
                        .reasons = {}});
   }
-  /// What `question` makes of the table; nothing when there was none.
+  /// The result of `question` for the table; nothing when there was none.
   template <typename Question>
   auto ask(Question question) {
     using Result = std::optional<decltype(question(std::declval<ForecastDesk::Table&>()))>;
@@ -63,7 +63,7 @@ class Desk : public ::testing::Test {
   ForecastDesk desk_{observer_, clock_, {}, {.pause_factor = 0}};
   uint64_t position_ = 0;
   std::vector<JobId> to_end_;
-  Error refusal_;  ///< Of the last question that was not answered.
+  Error refusal_;  ///< Error of the last question that was not answered.
 };
 
 TEST_F(Desk, AnswersFromAStateThatHasSeenTheSequence) {

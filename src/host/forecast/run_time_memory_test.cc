@@ -1,4 +1,4 @@
-// What LearnedRunTimes remembers changes none of its answers, and spares reading and predicting anew.
+// The memory of LearnedRunTimes changes none of its answers, and spares reading and predicting again.
 #include <gtest/gtest.h>
 
 #include <string>

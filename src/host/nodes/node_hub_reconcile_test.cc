@@ -1,4 +1,4 @@
-// What an agent is told when it connects, and how a GPU comes back: nothing is granted before it is empty.
+// Words to an agent that connects, and the way back of a GPU: nothing is granted before it is empty.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What agents report, and when a node that is silent loses its lease.
+// Reports of agents, and the end of a silent node's lease.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -106,7 +106,7 @@ TEST(Reports, AreAcknowledgedWhenTheyAreDurableAndNotBefore) {
   cluster.agent.send(message);
   cluster.hub.hub.flush();
   EXPECT_FALSE(cluster.acknowledged(3));
-  // What became of the group is not known: nothing is acknowledged, and the report may be said again.
+  // The group's outcome is not known: nothing is acknowledged, and the report may be said again.
   std::exchange(cluster.hub.proposals, {}).front().second(Error{.code = ErrorCode::kOutcomeUnknown});
   cluster.hub.hub.flush();
   EXPECT_FALSE(cluster.acknowledged(3));

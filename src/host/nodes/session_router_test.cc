@@ -115,7 +115,7 @@ TEST_F(SessionRouterTest, OneClientCannotSpeakForAnother) {
 
 TEST_F(SessionRouterTest, ADetachedSessionKeepsItsOutputAndIsTakenUpAgain) {
   const auto first = open(n1);
-  write(n1, first->number, "seen ");  // And never credited: its client goes before.
+  write(n1, first->number, "seen ");  // It is never credited: its client goes before.
   router.detach(first->number, first.get());
   write(n1, first->number, "while ");
   write(n1, first->number, "away");

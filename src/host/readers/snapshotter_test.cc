@@ -15,7 +15,7 @@ namespace gpusched {
 namespace {
 
 constexpr const char* kDir = "snapshots";
-constexpr uint64_t kMuch = 1'000'000;  ///< Of journal: more than any snapshot here is large.
+constexpr uint64_t kMuch = 1'000'000;  ///< Size of journal that is more than any snapshot here is large.
 constexpr Time kBegin{1'750'000'000'000'000'000};
 
 /// A snapshotter over a disk in memory, driven by hand in place of the observer.
@@ -127,7 +127,7 @@ TEST_F(SnapshotterTest, OnAFullJournalTwoSnapshotsMakeRoomThoughNobodyAsksForAny
   EXPECT_EQ(compacted_, 0u) << "one is not enough";
   pressed_.wait(0);
   const int asked = asked_;
-  change(1);  // What was pressed for; maybe before its time.
+  change(1);  // The snapshot was pressed for; maybe before its time.
   if (snapshotter_->stats().written == 1) {
     asked_.wait(asked);
     snapshotter_->look(view());

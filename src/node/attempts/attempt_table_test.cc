@@ -15,7 +15,7 @@ using enum AttemptState;
 
 AttemptState state_at(std::size_t number) { return static_cast<AttemptState>(number); }
 
-/// What may follow each state, by hand: what the code allows is compared with it.
+/// Followers of each state, by hand: the moves that the code allows are compared with them.
 const std::map<AttemptState, std::set<AttemptState>> kFollowers = {
     {kAdopted, {kGated, kRunning, kExamined, kEnded}},
     {kOrdered, {kSlicing, kPreparing, kStarting, kGated, kRunning, kExamined, kEnded}},

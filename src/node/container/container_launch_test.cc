@@ -254,7 +254,7 @@ TEST_F(ContainerLaunch, TheWorkingDirectoryIsMountedWhereItMayBe) {
   spec_.clear_container_workdir_mount();
   made = plan();
   EXPECT_TRUE(has(made.options, "--workdir", "/of/the/image"));
-  EXPECT_EQ(std::count(made.options.begin(), made.options.end(), "--volume"), 1);  // Of the attempt's tmp.
+  EXPECT_EQ(std::count(made.options.begin(), made.options.end(), "--volume"), 1);  // For the attempt's tmp.
   EXPECT_EQ(made.mounts, Words{});
 }
 

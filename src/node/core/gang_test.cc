@@ -160,7 +160,7 @@ TEST(GangMember, AnotherAttemptsGoIsNothing) {
   EXPECT_EQ(node.spawner.started.size(), 1u);
 }
 
-// Whatever job it is: here because the test of the core is long enough.
+// This holds for any job: it stands here because the test of the core is long enough.
 TEST(NodeCoreEnd, OfAJobWhoseDevicesAreExaminedIsSyncedAndTold) {
   Node node;
   node.connect();

@@ -41,7 +41,7 @@ struct Running : Node {
     acknowledge_all();
     link.sent.clear();
   }
-  /// What the agent says that it knows when it connects again.
+  /// The agent's registration when it connects again.
   v1::Register registration() {
     core->on_link_down();
     link.sent.clear();

@@ -67,7 +67,7 @@ TEST(NodeCore, NothingStartsOnADeviceThatALivingAttemptHas) {
   EXPECT_EQ(node.last_outcome().cause(), v1::Outcome::NODE_FAULT);
   EXPECT_NE(node.last_outcome().detail().find("GPU-1 is used by attempt 7-1-0"), std::string::npos);
   node.acknowledge_all();
-  // Of what it was granted the other device is free at once, and this one when the first attempt is over.
+  // The other granted device is free at once, and this one when the first attempt is over.
   ASSERT_EQ(node.count(v1::Report::kReleased), 1u);
   EXPECT_EQ(node.reports(v1::Report::kReleased)[0].released().index(), 0u);
   node.end(kKey);

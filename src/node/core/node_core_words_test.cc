@@ -1,4 +1,4 @@
-// What shims say that does not fit where the agent has their attempts.
+// Words of shims that do not fit where the agent has their attempts.
 #include <gtest/gtest.h>
 
 #include "node/core/node_core.h"

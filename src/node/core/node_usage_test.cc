@@ -6,7 +6,7 @@
 #include "node/testing/attempt_key.h"
 #include "node/testing/node_core_fakes.h"
 
-// What an attempt used, as the agent tells it with the attempt's end.
+// Use by an attempt, as the agent tells it with the attempt's end.
 namespace gpusched {
 namespace {
 

@@ -49,7 +49,7 @@ TEST(NotObeyed, AStartIsTheNodesFaultAndNothingOfItIsKept) {
   EXPECT_EQ(ended.outcome().cause(), v1::Outcome::NODE_FAULT);
   EXPECT_EQ(ended.placed_at_ns(), 5);
   EXPECT_NE(ended.outcome().detail().find(kWhy), std::string::npos);
-  EXPECT_NE(node.verdict().find(kWhy), std::string::npos);  // And gets no more work for a while.
+  EXPECT_NE(node.verdict().find(kWhy), std::string::npos);  // It gets no more work for a while.
   EXPECT_EQ(node.core->known_count(), 0u);
   node.acknowledge_all();
   // The number is not used up: the scheduler's own order under it is carried out.
@@ -128,7 +128,7 @@ TEST(NotObeyed, ARegistrationThatIsNotSignedHoldsTheNodeUntilOneIs) {
   v1::SchedulerMessage registered;
   registered.mutable_registered()->set_heartbeat_ms(1'000);
   node.refuse(registered);
-  EXPECT_TRUE(node.core->registered());  // What runs is reported on.
+  EXPECT_TRUE(node.core->registered());  // Running attempts are reported on.
   EXPECT_NE(node.verdict().find(kWhy), std::string::npos);
   node.pass(minutes(60));
   node.core->on_checked("");

@@ -357,7 +357,7 @@ TEST_F(NvidiaSmi, ASliceThatCannotBeMadeHasItsReason) {
   EXPECT_EQ(calls().find("19:5"), std::string::npos);
 }
 
-// What is made in part is of no use to anybody, and would keep its slots.
+// An instance made in part is of no use to anybody, and would keep its slots.
 TEST_F(NvidiaSmi, AnInstanceWithoutComputeIsDestroyedAgain) {
   switch_mig_on();
   const std::unique_ptr<GpuDriver> driver = opened();

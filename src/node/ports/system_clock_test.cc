@@ -39,7 +39,7 @@ int read_where_the_machine_slept() {
   return WIFEXITED(status) ? WEXITSTATUS(status) : kWrong;
 }
 
-// What was said to the scheduler before a suspend is as old as the suspend.
+// Words to the scheduler from before a suspend are as old as the suspend.
 TEST(SystemClock, CountsWhileTheMachineSleeps) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);

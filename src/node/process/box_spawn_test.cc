@@ -1,5 +1,5 @@
-// What a box does, with the program that ships and this machine's own cgroups, users and mounts. What the
-// machine or the caller may not do is skipped by name.
+// Effects of a box, with the program that ships and this machine's own cgroups, users and mounts. Parts that
+// the machine or the caller may not do are skipped by name.
 #include <grp.h>
 #include <gtest/gtest.h>
 #include <poll.h>

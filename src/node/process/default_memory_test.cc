@@ -7,7 +7,7 @@ namespace {
 
 constexpr NodeMemory kNode = {
     .total_mb = 400'000, .offered_mb = 400'000, .cpu_milli = 100'000, .device_count = 4};
-constexpr int64_t kMost = 380'000;  ///< Of kNode, for jobs.
+constexpr int64_t kMost = 380'000;  ///< Memory of kNode for jobs.
 
 v1::StartAttempt order(int64_t cpu_milli, int gpus = 0, int32_t share_milli = 0) {
   v1::StartAttempt order;

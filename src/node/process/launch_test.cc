@@ -167,7 +167,7 @@ TEST(Launch, AWorkersTaskHasOnlyTheVariablesThatItsStartIsFoundBy) {
   EXPECT_NE(task->worker->frame.find("\"TASK_ID\":\"task-1\""), std::string::npos);
   EXPECT_TRUE(holds(task->worker->environment, "USER=ada"));
   for (const char* name : {"TASK_ID", "TRACEPARENT"}) EXPECT_FALSE(names(task->worker->environment, name));
-  // What no worker can take runs as any job does.
+  // A task that no worker can take runs as any job does.
   (*spec.mutable_environment())[std::string(kTaskPayloadVariable)] = "no base64";
   packed = spec.SerializeAsString();
   add_worker(packed, {.command = "exec answer", .idle_ms = ""});

@@ -25,7 +25,7 @@ TEST(ProcessReader, ReadsWhatThisProcessIs) {
   EXPECT_NE(std::find(found.begin(), found.end(), getpid()), found.end());
 }
 
-/// What a stuck process is to its readers: it keeps them until the test lets go.
+/// A stuck process, to its readers: it keeps them until the test lets go.
 struct Gate {
   std::mutex mutex;
   std::condition_variable opened;

@@ -1,4 +1,4 @@
-// What starts attempts, by the packets that it gets: gpu-shim is the program that ships.
+// The server that starts attempts, by the packets that it gets: gpu-shim is the program that ships.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -348,7 +348,7 @@ int64_t sleeps_of(pid_t pid) {
 
 constexpr const char* kBecomeRoot = "GPUSCHED_TEST_BECOME_ROOT";  ///< A program that runs others as root.
 
-/// Of an agent that is not root's. By itself it is none: the one below runs it as another user.
+/// Tests an agent that is not root's. By itself it is none: the one below runs it as another user.
 TEST_F(ShimSpawnerTest, ASetUserIdProgramOfAPlainAgent) {
   const char* const become_root = std::getenv(kBecomeRoot);
   if (become_root == nullptr) GTEST_SKIP() << "run by the next one";

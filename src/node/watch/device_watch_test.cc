@@ -28,7 +28,7 @@ class ShareWatch : public ::testing::Test {
             [this](uint32_t, int64_t pid) { return accounted_.contains(pid); },
             [this](int64_t pid) { return kept_.contains(pid); }) {}
 
-  /// What was found of the check, looking once now.
+  /// The result of the check, looking once now.
   std::optional<bool> verdict_of(uint64_t job, std::string* evidence = nullptr) {
     now_ = now_ + seconds(2);
     watch_.tick(now_);

@@ -216,7 +216,7 @@ TEST(ContainerPlan, FilesOfImagesDifferByReferenceAndCredential) {
   EXPECT_EQ(image_file(plan, "/shared/a.sif"), "/shared/a.sif");
 }
 
-// What the first process says.
+// Words of the first process.
 
 TEST(ContainerInit, ItsWordsAreRead) {
   InitStatus status = parse_init_status("started\nended 2304 0\n");
@@ -455,7 +455,7 @@ stat -c %a "$file" > "$F/mode"
   ASSERT_TRUE(open.ok()) << open.error().message;
   EXPECT_EQ(facts_of(open->id).st_mode & 07777, 0644u);
   plan_.auth_file = "/c/acme/robot.json";
-  plan_.key = "13-1-0";  // Of another job.
+  plan_.key = "13-1-0";  // The key of another job.
   // As an earlier version left it.
   write("images/" + record_name(plan_, plan_.image) + ".sif", "image", 0644);
   const std::string own = std::to_string(geteuid());

@@ -292,7 +292,7 @@ TEST_F(TaskDeskTest, ATaskThatWaitsWhenItsAgentIsGoneNeverBegins) {
   EXPECT_EQ(packet(), "");
   EXPECT_EQ(frame(), "");
   EXPECT_FALSE(std::filesystem::exists(path_ + "/13-1-0"));
-  give(kThird);  // And what the new agent gives begins.
+  give(kThird);  // Tasks that the new agent gives begin.
   EXPECT_EQ(event().key, kThird);
 }
 
@@ -406,7 +406,7 @@ TEST_F(TaskDeskTest, AWorkerMayTakeFewerTasksThanItIsAllowed) {
   give(kOther);
   EXPECT_EQ(event().key, kTask);
   EXPECT_EQ(packet(), "");
-  answer("ready 64");  // And never more.
+  answer("ready 64");  // It never takes more than 8.
   EXPECT_EQ(decode_room(packet())->tasks, 8u);
   EXPECT_EQ(event().key, kOther);
   answer("ready 0");

@@ -7,7 +7,7 @@
 #include "base/limits.h"
 #include "engine/testing/test_engine.h"
 
-// Who may speak as which node, and until when: the book alone, which is told what the engine decided.
+// Right to speak as a node, and its end: the book alone, which is told what the engine decided.
 namespace gpusched::api {
 namespace {
 
@@ -50,7 +50,7 @@ class NodeBooks : public ::testing::Test {
 
   gpusched::testing::TestEngine engine_;
   std::shared_ptr<NodeBook> book_ = std::make_shared<NodeBook>();
-  Ended ended_;  ///< Whom the book sent away, and why.
+  Ended ended_;  ///< Streams that the book sent away, and why.
   int made_ = 0;
 };
 
@@ -73,7 +73,7 @@ TEST_F(NodeBooks, ANameThatJoinedNeedsItsOwnCertificate) {
   sign::NodeClaim unknown = n1;
   unknown.identity += 1'000;
   EXPECT_FALSE(let_in("n1", unknown).ok());
-  unknown.node = "n3";  // Of a scheduler whose data is gone, say.
+  unknown.node = "n3";  // Such as one of a scheduler whose data is gone.
   EXPECT_FALSE(let_in("n3", unknown).ok());
 }
 

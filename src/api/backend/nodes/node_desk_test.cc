@@ -111,7 +111,7 @@ TEST_F(NodeDesks, ATokenGivesACertificateThatIsLetIn) {
 TEST_F(NodeDesks, ATokenIsUsedUpForItsKey) {
   const std::string token = token_for("n1"), key = sign::make_node_key();
   ASSERT_TRUE(join("n1", token, request_of(key)).ok());
-  const NodeDesk::Issued again = join("n1", token, request_of(key));  // Who lost the answer.
+  const NodeDesk::Issued again = join("n1", token, request_of(key));  // The answer was lost.
   EXPECT_TRUE(again.ok());
   EXPECT_FALSE(join("n1", token, request_of(sign::make_node_key())).ok());
   EXPECT_FALSE(desk_->refusal("n1", **desk_->claim_of(*again)).has_value());

@@ -181,7 +181,7 @@ TEST_F(ServicePlan, AProbeAloneSaysWhetherAReplicaIsReady) {
   EXPECT_TRUE(plan().stops.empty());
   fresh.endpoint->ready = true;
   EXPECT_EQ(plan().stops, Jobs{old});
-  fresh.started_at = kNow;  // And is ready at once.
+  fresh.started_at = kNow;  // It is ready at once.
   EXPECT_EQ(plan().stops, Jobs{old});
   // Nothing waits for it: nobody looks.
   service_.replicas.erase(old);
@@ -196,7 +196,7 @@ TEST_F(ServicePlan, ARolloutIsStalledByTheReplicaThatItWaitsForTooLong) {
   service_.settings.generation = 2;
   service_.record_at = kNow - minutes(9);
   EXPECT_FALSE(find_stall(service_, kNow));
-  service_.record_at = kNow - minutes(11);  // And no replica came of it.
+  service_.record_at = kNow - minutes(11);  // No replica came of it.
   ASSERT_TRUE(find_stall(service_, kNow));
   EXPECT_EQ(find_stall(service_, kNow)->replica, nullptr);
   ReplicaRow& ready = put(0, JobState::kRunning, 2);

@@ -34,7 +34,7 @@ TEST(ChangeRings, KnowNothingOfWhatWasBeforeThemOrIsNotYet) {
   ring.begin(10);
   EXPECT_FALSE(ring.since(9).has_value());
   EXPECT_TRUE(ring.since(10).has_value());
-  EXPECT_FALSE(ring.since(11).has_value());  // Of another cluster, or of one that was restored.
+  EXPECT_FALSE(ring.since(11).has_value());  // A number of another cluster, or of one that was restored.
 }
 
 TEST(ChangeRings, GiveUpTheOldestAndSaySo) {
@@ -43,7 +43,7 @@ TEST(ChangeRings, GiveUpTheOldestAndSaySo) {
   for (uint64_t sequence = 1; sequence <= 5; ++sequence) ring.add(notice(sequence, {100 + sequence}));
   EXPECT_FALSE(ring.since(1).has_value());
   EXPECT_EQ(ring.since(2)->jobs.size(), 3U);
-  ring.add(notice(6, {1, 2}));  // What is left of 4 goes too: of a number all is known or nothing.
+  ring.add(notice(6, {1, 2}));  // The rest of 4 goes too: all of a number is known or nothing.
   EXPECT_FALSE(ring.since(3).has_value());
   EXPECT_EQ(ring.since(4)->jobs, (std::vector{JobId{1}, JobId{2}, JobId{105}}));
 }

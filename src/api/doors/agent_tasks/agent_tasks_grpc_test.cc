@@ -171,7 +171,7 @@ TEST_F(AgentTasks, WhoMayNotSubmitIsToldByTheCallsStatus) {
 }
 
 TEST_F(AgentTasks, WhoHasNoRightLearnsNothing) {
-  be_in(R"("cluster":true)", "user");  // Of the whole cluster: its tasks are of the default tenant.
+  be_in(R"("cluster":true)", "user");  // With that role its tasks are the default tenant's.
   EXPECT_TRUE(submit_task("t-1").accepted);
   EXPECT_EQ(submit_task("d", algogpu::TASK_TYPE_DIFFUSION).status, algogpu::TASK_STATUS_REJECTED);
   EXPECT_EQ(status_of("d").status(), algogpu::TASK_STATUS_REJECTED);

@@ -27,7 +27,7 @@ TEST_F(TaskAdmissionTest, ABucketHoldsABurstAndIsFilledEachSecond) {
   EXPECT_EQ(admit(TaskKind::kDiffusion), "let in");
   EXPECT_EQ(admit(TaskKind::kLlm), "let in");
   EXPECT_EQ(admit(TaskKind::kDiffusion), "insufficient token");
-  EXPECT_EQ(admit(TaskKind::kLlm), "let in");  // What was refused cost nothing.
+  EXPECT_EQ(admit(TaskKind::kLlm), "let in");  // The refused one cost nothing.
   EXPECT_EQ(admit(TaskKind::kEmbedding), "insufficient token");
   EXPECT_EQ(admit(TaskKind::kOther), "insufficient token");
   EXPECT_EQ(admit(TaskKind::kUnspecified), "insufficient token");
@@ -71,7 +71,7 @@ TEST_F(TaskAdmissionTest, TheQueueIsLookedAtFirst) {
   limit({.queue_size = 2, .tokens_per_second = 1, .tokens_burst = 1});
   EXPECT_EQ(admit(TaskKind::kOther, "ana", 1), "let in");
   EXPECT_EQ(admit(TaskKind::kOther, "ana", 2), "queue is full");
-  EXPECT_EQ(admit(TaskKind::kOther, "bob", 2), "queue is full");  // And costs nothing.
+  EXPECT_EQ(admit(TaskKind::kOther, "bob", 2), "queue is full");  // It costs nothing.
   EXPECT_EQ(admit(TaskKind::kOther, "bob", 1), "let in");
   EXPECT_EQ(admit(TaskKind::kOther, "bob", 1), "insufficient token");
 }

@@ -70,7 +70,7 @@ TEST_F(LeaseDesks, RefuseManyAtOnceOneAfterTheOther) {
   std::promise<bool> first;
   desk.allocate(ana_, lease(), [&first](const Answer<Submitted>& answer) { first.set_value(answer.ok()); });
   holding.wait();
-  std::vector<uintptr_t> depths;  // Of the stack, where each was answered. All are, by one thread.
+  std::vector<uintptr_t> depths;  // Depths of the stack, where each was answered. One thread answers all.
   for (std::size_t i = 0; i < kWaiting; ++i) {
     desk.allocate(ana_, lease(), [&depths](const Answer<Submitted>& answer) {
       EXPECT_FALSE(answer.ok());

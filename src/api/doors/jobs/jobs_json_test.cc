@@ -428,7 +428,7 @@ TEST(TenantBody, TheZerosOfTypedClientsAreTheDefaults) {
   ASSERT_TRUE(zeros.ok());
   EXPECT_FALSE(zeros->priority_tier.has_value());
   EXPECT_FALSE(zeros->weight_milli.has_value());
-  // What has no word is shown, and taken, as digits.
+  // A tier without a word is shown, and taken, as digits.
   EXPECT_EQ(parse_tenant(R"({"name":"a","priority_tier":"700"})", true)->priority_tier, 700);
   EXPECT_EQ(parse_tenant(R"({"name":"a","priority_tier":"99999999999"})", true).error().field,
             "priority_tier");

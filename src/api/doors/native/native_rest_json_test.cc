@@ -116,7 +116,7 @@ TEST(NativeJson, WhatIsNoJsonObjectIsMalformed) {
         std::string("\"x\""), std::string("{"), std::string("{}x"), std::string("{'a':1}"), deep,
         std::string("{\"tenant_id\":\"\xFF\"}")}) {
     const ApiError error = refused(json);
-    const bool wrong_type = error.field == "jobs[0]";  // Of the deep one.
+    const bool wrong_type = error.field == "jobs[0]";  // The deep one's error.
     EXPECT_TRUE(error.kind == ErrorKind::kMalformedJson || wrong_type) << json << ": " << error.message;
   }
 }

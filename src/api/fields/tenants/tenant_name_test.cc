@@ -7,7 +7,7 @@
 namespace gpusched::api {
 namespace {
 
-/// What is said of the name; empty: it may be one.
+/// The error for the name; empty: it may be one.
 std::string said_of(const std::string& name) {
   TenantSettings settings;
   settings.name = name;
@@ -28,7 +28,7 @@ TEST(TenantName, HasNothingThatNobodySees) {
 }
 
 TEST(TenantName, IsInItsUsualForm) {
-  // Of full width, and a ligature.
+  // Letters of full width, and a ligature.
   EXPECT_NE(said_of("\uff4c\uff41\uff42").find("write it as lab"), std::string::npos);
   EXPECT_NE(said_of("o\ufb03ce").find("write it as office"), std::string::npos);
 }

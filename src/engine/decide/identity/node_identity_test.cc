@@ -5,8 +5,8 @@
 #include "base/limits.h"
 #include "engine/testing/test_engine.h"
 
-// Who may be a node: leave that is used once, certificates that are renewed, and that what is revoked stays
-// so.
+// Identities of nodes: leave that is used once, certificates that are renewed, and revocations that last for
+// ever.
 namespace gpusched {
 namespace {
 

@@ -229,7 +229,7 @@ TEST_F(ServicesOverGrpc, RightsAreThoseOfJobs) {
   expect_refused(scale(viewer, "web", 1), kDenied, "permission_denied");
   expect_refused(roll_out(viewer, "web"), kDenied, "permission_denied");
   expect_refused(call(viewer, &Stub::DeleteService, named("web")), kDenied, "permission_denied");
-  // What runs as its owner is its owner's to choose.
+  // A service runs as its owner, so only its owner chooses what it runs.
   expect_refused(roll_out(boss, "web"), kDenied, "permission_denied");
   EXPECT_EQ(scale(boss, "web", 2).service.replicas(), 2);
   expect_refused(get("wrong", "web"), grpc::StatusCode::UNAUTHENTICATED, "unauthenticated");
