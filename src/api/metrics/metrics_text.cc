@@ -26,7 +26,7 @@ void add_scores(PrometheusText& text, const std::vector<QualityView::Score>& sco
   by_quantile(name + "_pinball_seconds_total", &Score::p50_pinball_sum, &Score::p90_pinball_sum);
 }
 
-/// Of at most 64 tenants by name each.
+/// Adds the scores of at most 64 tenants by name each.
 void add_quality(PrometheusText& text, const QualityView& quality) {
   add_scores(text, quality.run_times, "run_times", "run times");
   add_scores(text, quality.starts, "starts", "starts of waiting jobs");
