@@ -6,7 +6,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 
-.PHONY: help deps deps-extra build daily man-pages install uninstall test nightly check format bench quality chaos mutants dev demo fuzz asan tsan tidy clean
+.PHONY: help deps deps-extra build daily man-pages install uninstall test nightly check format bench quality chaos mutants dev demo fuzz asan tsan tidy lint proto coverage clean
 
 help: ## list the targets
 	@echo "gpu-scheduler: make <target>"
@@ -79,6 +79,15 @@ fuzz: deps-extra ## every fuzzer for 60 s each (make fuzz FUZZ=-runs=1000000)
 tidy: deps-extra ## clang-tidy on all sources (some: make tidy FILES="src/base/crc32c.cc")
 	@tools/build debug
 	@tools/tidy $(FILES)
+
+lint: deps-extra ## shellcheck on the scripts, flake8 on the Python files
+	@tools/lint
+
+proto: deps ## the protobuf files compile without a warning, and older programs are understood (against: make proto COMMIT=HEAD~5)
+	@tools/proto $(COMMIT)
+
+coverage: deps-extra ## what share of the pure rooms' lines and branches their tests run, a room a line
+	@tools/coverage
 
 deps: ## install the Debian packages that are missing
 	@tools/install-deps

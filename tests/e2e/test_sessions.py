@@ -293,7 +293,7 @@ def test_a_slow_reader_costs_no_memory(world):
     try:
         os.set_blocking(reader.stdout.fileno(), False)
         total, peak = 0, 0
-        stalled_at, paused = None, False
+        paused = False
         deadline = time.monotonic() + PATIENCE_S * 4
         while True:
             assert time.monotonic() < deadline, total
