@@ -38,6 +38,7 @@ test: deps ## what .ci/run runs: build, format, demonstration, every test, a smo
 	@tools/test
 
 nightly: deps-extra ## hours: every test, all sanitizers and fuzzers, fresh seeds, kills, planted bugs (STAGES="asan fuzz")
+	@tools/install-python
 	@tools/nightly $(STAGES)
 
 check: deps ## format, floors and the fast tests (before every commit)
