@@ -10,6 +10,7 @@ import tempfile
 import harness
 import pytest
 from session_terminal import Screen
+from shared_world import SharedWorld
 
 LOG_LINES_MAX = 120
 
@@ -71,6 +72,7 @@ def provide_worlds(request, session_folder):
 
 
 WORLDS = pytest.StashKey()
+FAILED = pytest.StashKey()
 ENDED = []
 
 
@@ -108,13 +110,44 @@ def connect_fixture(agent_contract):
         client.channel.close()
 
 
+@pytest.fixture(scope="module", name="start_world")
+def start_world_fixture():
+    """How the tests of a module start a world. One that needs another has its own fixture of this name."""
+
+    def start(new_world):
+        """A scheduler and one agent with four GPUs, n1, both up."""
+        world = new_world()
+        world.scheduler.start()
+        world.add_agent("n1").start()
+        return world
+
+    return start
+
+
+@pytest.fixture(scope="module", name="shared_world")
+def shared_world_fixture(new_module_world, start_world):
+    return SharedWorld(lambda: start_world(new_module_world))
+
+
 @pytest.fixture(name="world")
-def world_fixture(new_world):
-    """A scheduler and one agent with four GPUs, n1, both up."""
-    world = new_world()
-    world.scheduler.start()
-    world.add_agent("n1").start()
-    return world
+def world_fixture(request, start_world):
+    """A world of the test's own. Where the module is marked shared_world, all tests but those marked own_world share
+    one, and each leaves it at rest."""
+    if is_marked(request, "own_world") or not is_marked(request, "shared_world"):
+        yield start_world(request.getfixturevalue("new_world"))
+        return
+    shared = request.getfixturevalue("shared_world")
+    yield shared.lend()
+    shared.take_back(request.node.stash.get(FAILED, False))
+
+
+def is_marked(request, name):
+    return request.node.get_closest_marker(name) is not None
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "shared_world: the tests of this module have one world, one after the other")
+    config.addinivalue_line("markers", "own_world: this test changes what the next would find: it has a world of its own")
 
 
 def worlds_of(item):
@@ -128,6 +161,7 @@ def pytest_runtest_makereport(item, call):
     outcome = yield
     report = outcome.get_result()
     if report.failed:
+        item.stash[FAILED] = True
         for world in worlds_of(item):
             for daemon in world.daemons:
                 lines = daemon.log_text().splitlines()[-LOG_LINES_MAX:]

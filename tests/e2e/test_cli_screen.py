@@ -14,6 +14,7 @@ import termios
 import pytest
 from harness import PATIENCE_S, program, wait_until
 
+pytestmark = pytest.mark.shared_world
 ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
 ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|[()][A-Z0-9])")
 
@@ -133,6 +134,7 @@ def test_top_gives_the_terminal_back_while_it_is_stopped(world, on_terminal):
     assert top.restored()
 
 
+@pytest.mark.own_world
 def test_top_outlives_a_scheduler_that_is_away(world, on_terminal):
     top = on_terminal("top", "--interval", "1s")
     top.wait_for("n1-gpu-0")
@@ -144,6 +146,7 @@ def test_top_outlives_a_scheduler_that_is_away(world, on_terminal):
     assert top.end() == 0
 
 
+@pytest.mark.own_world
 def test_a_watched_list_changes(world, on_terminal):
     watched = on_terminal("list", "--watch", "--interval", "1s", columns=100, rows=20)
     watched.wait_for("No jobs wait, run or ended")

@@ -14,6 +14,7 @@ from harness import PATIENCE_S, ROOT, wait_until
 
 grpc = pytest.importorskip("grpc", reason="python3-grpcio is not installed")
 pytest.importorskip("google.protobuf", reason="python3-protobuf is not installed")
+pytestmark = pytest.mark.shared_world
 
 
 # --- gRPC ---
@@ -232,7 +233,8 @@ def test_a_watch_tells_of_each_job_that_changes(world, watch):
     world.api().cancel(job)
     last = sight.until(lambda message: state_of(message, job) == "cancelled")[-1]
     # The same members as in lists.
-    assert set(last["job"]) >= set(world.api().jobs()[0]) - {"warnings"}
+    (listed,) = [one for one in world.api().jobs() if one["id"] == job]
+    assert set(last["job"]) >= set(listed) - {"warnings"}
     assert shown["state"] == "running"
 
 
@@ -280,6 +282,7 @@ def test_a_watch_is_resumed_without_gap_or_repetition(world, watch):
     assert sorted(ends) == sorted(missed), "each that was missed once, and none that was told"
 
 
+@pytest.mark.own_world
 def test_a_watch_that_cannot_be_resumed_says_so(world, watch):
     sight = watch("?nodes=false")
     before = sight.message()["sequence"]
@@ -322,6 +325,7 @@ def test_what_is_no_websocket_is_refused_with_a_sentence(world, watch):
     assert watch(token="wrong-token-of-nobody").status == 401
 
 
+@pytest.mark.own_world
 def test_a_watch_ends_with_the_scheduler_and_not_before(world, watch):
     sight = watch()
     assert sight.message()["type"] == "begin"
@@ -343,10 +347,10 @@ def test_fifty_watches_that_are_left_leave_nothing_open(world, watch):
 
     first = watch()
     assert first.message()["type"] == "begin"
-    assert calls_open() >= 1
     before = calls_open()
+    assert before >= 1
     for _ in range(50):
         sight = watch()
         assert sight.status == 101
         sight.close()
-    wait_until("all are gone", lambda: calls_open() == before)
+    wait_until("all are gone", lambda: calls_open() <= before)
