@@ -12,6 +12,7 @@ import pytest
 from harness import IS_ROOT, PATIENCE_S, Api, wait_until
 from ports import free_port
 
+pytestmark = pytest.mark.shared_world
 PREFIX = "/api/gpuscheduler/v1"
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 FIELDS = {"id", "organization_id", "user_id", "instance_id", "instance_public_ip", "hostname", "status", "health_state",
@@ -25,6 +26,7 @@ class Holder:
 
     def __init__(self, world, tenant, role="user", port=None):
         self.world, self.port = world, port
+        tenant = world.tenants.get(tenant, tenant)
         self.key_file = world.folder / f"{tenant}-{role}-{uuid.uuid4().hex[:6]}.key"
         world.cli("key", "create", self.key_file.stem, "--tenant", tenant, "--role", role, "--out", str(self.key_file),
                   expected=0)
@@ -53,14 +55,25 @@ class Holder:
         return self.world.cli("--token-file", str(self.key_file), *words, **options)
 
 
+@pytest.fixture(scope="module", name="start_world")
+def start_world_fixture():
+    def start(new_world):
+        world = new_world(AGENT_HEARTBEAT_INTERVAL_MS=200, DOORS_ALLOCATION_PORT=free_port())
+        world.scheduler.start()
+        # The holders of keys never run anything as root.
+        world.add_agent("n1", allow_root_jobs=False, arguments=["--default-user", "nobody"] if IS_ROOT else []).start()
+        return world
+
+    return start
+
+
 @pytest.fixture(name="world")
-def world_fixture(new_world):
-    world = new_world(AGENT_HEARTBEAT_INTERVAL_MS=200, DOORS_ALLOCATION_PORT=free_port())
-    world.scheduler.start()
-    # The holders of keys never run anything as root.
-    world.add_agent("n1", allow_root_jobs=False, arguments=["--default-user", "nobody"] if IS_ROOT else []).start()
-    world.cli("tenant", "create", "--name", "vision", "--max-gpus", "3", expected=0)
-    world.cli("tenant", "create", "--name", "speech", expected=0)
+def world_fixture(world):
+    """With organizations vision and speech of the test's own, by the names that they have here."""
+    number = uuid.uuid4().hex[:6]
+    world.tenants = {name: f"{name}-{number}" for name in ("vision", "speech")}
+    world.cli("tenant", "create", "--name", world.tenants["vision"], "--max-gpus", "3", expected=0)
+    world.cli("tenant", "create", "--name", world.tenants["speech"], expected=0)
     return world
 
 
@@ -215,6 +228,7 @@ class Watcher(threading.Thread):
             pass  # The test is over.
 
 
+@pytest.mark.own_world
 def test_a_lease_is_told_its_end_and_reclaimed_for_the_next(world, holder):
     watcher = Watcher(world)
     lease = holder.allocate(count=3)
@@ -253,6 +267,7 @@ def test_a_renewed_lease_goes_on(world, holder):
     assert holder.gpu(lease)["lease_expires_at"] == renewed["lease_expires_at"]
 
 
+@pytest.mark.own_world
 @pytest.mark.parametrize("killed", ["scheduler", "agent", "both"])
 def test_a_lease_outlives_crashes_and_ends_in_time(world, holder, killed):
     lease = holder.allocate(count=3)
@@ -281,6 +296,7 @@ def test_a_lease_outlives_crashes_and_ends_in_time(world, holder, killed):
     world.wait_nothing_runs()
 
 
+@pytest.mark.own_world
 def test_a_lease_of_a_lost_node_is_an_error_and_begins_nowhere_again(world, holder):
     lease = holder.allocate()
     holder.wait_for(lease, "AVAILABLE")
@@ -308,10 +324,11 @@ def test_organizations_and_keys_by_the_door(world):
     assert status == 401
 
 
+@pytest.mark.own_world
 def test_a_users_key_ends_with_the_user_over_a_crash(world):
     admin = Api(world.scheduler.ports["http"], token=world.scheduler.token())
     status, user, _ = admin.call("POST", f"{PREFIX}/users/", {"email": "bo@example.org", "password": "correct horse",
-                                                              "organization_id": "vision"})
+                                                              "organization_id": world.tenants["vision"]})
     assert status == 201 and user["role"] == "user" and user["is_active"] and "password" not in user
     status, key, _ = admin.call("POST", f"{PREFIX}/api-keys/", {"user_id": user["id"]})
     assert status == 201 and key["user_id"] == user["id"] and key["organization_id"] == user["organization_id"]

@@ -12,6 +12,8 @@ import pytest
 from harness import A100X4, PATIENCE_S, program
 from ports import free_port
 
+pytestmark = pytest.mark.shared_world
+
 
 def doctor(world, name, *words):
     """(exit status, {check: [finding]}) of NAME doctor --json."""

@@ -6,7 +6,9 @@ import signal
 import subprocess
 
 import pytest
-from harness import PATIENCE_S, noise, program, wait_until
+from harness import PATIENCE_S, noise, program, read_bytes, wait_until
+
+pytestmark = pytest.mark.shared_world
 
 
 def read_until(stream, text):
@@ -45,6 +47,7 @@ def test_logs_of_a_job_that_could_not_start_say_why(world):
     assert done.stdout == "" and "/no/such/folder" in done.stderr, done.stderr
 
 
+@pytest.mark.own_world
 def test_logs_of_a_gang_are_marked_by_member(world):
     world.add_agent("n2").start()
     job = world.cli("submit", "--nodes", "2", "--", "sh", "-c", "echo rank $RANK; echo oh $RANK >&2", expected=0)
@@ -205,8 +208,10 @@ def test_a_killed_run_leaves_no_job_with_a_session(world):
         assert process.stdout.readline() == b"ready\n"
         process.kill()
         process.communicate()
-    # The session is hung up, and two minutes after its start the job has nobody to wait for.
-    assert world.api().wait_for(job, timeout_s=180)["exit_code"] == 129
+    # The session is hung up, and two minutes after its start, which are cut short, the job has nobody to wait for.
+    (clock,) = [pid for pid in world.attempts_left() if read_bytes(f"/proc/{pid}/cmdline") == b"sleep\x00120\x00"]
+    os.kill(clock, signal.SIGKILL)
+    assert world.api().wait_for(job)["exit_code"] == 129
 
 
 def test_run_gives_a_terminal_and_ends_with_it(world, screen):
@@ -273,6 +278,7 @@ def test_run_ends_with_the_time_limit(world):
 # Submissions while the scheduler restarts.
 
 
+@pytest.mark.own_world
 @pytest.mark.parametrize("words", [["submit", "--"], ["submit", "--wait", "--"], ["run", "--"]])
 def test_a_submission_survives_a_killed_scheduler(world, words):
     world.scheduler.kill()
@@ -286,6 +292,7 @@ def test_a_submission_survives_a_killed_scheduler(world, words):
     assert len(world.api().jobs()) == 1
 
 
+@pytest.mark.own_world
 def test_kill_9_amid_submissions_leaves_one_job_each(world):
     """Clients whose answers were lost with the scheduler find the job that they have submitted."""
     clients = [world.cli_start("submit", "--name", f"job{number}", "--", "true") for number in range(8)]
@@ -303,6 +310,7 @@ def test_kill_9_amid_submissions_leaves_one_job_each(world):
     assert len({job["name"] for job in jobs}) == len(jobs) == 16
 
 
+@pytest.mark.own_world
 def test_a_stream_of_submissions_survives_a_killed_scheduler(world):
     lines = world.folder / "jobs.ndjson"
     lines.write_text("".join('{"spec":{"command":["true"]}}\n' for _ in range(50)))

@@ -12,6 +12,7 @@ import harness
 import pytest
 from harness import IS_ROOT, PATIENCE_S, is_alive, program, read_bytes, wait_until
 
+pytestmark = pytest.mark.shared_world
 BIG = 100 * 1024 * 1024
 
 
@@ -213,6 +214,7 @@ def test_a_left_session_waits_with_its_output(world, screen):
     assert again.wait_end() == 0
 
 
+@pytest.mark.own_world
 @pytest.mark.parametrize("victim", ["agent", "scheduler"])
 def test_a_killed_daemon_ends_the_session_and_not_the_job(world, screen, victim):
     job = running_job(world, "while :; do date >> ticks; sleep 0.1; done")

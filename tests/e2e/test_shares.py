@@ -4,12 +4,23 @@ import pytest
 from harness import wait_until
 
 
+pytestmark = pytest.mark.shared_world
+
+
+@pytest.fixture(scope="module", name="start_world")
+def start_world_fixture():
+    def start(new_world):
+        world = new_world(SCHEDULER_DRAIN_LIMIT_SECONDS=1, AGENT_HEARTBEAT_INTERVAL_MS=300)
+        world.scheduler.start()
+        world.add_agent("n1").start()
+        world.api().wait_node("n1")
+        return world
+
+    return start
+
+
 @pytest.fixture(name="cluster")
-def cluster_fixture(new_world):
-    world = new_world(SCHEDULER_DRAIN_LIMIT_SECONDS=1, AGENT_HEARTBEAT_INTERVAL_MS=300)
-    world.scheduler.start()
-    world.add_agent("n1").start()
-    world.api().wait_node("n1")
+def cluster_fixture(world):
     return world
 
 
@@ -83,6 +94,7 @@ def test_what_a_share_left_behind_bars_the_gpu_and_nobody_on_it(cluster):
     api.wait_for(stays)
 
 
+@pytest.mark.own_world
 def test_shares_outlive_a_restart_of_agent_and_scheduler(cluster):
     api, agent = cluster.api(), cluster.agents()[0]
     jobs = [api.submit(hold(cluster, "gate"), gpu_milli=300) for _ in range(3)]
