@@ -6,11 +6,11 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 
-.PHONY: help deps deps-extra build daily man-pages install uninstall test nightly check format bench quality chaos mutants dev demo fuzz asan tsan tidy lint proto coverage clean
+.PHONY: help deps deps-extra build daily man-pages install uninstall test nightly check format bench bench-against quality chaos mutants dev demo fuzz asan tsan tidy lint proto coverage clean
 
 help: ## list the targets
 	@echo "gpu-scheduler: make <target>"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: deps ## build the programs into build/bin/
 	@tools/build release all-programs
@@ -53,6 +53,9 @@ format: deps ## rewrite the C++ files in the project's format
 bench: deps ## run every benchmark (one: make bench NAME=journal)
 	@tools/build release all-programs all-benches
 	@tools/bench $(NAME)
+
+bench-against: deps ## the hot paths of commit BASE and of this checkout in turn (some: make bench-against BASE=main NAME="rest engine")
+	@tools/bench-against $(or $(BASE),$(error say which commit: make bench-against BASE=COMMIT)) $(NAME)
 
 quality: deps ## what scheduling is worth on public traces: published, ours, met or not (one: make quality NAME=kth)
 	@tools/build release all-quality
