@@ -103,9 +103,9 @@ bool possible(const Job& job) {
          job.last_cause <= kEndCauseLast && possible(job.submitted_at) && possible(job.scheduled_at) &&
          possible(job.started_at) && possible(job.ended_at) && possible(job.not_before) &&
          possible(job.max_runtime) && possible(job.retry.kill_after_lost_contact) &&
-         possible(job.preempted_at) && possible(job.saved_at) && job.attained_gpu_ms >= 0 &&
+         possible(job.extras->preempted_at) && possible(job.extras->saved_at) && job.attained_gpu_ms >= 0 &&
          job.given_gpu_memory_mb >= 0 && job.preemption_mode <= kPreemptionModeLast &&
-         job.watch <= kWatchKindLast && possible(job.watch_since) &&
+         job.extras->watch <= kWatchKindLast && possible(job.extras->watch_since) &&
          (job.state == JobState::kPending || (!job.not_before.valid() && !job.held && !job.promised)) &&
          !(job.promised && (job.not_before.valid() || job.held || job.unmet > 0)) &&
          (!job.parked || (job.state == JobState::kPending && job.is_element() && !job.promised)) &&

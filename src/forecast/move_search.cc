@@ -39,16 +39,18 @@ bool waits_for_room(WaitCode code) {
 Mover mover_of(const State& state, const Attempt& attempt, uint64_t serves, Time now) {
   const Job& job = state.job_at(attempt.job);
   const Member& member = attempt.members.front();
-  const bool saved = job.saved_at.valid() && job.saved_at >= attempt.started_at;
-  const Duration lost = std::max(now - (saved ? job.saved_at : attempt.started_at), Duration{});
+  const bool saved = job.extras->saved_at.valid() && job.extras->saved_at >= attempt.started_at;
+  const Duration lost = std::max(now - (saved ? job.extras->saved_at : attempt.started_at), Duration{});
   const int64_t gpus = std::popcount(member.device_mask);
   return {.job = &job,
           .attempt = &attempt,
           .devices = std::popcount(member.device_mask & serves),
           .mask = member.device_mask & serves,
           .saved = saved,
-          .price = {
-              .lost_gpu_ms = gpus * lost.ms(), .moves = 1, .ended_before = job.preempt_count, .gpus = gpus}};
+          .price = {.lost_gpu_ms = gpus * lost.ms(),
+                    .moves = 1,
+                    .ended_before = job.extras->preempt_count,
+                    .gpus = gpus}};
 }
 
 }  // namespace
@@ -86,9 +88,9 @@ std::optional<MoveObstacle> MoveSearch::obstacle(const Job& gains, const Attempt
   if (policy::gives_back_too_late(gains, now + victims.grace_of(*job))) return MoveObstacle::kTooLate;
   if (!attempt->started_at.valid() || now < attempt->started_at + options_.protection)
     return MoveObstacle::kJustStarted;
-  const Time ended = std::max(job->preempted_at, job->moved_at);
+  const Time ended = std::max(job->extras->preempted_at, job->extras->moved_at);
   if (ended.valid() && now < ended + options_.recent) return MoveObstacle::kEndedLately;
-  if (job->preempt_count >= options_.budget) return MoveObstacle::kEndedOften;
+  if (job->extras->preempt_count >= options_.budget) return MoveObstacle::kEndedOften;
   const Node& node = state.node_at(attempt->members.front().node);
   return has_other_place(*job, node.slot) ? std::nullopt : std::optional(MoveObstacle::kNoOtherPlace);
 }

@@ -207,8 +207,9 @@ class Everything {
     return std::all_of(chosen.begin(), chosen.end(), [&](const Attempt* attempt) {
       const Job* job = state.jobs.find(attempt->job);
       return attempt->started_at.valid() && world_.now() >= attempt->started_at + options_.protection &&
-             job->priority <= job_.priority && job->preempt_count < options_.budget &&
-             !(job->preempted_at.valid() && world_.now() < job->preempted_at + options_.recent);
+             job->priority <= job_.priority && job->extras->preempt_count < options_.budget &&
+             !(job->extras->preempted_at.valid() &&
+               world_.now() < job->extras->preempted_at + options_.recent);
     });
   }
   /// The freed and free devices of one class of the node, theirs first.
@@ -252,10 +253,10 @@ class Everything {
       MovePrice price{.moves = static_cast<int64_t>(chosen.size())};
       for (const Attempt* attempt : chosen) {
         const Job* job = state.jobs.find(attempt->job);
-        const Time since = std::max(attempt->started_at, job->saved_at);
+        const Time since = std::max(attempt->started_at, job->extras->saved_at);
         const int64_t gpus = std::popcount(attempt->members[0].device_mask);
         price.lost_gpu_ms += gpus * (world_.now() - since).ms();
-        price.ended_before += job->preempt_count;
+        price.ended_before += job->extras->preempt_count;
         price.gpus += gpus;
       }
       if (!best_ || price < *best_) best_ = price;

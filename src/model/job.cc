@@ -47,7 +47,7 @@ void Job::set_dependencies(const std::vector<JobDependency>& list) {
 
 // A byte that no sentence begins with, then the fields in their order.
 std::optional<MoveRecord> Job::move_record() const {
-  ByteReader packed(move_detail.view());
+  ByteReader packed(extras->move_detail.view());
   if (packed.u8() != kMoveRecord) return std::nullopt;
   MoveRecord record;
   record.moved = packed.u8() != 0;
@@ -72,7 +72,7 @@ void Job::set_move_record(const MoveRecord& record) {
   for (const JobId other : record.others) writer.varint(other.value);
   writer.bytes(record.by);
   writer.bytes(record.why);
-  move_detail = Blob(packed);
+  extras.set(&JobExtras::move_detail, Blob(packed));
 }
 
 void Attempt::count_members() {
@@ -109,7 +109,7 @@ NodeId Job::node_of_attempt(uint32_t attempt) const {
   if (attempt == 0 || attempt > attempt_count) return NodeId{};
   const std::size_t back = attempt_count - attempt;
   if (back == 0) return node;
-  const std::string_view nodes = past_nodes.view();
+  const std::string_view nodes = extras->past_nodes.view();
   if (back * kEntryBytes > nodes.size()) return NodeId{};
   ByteReader entry(nodes.substr(nodes.size() - back * kEntryBytes, kEntryBytes));
   return NodeId{entry.fixed64()};
@@ -117,7 +117,7 @@ NodeId Job::node_of_attempt(uint32_t attempt) const {
 
 NodeId Job::node_of_member(uint32_t member) const {
   if (member == 0) return node;
-  const std::string_view nodes = member_nodes.view();
+  const std::string_view nodes = extras->member_nodes.view();
   if ((std::size_t{member} + 1) * kEntryBytes > nodes.size()) return NodeId{};
   ByteReader entry(nodes.substr(member * kEntryBytes, kEntryBytes));
   return NodeId{entry.fixed64()};
@@ -127,14 +127,14 @@ void Job::set_member_nodes(const std::vector<NodeId>& nodes) {
   std::string packed;
   ByteWriter writer(packed);
   for (std::size_t i = 0; nodes.size() > 1 && i < nodes.size(); ++i) writer.fixed64(nodes[i].value);
-  member_nodes = Blob(packed);
+  extras.set(&JobExtras::member_nodes, Blob(packed));
 }
 
 void Job::remember_node() {
-  std::string nodes(past_nodes.view());
+  std::string nodes(extras->past_nodes.view());
   ByteWriter(nodes).fixed64(node.value);
   if (nodes.size() > kBytesMax) nodes.erase(0, nodes.size() - kBytesMax);
-  past_nodes = Blob(nodes);
+  extras.set(&JobExtras::past_nodes, Blob(nodes));
 }
 
 namespace {

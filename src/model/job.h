@@ -8,6 +8,7 @@
 #include "base/blob.h"
 #include "base/fields.h"
 #include "base/ids.h"
+#include "base/rare.h"
 #include "base/time.h"
 #include "model/index/ordered_jobs.h"
 #include "model/types.h"
@@ -87,7 +88,28 @@ struct MoveRecord {
   friend bool operator==(const MoveRecord&, const MoveRecord&) = default;
 };
 
+/// What few jobs have: of those that wait for their first attempt, none. Kept apart, so that a million of
+/// them take little memory.
+struct JobExtras {
+  Blob last_detail;  ///< Detail of its last attempt's end; bounded when it is reported.
+  /// "sha256:...": what the name of its image meant at its first attempt; empty: nobody said.
+  Blob image_digest;
+  Blob past_nodes;    ///< Nodes of the attempts before the last, oldest first, at most 16; eight bytes each.
+  Blob member_nodes;  ///< Gangs only: nodes of the last attempt's members; eight bytes each.
+  Time preempted_at;  ///< Last.
+  Time saved_at;      ///< Up to then its last attempt said it saved its work.
+  Time watch_since;   ///< Time since when `watch` is so,
+  Blob watch_detail;  ///< and its evidence.
+  Time moved_at;      ///< Time at which it was last moved, or others were moved for it,
+  Blob move_detail;   ///< and how, packed: see move_record. Of an earlier version: a sentence.
+  uint32_t preempt_count = 0;                      ///< Number of preemptions after which it was requeued.
+  WatchdogFinding watch = WatchdogFinding::kNone;  ///< Latest warning about its last attempt.
+
+  friend bool operator==(const JobExtras&, const JobExtras&) = default;
+};
+
 /// One request for resources, as a small record; what it runs is one packed blob that the engine never reads.
+/// Its size is what a waiting job costs, twice: members are sorted by theirs.
 struct Job {
   JobId id;
   TenantId tenant;
@@ -100,60 +122,46 @@ struct Job {
   Time not_before;       ///< While it backs off, or before it may begin.
   Duration max_runtime;  ///< Zero: no limit.
   RetryPolicy retry;
-  NodeId node;               ///< Node of the last attempt's first member.
-  uint64_t device_mask = 0;  ///< Devices on that node.
-  uint32_t job_class = 0;    ///< Index into State::classes: its resources, interned.
-  int32_t priority = 0;      ///< Its own priority, without its tenant's tier.
+  NodeId node;                  ///< Node of the last attempt's first member.
+  uint64_t device_mask = 0;     ///< Devices on that node.
+  Time deadline;                ///< Time by which its last attempt must have started; none: no deadline.
+  Blob dependencies;            ///< Packed: see dependency_list.
+  JobId array;                  ///< Array that it is an element of; its own id for an array.
+  int64_t attained_gpu_ms = 0;  ///< Held GPUs times milliseconds, of its ended attempts.
+  Blob history;                 ///< Its timeline, packed: see timeline.
+  Blob usage;  ///< Resources that its last attempt used, once that has ended, packed: see last_usage.
+  /// Of GPUs for which it names no size, in its last attempt. Since feature level 10.
+  int64_t given_gpu_memory_mb = 0;
+  Blob submitted_by;  ///< Who submitted it, for people; empty: not known. Since feature level 8.
+  Rare<JobExtras> extras;
+  uint32_t job_class = 0;  ///< Index into State::classes: its resources, interned.
+  int32_t priority = 0;    ///< Its own priority, without its tenant's tier.
   uint32_t attempt_count = 0;
   uint32_t owner = 0;  ///< Its number in State::owners; 0: nobody is known to own it. Since feature level 9.
   int32_t exit_failures = 0;
   int32_t system_failures = 0;
   int32_t exit_code = 0;
   int32_t signal = 0;
-  JobState state = JobState::kPending;
-  JobReason reason = JobReason::kSubmitted;
-  EndCause last_cause = EndCause::kNone;
-  bool cancel_requested = false;
-  bool held = false;             ///< Waits, when it is pending, until it is released.
-  int32_t node_faults = 0;       ///< Consecutive attempts that failed by a fault of a node.
-  bool ever_started = false;     ///< Whether any attempt has started; not known in old journals.
-  bool runtime_changed = false;  ///< The attempt may have been started with another time limit.
-  Blob last_detail;              ///< Detail of its last attempt's end; bounded when it is reported.
-  /// "sha256:...": what the name of its image meant at its first attempt; empty: nobody said.
-  Blob image_digest;
-  uint16_t unmet =
-      0;  ///< Dependencies that are not met: it waits, when it is pending, as long as there are any.
-  OnParentFailure on_parent_failure = OnParentFailure::kCancel;
-  Time deadline;      ///< Time by which its last attempt must have started; none: no deadline.
-  Blob dependencies;  ///< Packed: see dependency_list.
-  JobId array;        ///< Array that it is an element of; its own id for an array.
-  Blob past_nodes;    ///< Nodes of the attempts before the last, oldest first, at most 16; eight bytes each.
-  int64_t attained_gpu_ms = 0;  ///< Held GPUs times milliseconds, of its ended attempts.
-  Time preempted_at;            ///< Last.
-  Time saved_at;                ///< Up to then its last attempt said it saved its work.
-  uint32_t preempt_count = 0;   ///< Number of preemptions after which it was requeued.
-  PreemptionMode preemption_mode = PreemptionMode::kRequeue;
-  bool preemption_exempt = false;  ///< Never ended for another job.
-  bool promised = false;           ///< Waits for what State::promises keeps for it, not in line.
-  bool parked = false;             ///< An element that became a job before its turn, and waits for that.
-  bool interactive = false;     ///< Ends at its deadline, moments after it came, if it does not run by then.
+  int32_t node_faults = 0;      ///< Consecutive attempts that failed by a fault of a node.
   int32_t elastic_members = 0;  ///< Members of its elastic part with which the last attempt was placed.
-  Blob member_nodes;            ///< Gangs only: nodes of the last attempt's members; eight bytes each.
-  WatchdogFinding watch = WatchdogFinding::kNone;  ///< Latest warning about its last attempt.
-  Time watch_since;                                ///< Time since when the warning holds.
-  Blob watch_detail;                               ///< Evidence of the warning.
-  Time moved_at;                                   ///< Time at which it was last moved, or others for it.
-  Blob move_detail;  ///< Record of that move, packed: see move_record; of an earlier version: a sentence.
-  Blob history;      ///< Its timeline, packed: see timeline.
-  Blob usage;        ///< Resources that its last attempt used, once that has ended, packed: see last_usage.
-  bool require_feasible =
-      false;  ///< Refused what no node could run; so are its changes. Since feature level 10.
   /// Time that it asked for between its preemption and its end; 0: none, or not known. Since feature
   /// level 11.
   int32_t preempt_grace_ms = 0;
-  int64_t given_gpu_memory_mb =
-      0;              ///< Memory of GPUs for which it names no size, in its last attempt. Since level 10.
-  Blob submitted_by;  ///< Name of the submitter, for people; empty: not known. Since feature level 8.
+  uint16_t unmet = 0;  ///< Unmet dependencies: it waits, when it is pending, as long as there are any.
+  JobState state = JobState::kPending;
+  JobReason reason = JobReason::kSubmitted;
+  EndCause last_cause = EndCause::kNone;
+  OnParentFailure on_parent_failure = OnParentFailure::kCancel;
+  PreemptionMode preemption_mode = PreemptionMode::kRequeue;
+  bool cancel_requested = false;
+  bool held = false;               ///< Waits, when it is pending, until it is released.
+  bool ever_started = false;       ///< Whether any attempt has started; not known in old journals.
+  bool runtime_changed = false;    ///< The attempt may have been started with another time limit.
+  bool preemption_exempt = false;  ///< Never ended for another job.
+  bool promised = false;           ///< Waits for what State::promises keeps for it, not in line.
+  bool parked = false;             ///< An element that became a job before its turn, and waits for that.
+  bool interactive = false;  ///< Ends at its deadline, moments after it came, if it does not run by then.
+  bool require_feasible = false;  ///< Refused what no node could run; so are its changes. Since level 10.
 
   OrderKey order() const { return {.key = order_key, .job = id}; }
   bool is_queued() const {
@@ -189,6 +197,7 @@ struct Job {
   /// All but the class, which the snapshot stores apart.
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {
+    RareFields extras(self.extras);
     visit(1, "id", self.id);
     visit(2, "tenant", self.tenant);
     visit(3, "spec", self.spec);
@@ -218,9 +227,9 @@ struct Job {
     visit(28, "held", self.held);
     visit(29, "node_faults", self.node_faults);
     visit(30, "runtime_changed", self.runtime_changed);
-    visit(31, "last_detail", self.last_detail);
-    visit(32, "past_nodes", self.past_nodes);
-    visit(33, "image_digest", self.image_digest);
+    visit(31, "last_detail", extras->last_detail);
+    visit(32, "past_nodes", extras->past_nodes);
+    visit(33, "image_digest", extras->image_digest);
     visit(34, "retry_causes", self.retry.causes);
     visit(35, "retry_exit_codes", self.retry.exit_codes);
     visit(36, "unmet", self.unmet);
@@ -230,22 +239,22 @@ struct Job {
     visit(40, "array", self.array);
     visit(41, "ever_started", self.ever_started);
     visit(50, "attained_gpu_ms", self.attained_gpu_ms);
-    visit(51, "preempted_at", self.preempted_at);
-    visit(52, "saved_at", self.saved_at);
-    visit(53, "preempt_count", self.preempt_count);
+    visit(51, "preempted_at", extras->preempted_at);
+    visit(52, "saved_at", extras->saved_at);
+    visit(53, "preempt_count", extras->preempt_count);
     visit(54, "preemption_mode", self.preemption_mode);
     visit(55, "preemption_exempt", self.preemption_exempt);
     visit(56, "promised", self.promised);
     visit(57, "parked", self.parked);
     visit(80, "interactive", self.interactive);
     visit(90, "elastic_members", self.elastic_members);
-    visit(91, "member_nodes", self.member_nodes);
+    visit(91, "member_nodes", extras->member_nodes);
     visit(92, "bears_loss", self.retry.tolerates_node_loss);
-    visit(100, "watch", self.watch);
-    visit(101, "watch_since", self.watch_since);
-    visit(102, "watch_detail", self.watch_detail);
-    visit(110, "moved_at", self.moved_at);
-    visit(111, "move_detail", self.move_detail);
+    visit(100, "watch", extras->watch);
+    visit(101, "watch_since", extras->watch_since);
+    visit(102, "watch_detail", extras->watch_detail);
+    visit(110, "moved_at", extras->moved_at);
+    visit(111, "move_detail", extras->move_detail);
     visit(120, "history", self.history);
     visit(121, "usage", self.usage);
     visit(122, "submitted_by", self.submitted_by);
@@ -255,6 +264,9 @@ struct Job {
     visit(132, "preempt_grace_ms", self.preempt_grace_ms);
   }
 };
+
+static_assert(sizeof(Job) <= 264,
+              "a million waiting jobs take this twice: is the new member one of JobExtras?");
 
 /// With one aging factor for all, `priority + factor * wait` orders jobs like the constant
 /// `priority - factor * submitted_at`. In priority points times milliseconds an hour, so that it is whole.

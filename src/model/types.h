@@ -415,11 +415,11 @@ struct RetryPolicy {
   int32_t exit_code_retries = 0;  ///< Retries for the causes in `causes`.
   int32_t system_retries = 0;     ///< 0: the default; -1: never.
   bool overlap_allowed = false;
-  bool tolerates_node_loss =
-      false;  ///< Gangs only: keep running after a node loss while enough members remain.
-  Duration kill_after_lost_contact;
+  /// Gangs only: keep running after a node loss while enough members remain.
+  bool tolerates_node_loss = false;
   uint32_t causes = 0;  ///< Bits kRetryExit and so on; 0: kRetryDefault.
-  Blob exit_codes;      ///< With kRetryExit: exit codes to retry, one byte each, ascending; empty: all.
+  Duration kill_after_lost_contact;
+  Blob exit_codes;  ///< With kRetryExit: exit codes to retry, one byte each, ascending; empty: all.
 
   /// Whether it may be tried again at all for what the job did itself, with this exit code if it exited.
   bool covers(uint32_t cause, int32_t exit_code) const;

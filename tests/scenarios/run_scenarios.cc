@@ -506,8 +506,12 @@ class Scenario {
     command.why = line.text("why");
     return answer(engine_.apply(command));
   }
-  std::string moved(const Line& line) { return std::string(engine_.job(job(line)).move_detail.view()); }
-  std::string preempted(const Line& line) { return std::to_string(engine_.job(job(line)).preempt_count); }
+  std::string moved(const Line& line) {
+    return std::string(engine_.job(job(line)).extras->move_detail.view());
+  }
+  std::string preempted(const Line& line) {
+    return std::to_string(engine_.job(job(line)).extras->preempt_count);
+  }
   std::string reclaimed(const Line& line) {
     const Tenant* tenant = engine_.state().find_tenant_named(line.name);
     return std::to_string(tenant->reclaims) + " " + std::to_string(tenant->reclaim_ms_max / 1000) + "s";

@@ -30,7 +30,7 @@ void add_health(const State& state, MetricsView& metrics) {
   int64_t warned = 0;
   for (const auto& [key, attempt] : state.attempts) {
     const Job* job = state.jobs.find(attempt.job);
-    warned += job != nullptr && !attempt.abandoned && job->watch != WatchdogFinding::kNone ? 1 : 0;
+    warned += job != nullptr && !attempt.abandoned && job->extras->watch != WatchdogFinding::kNone ? 1 : 0;
   }
   const auto gauge = [&metrics](std::string_view name, std::string_view help, int64_t value) {
     metrics.counters.push_back({.name = name, .type = "gauge", .help = help, .value = value});

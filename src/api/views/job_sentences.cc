@@ -52,8 +52,8 @@ std::string ending_of(const Job& job) {
                          job.last_cause == EndCause::kShimLost || job.last_cause == EndCause::kNodeLost ||
                          is_of_node(job.last_cause) || job.last_cause == EndCause::kOverLimit ||
                          job.last_cause == EndCause::kOutOfMemory;
-  if (!says_more || job.last_detail.empty()) return cause;
-  return cause + ": " + std::string(job.last_detail.view());
+  if (!says_more || job.extras->last_detail.empty()) return cause;
+  return cause + ": " + std::string(job.extras->last_detail.view());
 }
 
 /// That it is held, what ended its last attempt where that is why, and what lets it go.
@@ -134,10 +134,11 @@ std::string nearest_of(const Observer::View& view, const Job& job) {
 }
 
 std::string move_of(const State& state, const Job& job, const Viewer& viewer) {
-  if (job.move_detail.view().empty()) return {};
+  if (job.extras->move_detail.view().empty()) return {};
   const std::optional<MoveRecord> record = job.move_record();
   if (!record)
-    return viewer.sees_all() ? std::string(job.move_detail.view()) : "moved, or others were moved for it";
+    return viewer.sees_all() ? std::string(job.extras->move_detail.view())
+                             : "moved, or others were moved for it";
   std::string text;
   for (const JobId other : record->others) text += (text.empty() ? "" : ", ") + viewer.name_of(state, other);
   if (record->moved) {
@@ -168,8 +169,8 @@ std::string message_of(const Observer::View& view, const Job& job, const Node* n
       return job.cancel_requested ? "is being cancelled on " + where : "is being started on " + where;
     case JobState::kRunning:
       if (node != nullptr && is_silent(*node)) return silence_of(*node);
-      if (job.watch != WatchdogFinding::kNone && !job.cancel_requested)
-        return "runs on " + where + "; warning: " + std::string(job.watch_detail.view());
+      if (job.extras->watch != WatchdogFinding::kNone && !job.cancel_requested)
+        return "runs on " + where + "; warning: " + std::string(job.extras->watch_detail.view());
       return job.cancel_requested ? "is being stopped on " + where : "runs on " + where;
     case JobState::kCompleted:
       return "completed";
@@ -178,15 +179,15 @@ std::string message_of(const Observer::View& view, const Job& job, const Node* n
       if (job.reason == JobReason::kNotAtOnce)
         return "the resources that it requested were not free at once, as an interactive job requires; "
                "request less, or submit it as an ordinary job";
-      if (job.reason == JobReason::kElements) return std::string(job.last_detail.view());
+      if (job.reason == JobReason::kElements) return std::string(job.extras->last_detail.view());
       return ending_of(job);
     case JobState::kCancelled:
       if (job.reason == JobReason::kDependency)
         return "was cancelled because a dependency can no longer be met: " +
-               std::string(job.last_detail.view());
-      if (job.reason == JobReason::kElements) return std::string(job.last_detail.view());
+               std::string(job.extras->last_detail.view());
+      if (job.reason == JobReason::kElements) return std::string(job.extras->last_detail.view());
       if (job.reason == JobReason::kIdle || job.reason == JobReason::kHung)
-        return "was cancelled by the watchdog: " + std::string(job.watch_detail.view());
+        return "was cancelled by the watchdog: " + std::string(job.extras->watch_detail.view());
       return job.reason == JobReason::kPreempted
                  ? "was cancelled because it was preempted by a job of higher priority"
                  : "was cancelled";

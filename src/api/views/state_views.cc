@@ -53,7 +53,7 @@ uint64_t version_of(const Job& job) {
         uint64_t{job.cancel_requested}, static_cast<uint64_t>(job.started_at.ns),
         static_cast<uint64_t>(job.ended_at.ns), static_cast<uint64_t>(job.not_before.ns), uint64_t{job.held},
         static_cast<uint64_t>(job.priority), static_cast<uint64_t>(job.max_runtime.ns), uint64_t{job.unmet},
-        static_cast<uint64_t>(job.deadline.ns), static_cast<uint64_t>(job.watch)}) {
+        static_cast<uint64_t>(job.deadline.ns), static_cast<uint64_t>(job.extras->watch)}) {
     digest.mix(word);
   }
   return digest.value();
@@ -89,7 +89,7 @@ Answer<AttemptPlace> place_of(const State& state, const Job& job, uint32_t attem
     }
     place.node = job.node_of_attempt(place.attempt);
     // A job from before nodes were remembered.
-    if (!place.node.valid() && job.past_nodes.empty()) place.node = job.node;
+    if (!place.node.valid() && job.extras->past_nodes.empty()) place.node = job.node;
     if (place.node.valid()) return place;
     return ApiError{ErrorKind::kLogNotFound,
                     "the node of attempt " + std::to_string(place.attempt) +
@@ -165,7 +165,7 @@ void add_gang(const State& state, const Job& job, const JobDetails& details, Job
 }
 
 void add_past(const State& state, const Job& job, JobView& out) {
-  out.moved_at = job.moved_at;
+  out.moved_at = job.extras->moved_at;
   out.usage = usage_view(job.last_usage());
   out.submitted_by = job.submitted_by.view();
   out.owner = owner_text(state, job);
@@ -203,10 +203,10 @@ JobView view_of(const Observer::View& view, const Job& job, const Viewer& viewer
               .scheduled_at = job.scheduled_at,
               .started_at = job.started_at,
               .completed_at = job.ended_at,
-              .checkpointed_at = job.saved_at,
+              .checkpointed_at = job.extras->saved_at,
               .signal = is_final(job.state) ? job.signal : 0,
               .attempts = static_cast<int32_t>(job.attempt_count),
-              .preempted_count = static_cast<int32_t>(job.preempt_count),
+              .preempted_count = static_cast<int32_t>(job.extras->preempt_count),
               .preemption_mode = job.preemption_mode,
               .work = work_of(state.class_of(job).parts),
               .version = version_of(job)};
@@ -228,9 +228,9 @@ JobView view_of(const Observer::View& view, const Job& job, const Viewer& viewer
                                : nullptr;
   if (attempt != nullptr) out.mig_start = attempt->members.front().mig_start;
   if (job.state == JobState::kRunning || job.reason == JobReason::kIdle || job.reason == JobReason::kHung) {
-    out.watch = job.watch;
-    out.watch_detail = job.watch_detail.view();
-    out.watch_since = job.watch_since;
+    out.watch = job.extras->watch;
+    out.watch_detail = job.extras->watch_detail.view();
+    out.watch_since = job.extras->watch_since;
   }
   out.is_being_cancelled = job.cancel_requested && !is_final(job.state);
   out.move_detail = move_of(state, job, viewer);

@@ -90,8 +90,9 @@ TEST_F(ViewerTest, AMoveNamesOnlyWhatIsSeen) {
 TEST_F(ViewerTest, ASentenceOfAnEarlierVersionIsForThoseWhoSeeAll) {
   Job job = engine_.job(own_);
   EXPECT_EQ(move(Viewer::all(), job), "");
-  job.move_detail = Blob("moved from node a to node b so that job-2 can start, by ana");
-  EXPECT_EQ(move(Viewer::all(), job), job.move_detail.view());
+  job.extras.set(&JobExtras::move_detail,
+                 Blob("moved from node a to node b so that job-2 can start, by ana"));
+  EXPECT_EQ(move(Viewer::all(), job), job.extras->move_detail.view());
   EXPECT_EQ(move(Viewer::of(first_), job).find("job-"), std::string::npos);
 }
 

@@ -288,12 +288,12 @@ TEST(Checkpoint, CountsWhenItIsOfThisAttemptAndNoOlderThanTheLast) {
   expect_rejected(save(minutes(11)), RejectionCode::kStale);  // Before it started.
   expect_rejected(save(Duration{} - seconds(1)),
                   RejectionCode::kStale);  // It would be spared for what is to come.
-  EXPECT_FALSE(engine.job(job).saved_at.valid());
+  EXPECT_FALSE(engine.job(job).extras->saved_at.valid());
   EXPECT_FALSE(save(minutes(2)).rejection.has_value());
-  EXPECT_EQ(engine.job(job).saved_at, engine.now() - minutes(2));
+  EXPECT_EQ(engine.job(job).extras->saved_at, engine.now() - minutes(2));
   expect_rejected(save(minutes(3)), RejectionCode::kStale);
   EXPECT_FALSE(save(Duration{}).rejection.has_value());
-  EXPECT_EQ(engine.job(job).saved_at, engine.now());
+  EXPECT_EQ(engine.job(job).extras->saved_at, engine.now());
 }
 
 }  // namespace

@@ -232,8 +232,8 @@ Applied attempt_started(const State& state, const AttemptStarted& command, Stamp
   MemberStarted started{
       .job = command.job, .attempt = command.attempt, .member = command.member, .at = stamp.at};
   const Job* job = state.jobs.find(command.job);
-  const bool keep =
-      state.config.feature_level >= 2 && !attempt->abandoned && job != nullptr && job->image_digest.empty();
+  const bool keep = state.config.feature_level >= 2 && !attempt->abandoned && job != nullptr &&
+                    job->extras->image_digest.empty();
   if (keep) started.image_digest = command.image_digest;
   events.push_back(std::move(started));
   if (attempt->unbegun == 1 && !attempt->abandoned) {

@@ -29,7 +29,7 @@ Applied note_watch(const State& state, const ReportWatchdogFinding& command, Sta
                     attempt->stop == StopReason::kNone && job->state == JobState::kRunning;
   if (!runs) return reject(RejectionCode::kStale);
   const bool acts = command.action != WatchAction::kWarn && command.kind != WatchdogFinding::kNone;
-  if (acts || command.kind != job->watch) {
+  if (acts || command.kind != job->extras->watch) {
     const bool warns = command.kind != WatchdogFinding::kNone;
     events.push_back(WatchdogFindingChanged{.job = command.job,
                                             .attempt = command.attempt,

@@ -253,9 +253,9 @@ Applied checkpoint_saved(const State& state, const CheckpointSaved& command, Sta
   CHECK(job != nullptr);
   const Applied accepted{.rejection = {}, .first_id = job->id.value, .id_count = 1};
   const Time saved_at = stamp.at - command.age;
-  if (saved_at == job->saved_at) return accepted;  // Said again.
+  if (saved_at == job->extras->saved_at) return accepted;  // Said again.
   const Time begin = attempt->started_at.valid() ? attempt->started_at : attempt->placed_at;
-  if (command.age.ns < 0 || saved_at < begin || saved_at < job->saved_at)
+  if (command.age.ns < 0 || saved_at < begin || saved_at < job->extras->saved_at)
     return reject(RejectionCode::kStale);
   events.push_back(JobCheckpointed{.job = job->id, .attempt = attempt->number, .saved_at = saved_at});
   return accepted;

@@ -330,9 +330,9 @@ int32_t elastic_members_of(const std::vector<Part>& parts, const std::vector<Mem
 }
 
 void clear_watch(Job& job) {
-  job.watch = WatchdogFinding::kNone;
-  job.watch_since = {};
-  job.watch_detail = {};
+  job.extras.set(&JobExtras::watch, WatchdogFinding::kNone);
+  job.extras.set(&JobExtras::watch_since, {});
+  job.extras.set(&JobExtras::watch_detail, {});
 }
 
 void on(State& state, const AttemptPlaced& event) {
@@ -341,7 +341,8 @@ void on(State& state, const AttemptPlaced& event) {
   if (state.config.feature_level >= 1 && job.attempt_count > 0) job.remember_node();
   job.attempt_count = event.attempt;
   job.scheduled_at = event.at;
-  job.started_at = job.saved_at = Time{};
+  job.started_at = {};
+  job.extras.set(&JobExtras::saved_at, {});
   job.usage = {};
   clear_watch(job);
   job.node = event.members.front().node;
@@ -350,7 +351,7 @@ void on(State& state, const AttemptPlaced& event) {
   state.move_job(job, JobState::kScheduled, JobReason::kPlaced);
   job.elastic_members = elastic_members_of(state.class_of(job).parts, event.members);
   std::vector<NodeId> nodes;
-  if (event.members.size() > 1 || !job.member_nodes.empty()) {
+  if (event.members.size() > 1 || !job.extras->member_nodes.empty()) {
     for (const Member& member : event.members) nodes.push_back(member.node);
     job.set_member_nodes(nodes);
   }
@@ -379,7 +380,8 @@ void on(State& state, const MemberStarted& event) {
   CHECK(attempt != nullptr);
   CHECK(event.member < attempt->members.size());
   attempt->move_member(event.member, MemberState::kRunning);
-  if (!event.image_digest.empty()) state.job_at(event.job).image_digest = Blob(event.image_digest);
+  if (!event.image_digest.empty())
+    state.job_at(event.job).extras.set(&JobExtras::image_digest, Blob(event.image_digest));
   if (attempt->unbegun > 0) return;
   attempt->started_at = event.at;
   if (attempt->abandoned) return;
@@ -478,7 +480,7 @@ void take_outcome(Job& job, const Outcome& outcome) {
   job.last_cause = outcome.cause;
   job.exit_code = outcome.exit_code;
   job.signal = outcome.signal;
-  job.last_detail = outcome.keep_detail ? Blob(outcome.detail) : Blob();
+  job.extras.set(&JobExtras::last_detail, outcome.keep_detail ? Blob(outcome.detail) : Blob());
 }
 
 void on(State& state, const JobFinished& event) {
@@ -504,8 +506,8 @@ void on(State& state, const JobRequeued& event) {
   if (event.hold && state.config.feature_level >= 7) job.reason = JobReason::kHeld;
   if (!event.preempted) return;
   job.reason = JobReason::kPreempted;
-  job.preempted_at = event.at;
-  ++job.preempt_count;
+  job.extras.set(&JobExtras::preempted_at, event.at);
+  job.extras.set(&JobExtras::preempt_count, job.extras->preempt_count + 1);
 }
 
 void on(State& state, const BackoffEnded& event) { state.end_backoff(state.job_at(event.job)); }
@@ -677,9 +679,9 @@ void on(State& state, const NodeSuspected& event) {
 
 void on(State& state, const WatchdogFindingChanged& event) {
   Job& job = state.job_at(event.job);
-  job.watch = event.kind;
-  job.watch_since = event.kind == WatchdogFinding::kNone ? Time{} : event.since;
-  job.watch_detail = Blob(event.detail);
+  job.extras.set(&JobExtras::watch, event.kind);
+  job.extras.set(&JobExtras::watch_since, event.kind == WatchdogFinding::kNone ? Time{} : event.since);
+  job.extras.set(&JobExtras::watch_detail, Blob(event.detail));
 }
 
 void on(State& state, const DevicesPromised& event) {
@@ -697,7 +699,9 @@ void on(State& state, const PromiseEnded& event) {
   tenant.reclaim_ms_max = std::max(tenant.reclaim_ms_max, took_ms);
 }
 
-void on(State& state, const JobCheckpointed& event) { state.job_at(event.job).saved_at = event.saved_at; }
+void on(State& state, const JobCheckpointed& event) {
+  state.job_at(event.job).extras.set(&JobExtras::saved_at, event.saved_at);
+}
 
 void skip_timers(State& state, Duration span) {
   std::set<Timer> moved;

@@ -98,7 +98,7 @@ TEST_F(GangEnd, AMemberThatRefusesEndsTheOthersBeforeTheyBegin) {
   end(job, 1, of(EndCause::kStopped));
   EXPECT_EQ(engine.state_of(job), JobState::kPending) << "tried again";
   EXPECT_EQ(engine.job(job).last_cause, EndCause::kStartFailed);
-  EXPECT_EQ(engine.job(job).last_detail.view(), "member 2: port 20001 is taken");
+  EXPECT_EQ(engine.job(job).extras->last_detail.view(), "member 2: port 20001 is taken");
 }
 
 TEST_F(GangEnd, MembersThatAreDoneLeaveTheOthersRunning) {
@@ -233,7 +233,7 @@ TEST_F(GangEnd, ASecondLossThatLeavesTooFewEndsIt) {
   EXPECT_EQ(attempt(job).stop, StopReason::kGang);
   end(job, 0, of(EndCause::kStopped));
   EXPECT_EQ(engine.job(job).last_cause, EndCause::kNodeLost);
-  EXPECT_EQ(engine.job(job).last_detail.view(), "member 2: the second");
+  EXPECT_EQ(engine.job(job).extras->last_detail.view(), "member 2: the second");
 }
 
 TEST_F(GangEnd, OneThatGoesOnIsNotGivenUpWhenANodeFallsSilent) {

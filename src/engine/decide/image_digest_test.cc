@@ -21,9 +21,9 @@ TEST(ImageDigest, TheFirstOneThatIsSaidStaysTheJobs) {
   const JobId job = engine.submit({.gpus = 1, .retry = {.exit_code_retries = 5}});
   engine.cycle();
   started(engine, job, "sha256:aa");
-  EXPECT_EQ(engine.job(job).image_digest.view(), "sha256:aa");
+  EXPECT_EQ(engine.job(job).extras->image_digest.view(), "sha256:aa");
   started(engine, job, "sha256:bb");  // Said again.
-  EXPECT_EQ(engine.job(job).image_digest.view(), "sha256:aa");
+  EXPECT_EQ(engine.job(job).extras->image_digest.view(), "sha256:aa");
   engine.ended(job, exited(1));
   engine.release_all();
   engine.advance(engine.job(job).not_before - engine.now());
@@ -31,7 +31,7 @@ TEST(ImageDigest, TheFirstOneThatIsSaidStaysTheJobs) {
   ASSERT_EQ(engine.job(job).attempt_count, 2u);
   started(engine, job, "sha256:bb");
   EXPECT_EQ(engine.state_of(job), JobState::kRunning);
-  EXPECT_EQ(engine.job(job).image_digest.view(), "sha256:aa");
+  EXPECT_EQ(engine.job(job).extras->image_digest.view(), "sha256:aa");
 }
 
 // Journals from before must replay to the digests that they were recorded with.
@@ -43,7 +43,7 @@ TEST(ImageDigest, NoneIsKeptBelowTheFeatureLevel) {
   engine.cycle();
   started(engine, job, "sha256:aa");
   EXPECT_EQ(engine.state_of(job), JobState::kRunning);
-  EXPECT_TRUE(engine.job(job).image_digest.empty());
+  EXPECT_TRUE(engine.job(job).extras->image_digest.empty());
 }
 
 }  // namespace

@@ -196,7 +196,7 @@ TEST_F(JobTimeline, FailedStartsHoldTheJob) {
   }
   EXPECT_TRUE(engine.job(job).held);
   EXPECT_EQ(engine.job(job).reason, JobReason::kHeld);
-  EXPECT_EQ(engine.job(job).last_detail.view(), "no user 'x'");
+  EXPECT_EQ(engine.job(job).extras->last_detail.view(), "no user 'x'");
   EXPECT_EQ(entries(job).back().step, JobStep::kHeldByFailure);
   engine.advance(hours(1));
   EXPECT_TRUE(engine.cycle().empty());

@@ -89,7 +89,7 @@ TEST(MoveJobs, TheMovedJobGoesOnWhereItWasToldAndTheWaitingOneStarts) {
   EXPECT_EQ(world.engine.state_of(world.first), JobState::kScheduled);
   EXPECT_EQ(world.engine.job(world.first).node, world.b);
   EXPECT_EQ(world.engine.job(world.first).attempt_count, 2U);
-  EXPECT_EQ(world.engine.job(world.first).preempt_count, 1U);
+  EXPECT_EQ(world.engine.job(world.first).extras->preempt_count, 1U);
   EXPECT_TRUE(world.engine.state().promises.empty());
 }
 
@@ -97,7 +97,7 @@ TEST(MoveJobs, UnderOlderRulesAMoveIsKeptAsItsSentence) {
   Scattered world;
   world.engine.apply(Configure{.config = {.feature_level = 6}});
   ASSERT_FALSE(world.engine.apply(world.command()).rejection.has_value());
-  EXPECT_EQ(world.engine.job(world.first).move_detail.view(),
+  EXPECT_EQ(world.engine.job(world.first).extras->move_detail.view(),
             "moved from node a to node b so that job-" + std::to_string(world.waits.value) +
                 " can start, by ana: the big one is urgent");
   EXPECT_EQ(world.engine.job(world.first).move_record(), std::nullopt);
@@ -109,12 +109,12 @@ TEST(MoveRecord, WhatIsNotWholeIsNone) {
       .moved = true, .from = "a", .to = "b", .others = {JobId{7}, JobId{300}}, .by = "ana", .why = "w"};
   job.set_move_record(record);
   EXPECT_EQ(job.move_record(), record);
-  const std::string packed(job.move_detail.view());
+  const std::string packed(job.extras->move_detail.view());
   for (std::size_t size = 0; size < packed.size(); ++size) {
-    job.move_detail = Blob(packed.substr(0, size));
+    job.extras.set(&JobExtras::move_detail, Blob(packed.substr(0, size)));
     EXPECT_EQ(job.move_record(), std::nullopt) << size;
   }
-  job.move_detail = Blob(packed + "x");
+  job.extras.set(&JobExtras::move_detail, Blob(packed + "x"));
   EXPECT_EQ(job.move_record(), std::nullopt);
 }
 

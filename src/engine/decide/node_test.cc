@@ -692,7 +692,7 @@ TEST(AttemptEnded, LeavesWhatWasSaidOfItInTheJob) {
       .node = engine.job(job).node,
       .outcome = {.cause = EndCause::kStartFailed, .detail = "no such file", .keep_detail = true}});
   EXPECT_EQ(engine.job(job).state, JobState::kFailed);
-  EXPECT_EQ(engine.job(job).last_detail.view(), "no such file");
+  EXPECT_EQ(engine.job(job).extras->last_detail.view(), "no such file");
 }
 
 TEST(ConfirmNodeDead, OfAnotherBootIsRejected) {

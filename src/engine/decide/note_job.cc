@@ -53,9 +53,9 @@ void note_move(State& state, const Promise& promise) {
   Job& job = state.job_at(promise.job);
   const Node& to = state.node_at(promise.members.front().node);
   const Node* from = state.find_node(job.node);  // It may have been removed since.
-  job.moved_at = promise.since;
+  job.extras.set(&JobExtras::moved_at, promise.since);
   if (state.config.feature_level < 7) {
-    job.move_detail = Blob(move_sentence(promise, from, to));
+    job.extras.set(&JobExtras::move_detail, Blob(move_sentence(promise, from, to)));
     return;
   }
   MoveRecord record{.moved = promise.moves,

@@ -53,7 +53,7 @@ TEST(PastNodes, NothingIsRememberedBelowTheFeatureLevel) {
   const JobId job = engine.submit({.gpus = 1, .retry = {.exit_code_retries = 5}});
   fail_on(engine, job, node);
   fail_on(engine, job, node);
-  EXPECT_TRUE(engine.job(job).past_nodes.empty());
+  EXPECT_TRUE(engine.job(job).extras->past_nodes.empty());
   EXPECT_EQ(engine.job(job).node_of_attempt(2), node);
   EXPECT_FALSE(engine.job(job).node_of_attempt(1).valid());
 }

@@ -139,7 +139,7 @@ TEST(Preempt, AttainedServiceGrowsWithEachAttemptAtItsFeatureLevel) {
     EXPECT_EQ(crowded.engine.state_of(crowded.first), JobState::kPreempted);
     crowded.engine.ended(crowded.first, {.cause = EndCause::kStopped, .detail = {}});
     EXPECT_EQ(crowded.engine.job(crowded.first).attained_gpu_ms, level == 2 ? 0 : 120'000);
-    EXPECT_EQ(crowded.engine.job(crowded.first).preempt_count, 1u);
+    EXPECT_EQ(crowded.engine.job(crowded.first).extras->preempt_count, 1u);
   }
 }
 
@@ -521,7 +521,7 @@ class World {
       EXPECT_TRUE(state.find_tenant(lesser.tenant)->allow_preemption);
       EXPECT_TRUE(state.find_tenant(job.tenant)->can_preempt_others);
       EXPECT_TRUE(state.find_tenant(lesser.tenant)->anonymous || !state.find_tenant(job.tenant)->anonymous);
-      EXPECT_LT(lesser.preempt_count, 3u);
+      EXPECT_LT(lesser.extras->preempt_count, 3u);
       EXPECT_GE(engine_.now(), lesser.started_at + seconds(60));
     }
   }

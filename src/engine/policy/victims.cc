@@ -160,13 +160,14 @@ bool potential_less(const Potential& a, const Potential& b) {
 
 Time LeastLost::protected_until(const Job& job, const Attempt& attempt) const {
   const Time started = attempt.started_at + params_.protection;
-  return job.preempted_at.valid() ? std::max(started, job.preempted_at + params_.recent) : started;
+  return job.extras->preempted_at.valid() ? std::max(started, job.extras->preempted_at + params_.recent)
+                                          : started;
 }
 
 Time LeastLost::allowed_from(const State& state, const Job& by, const Attempt& attempt) const {
   if (attempt.abandoned || attempt.stop != StopReason::kNone || !attempt.started_at.valid()) return kNever;
   const Job* job = state.jobs.find(attempt.job);
-  if (job == nullptr || job->preemption_exempt || job->preempt_count >= params_.budget) return kNever;
+  if (job == nullptr || job->preemption_exempt || job->extras->preempt_count >= params_.budget) return kNever;
   const Tenant* owner = state.find_tenant(job->tenant);
   const Tenant* other = state.find_tenant(by.tenant);
   CHECK(owner != nullptr);
@@ -191,13 +192,13 @@ bool LeastLost::reclaimable(const State& state, const Attempt& attempt) const {
 bool LeastLost::spared(const State& state, const Attempt& attempt, Time now) const {
   const Job* job = state.jobs.find(attempt.job);
   CHECK(job != nullptr);
-  return !attempt.started_at.valid() || job->preempt_count >= params_.budget ||
+  return !attempt.started_at.valid() || job->extras->preempt_count >= params_.budget ||
          now < protected_until(*job, attempt);
 }
 
 VictimCost LeastLost::cost_of(const VictimView& victim, Time now) const {
   const Time started = victim.attempt->started_at.valid() ? victim.attempt->started_at : now;
-  const Time saved = victim.job->saved_at;
+  const Time saved = victim.job->extras->saved_at;
   const bool silent = !saved.valid() || saved < started;
   const Duration unsaved = std::max(now - (silent ? started : saved), Duration{});
   const Duration counted = std::min(unsaved, silent ? params_.silent_max : params_.loss_max);

@@ -20,7 +20,7 @@ class Candidates {
     Job& job = jobs_.emplace_back();
     Attempt& attempt = attempts_.emplace_back();
     attempt.started_at = kNow - ran;
-    if (saved_ago.ns > 0) job.saved_at = kNow - saved_ago;
+    if (saved_ago.ns > 0) job.extras.set(&JobExtras::saved_at, kNow - saved_ago);
     views_.push_back({.job = &job,
                       .attempt = &attempt,
                       .devices = devices,

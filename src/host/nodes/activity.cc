@@ -80,7 +80,7 @@ void Activity::look_at(const Attempt& attempt, AttemptRow& row) {
   }
   const RunTime run_time{.limit = job->max_runtime, .past = hooks_.now() - attempt.started_at};
   WatchFinding found = judge(policy_of(*job, row), members, run_time);
-  if (found.kind == job->watch && found.action == WatchAction::kWarn) return;
+  if (found.kind == job->extras->watch && found.action == WatchAction::kWarn) return;
   row.finding_proposed = true;
   hooks_.propose(ReportWatchdogFinding{.job = attempt.job,
                                        .attempt = attempt.number,

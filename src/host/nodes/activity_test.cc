@@ -57,7 +57,7 @@ TEST(HubActivity, AFindingIsProposedOnceUntilItIsDecided) {
   world.agent.send(world.idle_for(66'000));
   EXPECT_EQ(world.findings(), 1u);
   world.hub.decide();
-  EXPECT_EQ(world.hub.state.jobs.find(world.job)->watch, WatchdogFinding::kIdle);
+  EXPECT_EQ(world.hub.state.jobs.find(world.job)->extras->watch, WatchdogFinding::kIdle);
   world.agent.send(world.idle_for(71'000));  // It is known.
   EXPECT_EQ(world.findings(), 0u);
   world.agent.send(world.idle_for(0));  // It is over, which is found like it.
@@ -121,7 +121,7 @@ TEST(HubActivity, WhatAnEarlierHeartbeatToldOfAMemberCountsNoMore) {
   Watched world;
   world.agent.send(world.idle_for(61'000));
   world.hub.decide();
-  ASSERT_EQ(world.hub.state.jobs.find(world.job)->watch, WatchdogFinding::kIdle);
+  ASSERT_EQ(world.hub.state.jobs.find(world.job)->extras->watch, WatchdogFinding::kIdle);
   world.agent.beat(2);  // Its attempt has just been found again, say: nothing is told of it.
   EXPECT_EQ(world.findings(), 0u);
 }
@@ -149,14 +149,14 @@ TEST(HubActivity, TheHolderOfALeaseIsToldOnceUntilItIsRenewed) {
   agent.send(idle_member(job, 0, 0));
   ASSERT_EQ(hub.proposals.size(), 1u);
   hub.decide();
-  EXPECT_EQ(hub.state.jobs.find(job)->watch, WatchdogFinding::kEnding);
+  EXPECT_EQ(hub.state.jobs.find(job)->extras->watch, WatchdogFinding::kEnding);
   agent.send(idle_member(job, 0, 0));
   EXPECT_TRUE(hub.proposals.empty());
   hub.propose(UpdateJob{.job = job, .given = kJobMaxRuntime, .max_runtime = hours(3)});
   agent.send(idle_member(job, 0, 0));
   ASSERT_EQ(hub.proposals.size(), 1u);
   hub.decide();
-  EXPECT_EQ(hub.state.jobs.find(job)->watch, WatchdogFinding::kNone);
+  EXPECT_EQ(hub.state.jobs.find(job)->extras->watch, WatchdogFinding::kNone);
 }
 
 }  // namespace

@@ -127,7 +127,7 @@ TEST(Reports, AnOutcomeOfANewerAgentIsALostShimAndItsWordsAreCut) {
     out.mutable_ended()->mutable_outcome()->set_detail(std::string(10'000, 'x'));
   });
   EXPECT_EQ(cluster.hub.state.jobs.find(job)->last_cause, EndCause::kShimLost);
-  EXPECT_EQ(cluster.hub.state.jobs.find(job)->last_detail.view().size(), limits::kLabelBytesMax);
+  EXPECT_EQ(cluster.hub.state.jobs.find(job)->extras->last_detail.view().size(), limits::kLabelBytesMax);
 }
 
 TEST(Reports, OnlyWhatCanBeTheDigestOfAnImageIsKept) {
@@ -139,7 +139,7 @@ TEST(Reports, OnlyWhatCanBeTheDigestOfAnImageIsKept) {
       out.mutable_started()->mutable_key()->set_attempt(1);
       out.mutable_started()->set_image_digest(told);
     });
-    return std::string(cluster.hub.state.jobs.find(job)->image_digest.view());
+    return std::string(cluster.hub.state.jobs.find(job)->extras->image_digest.view());
   };
   const std::string digest = "sha256:" + std::string(64, 'a');
   EXPECT_EQ(kept(digest), digest);

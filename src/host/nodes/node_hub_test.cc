@@ -423,7 +423,7 @@ TEST(NodeHub, WhatAJobSavedIsProposed) {
   hub.hub.receive(id, beat);
   EXPECT_EQ(hub.proposals.size(), 1u);
   hub.decide();
-  EXPECT_EQ(hub.state.jobs.find(job)->saved_at, hub.now - seconds(4));
+  EXPECT_EQ(hub.state.jobs.find(job)->extras->saved_at, hub.now - seconds(4));
 }
 
 v1::AgentMessage end_of(uint64_t report, uint64_t job) {

@@ -154,7 +154,7 @@ void Auditor::check_jobs(const char* whose, const State& state) {
     if (pending && !book.backs_off && !book.held && book.unmet.empty() && book.element_count == 0 &&
         !book.promised && !book.parked)
       in_line += 1;
-    if (job.promised != book.promised || job.preempt_count != book.preempt_count)
+    if (job.promised != book.promised || job.extras->preempt_count != book.preempt_count)
       fail(std::string(whose) + " has another promise or count of preemptions of " + name_of(job.id));
     if (job.state == JobState::kPending && job.held != book.held)
       fail(std::string(whose) + " has " + name_of(job.id) + " as held, or not, otherwise than the books");

@@ -15,7 +15,7 @@ namespace {
 /// Plans take so long to be made and made durable at most: a job counts as waiting only then.
 constexpr Duration kPlanTime = seconds(5);
 
-Time since_of(const Job& job) { return std::max(job.submitted_at, job.preempted_at); }
+Time since_of(const Job& job) { return std::max(job.submitted_at, job.extras->preempted_at); }
 
 /// A node of the placement is booked before the waiting job must have ended, which is why it stays off it.
 /// One without a limit may be expected to take however long.

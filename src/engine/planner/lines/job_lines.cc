@@ -76,7 +76,7 @@ OrderKey JobLines::key_of(const State& state, const Job& job, Time now) const {
 }
 
 // One that was ended for another job begins to wait anew: what it had is more than nothing.
-Time JobLines::since_of(const Job& job) const { return std::max(job.submitted_at, job.preempted_at); }
+Time JobLines::since_of(const Job& job) const { return std::max(job.submitted_at, job.extras->preempted_at); }
 
 bool JobLines::waited_too_long(Time since, Time now) const {
   return overtaking_.ns > 0 && since + overtaking_ <= now;
