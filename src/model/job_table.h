@@ -1,14 +1,14 @@
 #pragma once
 
 #include <algorithm>
-#include <boost/unordered/unordered_flat_map.hpp>
 #include <cstdint>
 #include <iterator>
-#include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
 #include "base/check.h"
+#include "model/index/job_slots.h"
 #include "model/job.h"
 
 namespace gpusched {
@@ -23,11 +23,11 @@ class JobTable {
   JobTable clone() const {
     JobTable copy;
     copy.chunks_.reserve(chunks_.size());
-    for (const auto& chunk : chunks_) {
-      copy.chunks_.push_back(std::make_unique<Job[]>(kChunk));
-      std::copy(chunk.get(), chunk.get() + kChunk, copy.chunks_.back().get());
+    for (const std::vector<Job>& chunk : chunks_) {
+      std::vector<Job>& made = copy.chunks_.emplace_back();
+      made.reserve(kChunk);
+      made.insert(made.end(), chunk.begin(), chunk.end());
     }
-    copy.unused_ = unused_;
     copy.free_ = free_;
     copy.slots_ = slots_;
     copy.ids_ = ids_;
@@ -40,10 +40,8 @@ class JobTable {
   template <typename Wanted>
   JobTable clone_if(Wanted&& wanted) const {
     std::vector<const Job*> chosen;
-    for (std::size_t i = 0; i < chunks_.size(); ++i) {
-      const std::size_t used = i + 1 < chunks_.size() ? kChunk : kChunk - unused_;
-      for (std::size_t at = 0; at < used; ++at) {
-        const Job& job = chunks_[i][at];
+    for (const std::vector<Job>& chunk : chunks_) {
+      for (const Job& job : chunk) {
         if (job.id.valid() && wanted(job)) chosen.push_back(&job);
       }
     }
@@ -56,41 +54,40 @@ class JobTable {
 
   /// Adds a job, fastest in ascending order of ids. The reference stays valid until the job is erased.
   Job& insert(Job job) {
+    const JobId id = job.id;
     uint32_t slot = 0;
+    Job* place = nullptr;
     if (free_.empty()) {
-      slot = static_cast<uint32_t>(chunks_.size() * kChunk - unused_);
-      if (unused_ == 0) {
-        chunks_.push_back(std::make_unique<Job[]>(kChunk));
-        unused_ = kChunk;
-      }
-      --unused_;
+      if (chunks_.empty() || chunks_.back().size() == kChunk) chunks_.emplace_back().reserve(kChunk);
+      std::vector<Job>& last = chunks_.back();
+      slot = static_cast<uint32_t>((chunks_.size() - 1) * kChunk + last.size());
+      place = &last.emplace_back(std::move(job));
     } else {
       slot = free_.back();
       free_.pop_back();
+      place = &at_slot(slot);
+      *place = std::move(job);
     }
-    const bool inserted = slots_.try_emplace(job.id.value, slot).second;
-    CHECK(inserted);
-    if (ids_.empty() || job.id > ids_.back()) {
-      ids_.push_back(job.id);
+    slots_.insert(id, slot);
+    if (ids_.empty() || id > ids_.back()) {
+      ids_.push_back(id);
     } else {
-      add_late(job.id);
+      add_late(id);
     }
-    Job& place = at_slot(slot);
-    place = std::move(job);
-    return place;
+    return *place;
   }
   void erase(JobId id) {
-    const auto it = slots_.find(id.value);
-    CHECK(it != slots_.end());
-    at_slot(it->second) = Job{};
-    free_.push_back(it->second);
-    slots_.erase(it);
+    const std::optional<uint32_t> slot = slots_.find(id);
+    CHECK(slot.has_value());
+    at_slot(*slot) = Job{};
+    free_.push_back(*slot);
+    slots_.erase(id);
     if (!late_.empty() && late_.erase(id) > 0) return;
     if (++erased_ > 1024 && erased_ > ids_.size() / 2) compact();
   }
   Job* find(JobId id) {
-    const auto it = slots_.find(id.value);
-    return it == slots_.end() ? nullptr : &at_slot(it->second);
+    const std::optional<uint32_t> slot = slots_.find(id);
+    return slot ? &at_slot(*slot) : nullptr;
   }
   const Job* find(JobId id) const { return const_cast<JobTable*>(this)->find(id); }
   std::size_t size() const { return slots_.size(); }
@@ -143,14 +140,13 @@ class JobTable {
     late_.clear();
   }
   void compact() {
-    std::erase_if(ids_, [this](JobId id) { return !slots_.contains(id.value); });
+    std::erase_if(ids_, [this](JobId id) { return !slots_.contains(id); });
     erased_ = 0;
   }
 
-  std::vector<std::unique_ptr<Job[]>> chunks_;
-  std::size_t unused_ = 0;  ///< Slots at the last chunk's end that were never used.
+  std::vector<std::vector<Job>> chunks_;  ///< Each of kChunk places, which are filled in their order.
   std::vector<uint32_t> free_;
-  boost::unordered_flat_map<uint64_t, uint32_t> slots_;
+  JobSlots slots_;
   std::vector<JobId> ids_;  ///< Ascending; erased ones stay until compaction.
   std::set<JobId> late_;    ///< Ids inserted after a higher one; never erased.
   std::size_t erased_ = 0;
