@@ -88,8 +88,8 @@ struct MoveRecord {
   friend bool operator==(const MoveRecord&, const MoveRecord&) = default;
 };
 
-/// What few jobs have: of those that wait for their first attempt, none. Kept apart, so that a million of
-/// them take little memory.
+/// Fields that few jobs set, and none that waits for its first attempt. They are kept apart, so that a million
+/// waiting jobs take little memory.
 struct JobExtras {
   Blob last_detail;  ///< Detail of its last attempt's end; bounded when it is reported.
   /// "sha256:...": what the name of its image meant at its first attempt; empty: nobody said.
@@ -98,10 +98,10 @@ struct JobExtras {
   Blob member_nodes;  ///< Gangs only: nodes of the last attempt's members; eight bytes each.
   Time preempted_at;  ///< Last.
   Time saved_at;      ///< Up to then its last attempt said it saved its work.
-  Time watch_since;   ///< Time since when `watch` is so,
-  Blob watch_detail;  ///< and its evidence.
-  Time moved_at;      ///< Time at which it was last moved, or others were moved for it,
-  Blob move_detail;   ///< and how, packed: see move_record. Of an earlier version: a sentence.
+  Time watch_since;   ///< Time since when the warning holds.
+  Blob watch_detail;  ///< Evidence of the warning.
+  Time moved_at;      ///< Time at which it was last moved, or others for it.
+  Blob move_detail;   ///< Record of that move, packed: see move_record; of an earlier version: a sentence.
   uint32_t preempt_count = 0;                      ///< Number of preemptions after which it was requeued.
   WatchdogFinding watch = WatchdogFinding::kNone;  ///< Latest warning about its last attempt.
 
@@ -130,9 +130,9 @@ struct Job {
   int64_t attained_gpu_ms = 0;  ///< Held GPUs times milliseconds, of its ended attempts.
   Blob history;                 ///< Its timeline, packed: see timeline.
   Blob usage;  ///< Resources that its last attempt used, once that has ended, packed: see last_usage.
-  /// Of GPUs for which it names no size, in its last attempt. Since feature level 10.
+  /// Memory of GPUs for which it names no size, in its last attempt. Since feature level 10.
   int64_t given_gpu_memory_mb = 0;
-  Blob submitted_by;  ///< Who submitted it, for people; empty: not known. Since feature level 8.
+  Blob submitted_by;  ///< Name of the submitter, for people; empty: not known. Since feature level 8.
   Rare<JobExtras> extras;
   uint32_t job_class = 0;  ///< Index into State::classes: its resources, interned.
   int32_t priority = 0;    ///< Its own priority, without its tenant's tier.
