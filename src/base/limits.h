@@ -51,11 +51,11 @@ inline constexpr uint32_t kAttemptsPerNodeMax = 4'096;  ///< Running on one node
 inline constexpr uint32_t kTenantDepthMax = 8;
 inline constexpr uint32_t kTenantsMax = 100'000;
 inline constexpr std::size_t kKeysMax = 100'000;
-inline constexpr std::size_t kKeysOfOneHomeMax = 1'000;  ///< Of one tenant, or of the cluster.
+inline constexpr std::size_t kKeysOfOneHomeMax = 1'000;  ///< Keys of one tenant, or of the cluster.
 inline constexpr std::size_t kKeyBindingsMax = 32;
 inline constexpr std::size_t kKeyUnixUsersMax = 32;
-inline constexpr std::size_t kKeyPrefixMin = 8;   ///< Characters of the part of a key that is shown,
-inline constexpr std::size_t kKeyPrefixMax = 32;  ///< at least and at most.
+inline constexpr std::size_t kKeyPrefixMin = 8;   ///< Fewest characters of the part of a key that is shown.
+inline constexpr std::size_t kKeyPrefixMax = 32;  ///< Most characters of that part.
 inline constexpr std::size_t kKeyHashBytes = 32;
 inline constexpr Duration kKeysKept = hours(24 * 90);  ///< After a key was revoked or expired.
 inline constexpr std::size_t kPeopleMax = 100'000;
@@ -103,10 +103,10 @@ inline constexpr Duration kBackoffFirst = seconds(1);
 inline constexpr Duration kBackoffMax = minutes(5);
 inline constexpr int32_t kSystemRetriesMax = 16;  ///< Lost node, failed start, lost shim.
 
-/// Of each amount that an attempt is said to have used, in its own unit: two of them can be added.
+/// Most of each amount that an attempt is said to have used, in its own unit: two of them can be added.
 inline constexpr int64_t kUsageMax = int64_t{1} << 61;
 
-inline constexpr uint64_t kHistoryEntriesMax = 64;     ///< Of a job's timeline; the oldest go first.
+inline constexpr uint64_t kHistoryEntriesMax = 64;     ///< Entries of a job's timeline; the oldest go first.
 inline constexpr std::size_t kHistoryDetailMax = 200;  ///< Bytes of an entry's detail.
 
 /// Failures of the system, the last of them a failed start, after which a job is held: no user, folder or
@@ -117,14 +117,14 @@ inline constexpr int32_t kNodeFaultsMax = 5;
 
 // Nodes that jobs of several tenants fail on are drained.
 inline constexpr uint32_t kNodeFailuresKept = 16;
-inline constexpr uint32_t kNodeFailuresMin = 4;              ///< Fewer are no evidence,
-inline constexpr uint32_t kNodeFailureTenantsMin = 2;        ///< nor are those of one tenant,
-inline constexpr Duration kNodeFailureWindow = minutes(10);  ///< nor older ones.
-// Nodes on which jobs die soon that live elsewhere: what is remembered of each,
+inline constexpr uint32_t kNodeFailuresMin = 4;              ///< Fewer failures are no evidence.
+inline constexpr uint32_t kNodeFailureTenantsMin = 2;        ///< Failures of fewer tenants are none either.
+inline constexpr Duration kNodeFailureWindow = minutes(10);  ///< Older failures are none either.
+// Nodes on which jobs die soon that live elsewhere: the ends that are remembered of each node.
 inline constexpr uint32_t kNodeEndsKept = 32;
 inline constexpr Duration kNodeEndsWindow = hours(24);
-inline constexpr Duration kQuickEnd = seconds(60);  ///< from its start on an attempt's failure is soon.
-/// By chance the node's ends happen at most so often, of 2^40; and without its worst tenant's, so often.
+inline constexpr Duration kQuickEnd = seconds(60);  ///< A failure so soon after an attempt's start is quick.
+/// Greatest chance of a suspect node's ends, of 2^40; the second one is without its worst tenant's ends.
 inline constexpr int64_t kBlackHoleChance = int64_t{1} << 20;
 inline constexpr int64_t kBlackHoleChanceOfOthers = int64_t{1} << 30;
 inline constexpr int64_t kAutoDrainPercentDefault = 5;  ///< Percentage of all nodes; at least one.
