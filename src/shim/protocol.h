@@ -35,7 +35,7 @@ std::string_view to_string(Cause cause);
 /// Resources that an attempt used until it ended. Zero: not known.
 struct MeasuredUsage {
   int64_t peak_memory_bytes = 0;
-  bool peak_of_process = false;  ///< Of its largest process alone; else of all.
+  bool peak_of_process = false;  ///< The peak is of its largest process alone; else of all.
   int64_t cpu_ns = 0;            ///< User and system time of all its processes.
 
   friend bool operator==(const MeasuredUsage&, const MeasuredUsage&) = default;

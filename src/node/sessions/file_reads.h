@@ -29,10 +29,10 @@ class FileReads {
  private:
   struct Read {
     KeeperProcess keeper;
-    v1::ReadFile asked = {};  ///< What is to be answered next.
+    v1::ReadFile asked = {};  ///< Read that is to be answered next.
     bool waiting = false;     ///< It is not answered yet.
     int64_t size = 0;
-    int64_t offset = 0;  ///< Of the next piece.
+    int64_t offset = 0;  ///< Offset of the next piece.
     uint32_t mode = 0;
     Time used_at = {};
   };

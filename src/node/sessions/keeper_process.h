@@ -38,7 +38,7 @@ class OwnedDescriptor {
   int descriptor_ = -1;
 };
 
-/// What the keeper's command has as descriptors 0, 1 and 2; each of them -1: /dev/null.
+/// The keeper's command's descriptors 0, 1 and 2; each of them -1: /dev/null.
 using StandardStreams = std::array<int, 3>;
 
 /// A running keeper (see shim/sessions/session.h), held by its socket: it ends when that is closed. Not

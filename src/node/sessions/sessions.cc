@@ -41,7 +41,7 @@ winsize size_of(uint32_t rows, uint32_t columns) {
 
 bool has_zero_byte(std::string_view text) { return text.find('\0') != std::string_view::npos; }
 
-/// What the order asks for, or why it cannot be.
+/// The request for the keeper, or why the order cannot be carried out.
 Result<shim::SessionRequest> request_of(const v1::OpenSession& order, const AttemptProcess& process,
                                         const SessionsOptions& options) {
   const AttemptKey key = from_wire(order.key());
@@ -92,7 +92,7 @@ struct Sessions::Session {
   bool keeper_gone = false;
   bool attempt_over = false;
   Time say_end_at = kNever;  ///< It was killed: by the end of its attempt, which will be heard of soon?
-  std::optional<v1::SessionOutput> end;  ///< What the last message will say.
+  std::optional<v1::SessionOutput> end;  ///< The last message's words.
 
   int output_descriptor(bool of_stderr) const {
     if (terminal) return of_stderr ? -1 : terminal.get();
@@ -430,7 +430,7 @@ void Sessions::finish_if_over(Session& session) {
   const bool output_left = session.output_open() && session.end && session.end->code().empty();
   if (output_left) return update_interest(session);
   v1::SessionOutput last = session.end.value_or(v1::SessionOutput());
-  // Whatever ends the attempt's control group ends the session with it, and is heard of by another way.
+  // An event that ends the attempt's control group ends the session too, and is heard of by another way.
   const Time now = clock_.monotonic();
   if (last.signal() == SIGKILL && !session.attempt_over) {
     if (session.say_end_at == kNever) session.say_end_at = now + kKilledPatience;

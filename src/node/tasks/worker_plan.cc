@@ -92,8 +92,8 @@ std::string canonical_text(const v1::JobSpec& spec) {
   return text;
 }
 
-/// What all tasks of a worker have alike: whose they are, what runs them, and what they were granted. The
-/// rest is taken out of `spec`.
+/// Makes the text that all tasks of a worker have alike: whose they are, what runs them, and what they were
+/// granted. The rest is taken out of `spec`.
 std::string match_of(const v1::StartAttempt& order, v1::JobSpec& spec, const std::string& user,
                      const std::vector<std::string>& environment) {
   spec.clear_environment();

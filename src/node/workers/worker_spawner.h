@@ -134,7 +134,7 @@ class WorkerSpawner final : public Spawner, public ShimListener {
   Time silence_ends_ = kNever;       ///< Then silent workers are ended by force.
   Time gives_again_ = kNever;        ///< Then tasks for which a shim's socket had no room are given.
   std::map<AttemptKey, int> tries_;  ///< Tries of tasks whose workers ended before they took them.
-  /// What is said when nobody is calling.
+  /// Answers that are given when nobody is calling.
   std::vector<std::function<void()>> later_;
 };
 

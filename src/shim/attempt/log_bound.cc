@@ -74,7 +74,7 @@ bool LogBound::measure(File& file) {
 void LogBound::cut_to(File& file, int64_t slack) {
   if (file.size - file.cut <= limit_ + slack) return;
   const int64_t end =
-      (file.size - limit_) / file.block * file.block;  // Of a part of a block nothing comes back.
+      (file.size - limit_) / file.block * file.block;  // Whole blocks only: a part of one gives nothing back.
   if (end <= file.cut) return;
   if (fallocate(file.descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, file.cut, end - file.cut) == 0)
     file.cut = end;

@@ -41,7 +41,7 @@ constexpr Duration kRemovePause = milliseconds(250);
 constexpr Duration kRemovePatience = seconds(60);
 constexpr Duration kSignalPatience = seconds(20);
 constexpr std::size_t kEntryBytesMax =
-    32 * 1024;  ///< Of an environment file's line; runtimes read no longer ones.
+    32 * 1024;  ///< Size of an environment file's line; runtimes read no longer ones.
 constexpr std::size_t kReasonBytesMax = 600;
 constexpr off_t kErrorsLookedAt = 4096;
 

@@ -8,7 +8,7 @@ struct Device {
   unsigned process_count;
   unsigned long long used_mb;
   unsigned long long ecc_errors;
-  int error;  ///< What reading it returns.
+  int error;  ///< Result of reading it.
 };
 Device g_devices[2];
 struct Trouble {
@@ -249,8 +249,8 @@ void fake_nvml_mig(unsigned index, unsigned mode, unsigned pending) {
   g_mig[index] = {mode, pending, 0, 0, 0, 0};
   for (Instance& instance : g_instances[index]) instance = {};
 }
-/// What the next calls return: of making an instance, of making its compute instance, of destroying either,
-/// of listing.
+/// Sets the results of the next calls: of making an instance, of making its compute instance, of destroying
+/// either, of listing.
 void fake_nvml_mig_errors(unsigned index, int create, int compute, int destroy, int list) {
   g_mig[index].create_error = create;
   g_mig[index].compute_error = compute;
