@@ -52,9 +52,9 @@ struct ServerOptions {
   int32_t default_priority = 100;
   int32_t anonymous_tier_max = 1'000;  ///< The highest priority tier that callers without a credential give.
   Duration grpc_message_wait = seconds(30);  ///< A gRPC call whose message is not there by then is ended.
-  Duration preempt_grace_max = minutes(5);   ///< That a job may ask for.
+  Duration preempt_grace_max = minutes(5);   ///< Most that a job may ask for.
   bool gangs = true;                         ///< Jobs may be on several nodes.
-  std::vector<std::string> preempt_webhook_hosts;      ///< That jobs may name URLs of.
+  std::vector<std::string> preempt_webhook_hosts;      ///< Hosts that jobs may name URLs of.
   int64_t copy_bytes_max = limits::kFileBytesDefault;  ///< The largest file that is copied out of a job.
   std::string token;                                   ///< The shared one; see api/contract/token.h.
   std::string token_file;               ///< Where it is, for whoever is on this machine and may read it.

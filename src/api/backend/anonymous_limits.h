@@ -7,8 +7,8 @@
 #include "api/contract/tenants.h"
 
 /// How far callers without a credential may put themselves before others: limits of what they give, beside
-/// their rights, which stand in the table of `access`. What is said of jobs holds for Unix users to whom
-/// nobody gave a role, too. For all other callers these say nothing.
+/// their rights, which stand in the table of `access`. The limits of jobs hold for Unix users to whom nobody
+/// gave a role, too. They mean nothing for all other callers.
 namespace gpusched::api {
 
 struct AnonymousLimits {

@@ -10,8 +10,8 @@
 namespace gpusched::api {
 namespace {
 
-/// Names as the observer's state has them, made ids. What changes before the edits are decided is for the
-/// rules to refuse.
+/// Names as the observer's state has them, made ids. Changes before the edits are decided are for the rules
+/// to refuse.
 class Resolver {
  public:
   Resolver(const State& state, const access::Caller& caller, const EditsRequest& request)

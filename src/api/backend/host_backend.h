@@ -31,8 +31,8 @@ std::optional<ApiError> refusal(const Result<Decided>& decided, std::size_t batc
 struct HostBackendOptions {
   int32_t default_priority = 100;
   bool gangs = true;                               ///< Jobs may be on several nodes.
-  Duration preempt_grace_max = minutes(5);         ///< That a job may ask for.
-  std::vector<std::string> preempt_webhook_hosts;  ///< That jobs may name URLs of.
+  Duration preempt_grace_max = minutes(5);         ///< Most that a job may ask for.
+  std::vector<std::string> preempt_webhook_hosts;  ///< Hosts that jobs may name URLs of.
   AnonymousLimits anonymous;
   KeyUses key_uses = {};       ///< Uses of keys that are known from before.
   bool learn_task_use = true;  ///< The GPU memory of tasks of agents that ask for none is learned.

@@ -1,4 +1,4 @@
-// HostBackend: API keys. What is decided here are rights; whether it makes sense the engine says.
+// HostBackend: API keys. Rights are decided here; whether it makes sense the engine says.
 #include <algorithm>
 #include <map>
 #include <utility>

@@ -43,15 +43,15 @@ class CallNote {
     if (by != line.peer) line.claimed_by = by;
   }
 
-  /// The client's own names for the call: an X-Request-Id, and a `traceparent`. What is not sane is not
-  /// taken.
+  /// The client's own names for the call: an X-Request-Id, and a `traceparent`. Names that are not sane are
+  /// not taken.
   void name_call(std::string_view request_id, std::string_view traceparent) {
     if (is_request_name(request_id)) line.client_request_id = request_id;
     line.trace_id = trace_id_of(traceparent);
   }
 
-  /// Whether the audit wants to know of a call that ends so; null: well. What costs to find out need not be
-  /// found out otherwise.
+  /// Whether the audit wants to know of a call that ends so; null: well. If not, costly facts need not be
+  /// found out.
   bool is_wanted(const ApiError* error) const;
   /// Ends the note. Again: does nothing.
   void tell(const ApiError* error);

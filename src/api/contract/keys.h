@@ -80,7 +80,7 @@ class KeyBackend {
   virtual void create_key(const CallerPtr& caller, KeyRequest request, Done<KeyView> done) = 0;
   virtual void list_keys(const CallerPtr& caller, KeyFilter filter, Done<KeyPage> done) = 0;
   virtual void revoke_key(const CallerPtr& caller, KeyId key, const std::string& by, Done<KeyView> done) = 0;
-  /// Gives a role, or takes it. What is so already stays so.
+  /// Gives a role, or takes it. Does nothing when that is so already.
   virtual void bind_role(const CallerPtr& caller, KeyId key, RoleRequest role, bool taken,
                          const std::string& by, Done<KeyView> done) = 0;
 };

@@ -16,8 +16,8 @@
 namespace gpusched::api {
 
 /// A number that may have a fraction, in units of which one is `scale` of those that are kept: seconds for
-/// milliseconds. What is not zero is rounded to the nearest but zero; what is too large for a number is the
-/// largest.
+/// milliseconds. A value that is not zero is rounded to the nearest but zero; one that is too large for a
+/// number is the largest.
 struct ScaledNumber {
   std::optional<int64_t>* to = nullptr;
   int64_t scale = 1;

@@ -38,7 +38,7 @@ inline constexpr std::string_view kWebhook =
 inline constexpr std::string_view kDependency =
     "^after_(ok|any|start):(#0*[0-9]{1,3}|job-[1-9][0-9]{0,17}|"
     R"(job-[1-9][0-9]{0,11}\[(0|[1-9][0-9]{0,5}|[1-3][0-9]{6}|4000000)\])$)";
-/// That a range runs backwards, that two overlap, and how many elements there are, no pattern can say.
+/// No pattern can say that a range runs backwards, that two overlap, and how many elements there are.
 inline constexpr std::string_view kArray =
     "^(0*([0-9]{1,6}|[1-3][0-9]{6}|4000000)"
     "(-0*([0-9]{1,6}|[1-3][0-9]{6}|4000000)(:0*([1-9][0-9]{0,5}|[1-3][0-9]{6}|4000000))?)?"

@@ -296,7 +296,7 @@ CallNote GrpcCall::take_note() const {
 
 Answer<CallerPtr> caller_of(const Doorkeeper& doorkeeper, const grpc::ServerContext& context,
                             CallNote& note) {
-  // Known since the call was let in. What stays open asks whether that still holds.
+  // Known since the call was let in. Streams ask whether that still holds.
   if (note.line.caller != nullptr) return note.line.caller;
   Answer<CallerPtr> caller = doorkeeper.caller_of(authorization_of(context));
   if (caller) note.line.caller = *caller;

@@ -35,7 +35,7 @@ grpc::StatusCode to_status_code(const ApiError& error);
 /// The error as a status; its code and field go into the call's trailing metadata.
 grpc::Status to_status(grpc::ServerContext& context, const ApiError& error);
 
-/// Ends the note about a call; null: it did well. What it is about is found in its messages, where they are
+/// Ends the note about a call; null: it did well. The call's subject is found in its messages, where they are
 /// given; a call that fails gets its request's id into its trailing metadata.
 void tell_call(CallNote& note, grpc::ServerContext& context, const ApiError* error,
                const google::protobuf::Message* request, const google::protobuf::Message* response);
@@ -52,7 +52,7 @@ class GrpcCall {
   GrpcCall(GrpcThread& thread, GrpcUnary* call) : thread_(&thread), call_(call) {}
 
   const grpc::ServerContext& context() const { return call_->context(); }
-  /// The answer tells it. Whoever answers may say more in it before.
+  /// The answer tells it. A handler may say more in it before.
   CallNote& note() const { return call_->note; }
   /// For those who tell in its stead.
   CallNote take_note() const;

@@ -59,7 +59,7 @@ class HttpBody {
   HttpBody() = default;
 
   /// Calls `next` once, on the server's thread, with what has arrived since the last piece: some 64 KB at
-  /// most, nothing only with kEnd and kBroken. What nobody reads waits in the kernel, and then at the client.
+  /// most, nothing only with kEnd and kBroken. Unread bytes wait in the kernel, and then at the client.
   void read(std::function<void(std::string piece, State state)> next);
 
  private:

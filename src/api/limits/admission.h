@@ -44,7 +44,7 @@ class Admission {
                        const CallerPtr& peer = nullptr);
 
   CallerTable& callers() { return *callers_; }
-  std::size_t addresses() const;  ///< That are remembered.
+  std::size_t addresses() const;  ///< Addresses that are remembered.
   /// Calls that came without a credential, of somebody whom nothing else names, where such are let in.
   uint64_t calls_without_credential() const { return anonymous_.load(std::memory_order_relaxed); }
 

@@ -12,7 +12,7 @@
 namespace gpusched::api {
 
 /// Values by name, of which those used most recently are kept: a flood of names costs what `names_max` of
-/// them cost, and each look-up costs the same. What is pinned stays, and is not counted. Not thread-safe.
+/// them cost, and each look-up costs the same. Pinned ones stay, and are not counted. Not thread-safe.
 template <typename Value>
 class RecentTable {
  public:

@@ -6,7 +6,7 @@
 namespace gpusched::api {
 
 /// Adds what this process uses, under the names that Prometheus' client libraries give it
-/// (process_cpu_seconds_total and so on, without the name space). What the kernel does not tell is left out.
+/// (process_cpu_seconds_total and so on, without the name space). Values that are not told are left out.
 void add_process(MetricsView& metrics);
 
 /// Adds what one door has answered, and how fast.

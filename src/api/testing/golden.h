@@ -10,7 +10,7 @@
 #include "base/time.h"
 
 /// Texts that are compared byte for byte with the files in tests/api/golden. GPUSCHED_RECORD_GOLDEN=1 writes
-/// them anew.
+/// these again.
 namespace gpusched::api {
 
 /// The time at which everything compared was made: 2025-01-31, 09:00 UTC.

@@ -5,7 +5,7 @@
 
 namespace gpusched::api {
 
-/// A job's timeline from its submission on. What was asked of an array is also told of its elements.
+/// A job's timeline from its submission on. Requests about an array are also told of its elements.
 HistoryView history_of(const State& state, const Job& job);
 
 }  // namespace gpusched::api

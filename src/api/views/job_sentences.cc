@@ -56,7 +56,7 @@ std::string ending_of(const Job& job) {
   return cause + ": " + std::string(job.extras->last_detail.view());
 }
 
-/// That it is held, what ended its last attempt where that is why, and what lets it go.
+/// The sentence on a held job: what ended its last attempt where that is why, and what lets it go.
 std::string holding_of(const Job& job) {
   const std::string release = "gpu-cli release " + job_name(job.id);
   const bool failed_to_start = job.node_faults > 0 || job.last_cause == EndCause::kStartFailed;

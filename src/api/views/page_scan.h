@@ -9,7 +9,7 @@
 namespace gpusched::api {
 
 /// One page of jobs in the making, newest first, a bounded number of jobs at a time: between two steps the
-/// state may move on, so that a long search holds nobody up. What the page shows of a job is of the step that
+/// state may move on, so that a long search holds nobody up. The page shows a job as the step saw it that
 /// found it.
 class PageScan {
  public:

@@ -6,7 +6,7 @@
 
 namespace gpusched::api {
 
-/// That are looked at for one place: a page of 1,000 jobs asks for as many places on the readers' thread.
+/// Classes looked at for one place: a page of 1,000 jobs asks for as many places on the readers' thread.
 inline constexpr std::size_t kPlaceClassesMax = 256;
 
 /// Where a job that waits in line stands, 1 is next: among all jobs for who may see all, else among those

@@ -20,8 +20,8 @@ class Viewer {
   static Viewer of(CallerPtr caller);
   /// A caller who lists jobs: of a tenant, or, when that is invalid, of all that it may see.
   static Viewer of(CallerPtr caller, TenantId tenant);
-  /// A caller who named `tenant` and found a job of `its` in it. Who named none is told of all jobs when it
-  /// may see all, and else of that tenant's.
+  /// A caller who named `tenant` and found a job of `its` in it. One that named none is told of all jobs when
+  /// it may see all, and else of that tenant's.
   static Viewer of(CallerPtr caller, const std::string& tenant, TenantId its) {
     const Viewer viewer = of(caller);
     return tenant.empty() && viewer.sees_all() ? viewer : of(std::move(caller), its);

@@ -1,4 +1,4 @@
-// HostBackend: nodes' identities. Who may say so is decided here; whether it makes sense the engine says.
+// HostBackend: nodes' identities. Rights are decided here; whether it makes sense the engine says.
 #include <algorithm>
 #include <utility>
 

@@ -30,7 +30,7 @@ struct NodeDeskOptions {
 class NodeBook : public std::enable_shared_from_this<NodeBook> {
  public:
   /// Whether somebody who shows that (none: no certificate) may speak as the node from now on, and until
-  /// `end` is called, from any thread: revoked, replaced, or expired. What is returned is kept as long as it
+  /// `end` is called, from any thread: revoked, replaced, or expired. The result is kept as long as it
   /// speaks.
   Answer<std::shared_ptr<void>> let_in(const std::string& node, const std::optional<sign::NodeClaim>& claim,
                                        bool required, std::function<void(const ApiError&)> end);

@@ -1,4 +1,4 @@
-// HostBackend: people who are recorded. What is decided here are rights; the rest is the engine's.
+// HostBackend: people who are recorded. Rights are decided here; the rest is the engine's.
 #include <memory>
 #include <utility>
 

@@ -72,10 +72,10 @@ class ServiceBook {
 
  private:
   struct Service {
-    std::set<JobId> records;             ///< That have not ended.
+    std::set<JobId> records;             ///< Records that have not ended.
     ServiceRow row = {.deleted = true};  ///< Until a record is known.
     std::string problem;
-    std::optional<QueueKey> queue;  ///< That it follows.
+    std::optional<QueueKey> queue;  ///< Queue that it follows.
     std::optional<Lull> lull;
 
     /// Counts the row's records from its set of them.

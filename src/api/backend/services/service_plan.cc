@@ -37,8 +37,8 @@ bool is_rolling_out(const ServiceRow& service) {
 }
 
 /// When a rollout came further: an index got its first replica of the newest generation, which follows upon
-/// that all before it were ready, or one of an older generation was gone. What is started again is no
-/// progress.
+/// that all before it were ready, or one of an older generation was gone. A replica that is started again is
+/// no progress.
 Time last_progress(const ServiceRow& service, const std::map<int64_t, const ReplicaRow*>& newest) {
   Time last;
   for (const auto& [index, row] : newest) last = std::max(last, waits_since(*row));

@@ -16,8 +16,8 @@ namespace gpusched::api {
 using ServiceKey = std::pair<TenantId, std::string>;
 
 /// The jobs of a tenant that wait and have a label. A job waits when it is pending, neither held nor before
-/// its begin, and has no dependency that is not met; of an array each element counts. What is about a service
-/// is in no queue.
+/// its begin, and has no dependency that is not met; each element of an array counts. A service's record or
+/// replica is in no queue.
 struct QueueKey {
   TenantId tenant;
   std::string label;

@@ -33,7 +33,7 @@ struct JwtRule {
   bool operator==(const JwtRule&) const = default;
 };
 
-/// Tokens that are refused although they are valid. What is empty or 0 is not asked for.
+/// Tokens that are refused although they are valid. Empty fields, and those that are 0, match any token.
 struct JwtRevocation {
   std::string subject;
   std::string id;             ///< `jti`.
@@ -97,7 +97,7 @@ class JwtDesk final : public TokenHolders, public std::enable_shared_from_this<J
 
   /// From here on it knows the host's tenants. Once, before the doors open.
   void attach(Host& host);
-  /// Null: no tokens are taken. What was remembered is forgotten.
+  /// Null: no tokens are taken. Remembered tokens are forgotten.
   void use(std::shared_ptr<const JwtTrust> trust);
   /// The provider's keys; null: there are none at the time.
   void use_keys(std::shared_ptr<const sign::JwtKeySet> keys);

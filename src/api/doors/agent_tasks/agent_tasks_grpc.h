@@ -21,9 +21,9 @@ struct AgentTasksOptions {
   TaskWorkers workers = {};
 };
 
-/// algogpu.GPUScheduler: many small tasks of AI agents. What is refused is an answer, as existing clients
-/// expect it; only who may not do a thing, and a scheduler that cannot serve, end a call with an error. Book
-/// and doorkeeper must outlive it.
+/// algogpu.GPUScheduler: many small tasks of AI agents. Refusals are answers, as existing clients expect it;
+/// only a missing right, and a scheduler that cannot serve, end a call with an error. Book and doorkeeper
+/// must outlive it.
 std::unique_ptr<grpc::Service> make_agent_tasks_service(Backend& backend, TaskBook& book, GrpcThread& thread,
                                                         const Doorkeeper& doorkeeper,
                                                         const AgentTasksOptions& options);

@@ -19,7 +19,7 @@ namespace gpusched::api {
 /// Included by the service's source only.
 class TaskFeed final : public std::enable_shared_from_this<TaskFeed> {
  public:
-  static constexpr std::size_t kEventsMax = 10'000;  // That wait for a client.
+  static constexpr std::size_t kEventsMax = 10'000;  // Most events that wait for a client.
   static constexpr std::size_t kTogetherMax = limits::kStreamMessagesMax / 2;
 
   explicit TaskFeed(const std::shared_ptr<GrpcWriter<algogpu::TaskEvent>>& writer) : writer_(writer) {}

@@ -20,7 +20,7 @@ namespace gpusched::api {
 Answer<SubmitRequest> parse_allocation(std::string_view body, std::string_view request_key);
 /// The body of a renewal: how long the lease shall last from now on.
 Answer<Duration> parse_renewal(std::string_view body);
-/// Whether a heartbeat's body is an object, or empty. What is in it nobody reads.
+/// Whether a heartbeat's body is an object, or empty. Nobody reads its contents.
 std::optional<ApiError> check_heartbeat(std::string_view body);
 Answer<TenantRequest> parse_organization(std::string_view body);
 /// The body of POST /api-keys. The key is its user's, or nobody's; then its name is drawn.

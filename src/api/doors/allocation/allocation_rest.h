@@ -28,8 +28,8 @@ class Heartbeats {
   std::map<JobId, Time> last_;  ///< Bounded: the oldest leases go first.
 };
 
-/// The allocation door over REST: GPUs held for somebody, under /api/gpuscheduler/v1. What it allocates is a
-/// lease, which is a job. See docs/reference/allocations.md. Every call needs a credential. Errors are
+/// The allocation door over REST: GPUs held for somebody, under /api/gpuscheduler/v1. Its allocations are
+/// leases, which are jobs. See docs/reference/allocations.md. Every call needs a credential. Errors are
 /// written by `allocation_error`. Requests come on the server's thread; nothing blocks it.
 class AllocationRest {
  public:

@@ -40,7 +40,7 @@ struct ChangesWanted {
   bool nodes = false;
   std::optional<uint64_t> since = {};  ///< Resumes one that was told of everything up to there.
 };
-/// Reads `after_sequence`; without it the header Last-Event-ID, which browsers send when they connect anew.
+/// Reads `after_sequence`; without it the header Last-Event-ID, which browsers send when they reconnect.
 std::optional<uint64_t> read_resumption(const HttpRequest& request, RestQuery& query);
 
 /// Tells the client of each job that changes and matches the filter, and of each node if wanted, until it

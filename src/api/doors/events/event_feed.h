@@ -17,8 +17,8 @@ inline RunLater later_on(HttpServer& server) {
 }
 
 /// The events of one client: one batch at a time is made and sent, so that what waits for a slow reader is
-/// bounded by what a derived class keeps. What happens comes on the observer's thread, the client's progress
-/// on the server's.
+/// bounded by what a derived class keeps. Events come on the observer's thread, the client's progress on the
+/// server's.
 class EventFeed : public std::enable_shared_from_this<EventFeed> {
  public:
   EventFeed(RunLater run_later, std::unique_ptr<EventWire> wire)

@@ -38,7 +38,7 @@ std::string sse_event(std::string_view name, std::string_view data);
 /// The event with an id, which a client gives back as Last-Event-ID.
 std::string sse_with_id(std::string event, uint64_t id);
 
-/// A WebSocket: a piece is a text message. What the client sends is not looked at. The request asks for an
+/// A WebSocket: a piece is a text message. Messages of the client are not looked at. The request asks for an
 /// upgrade with the key.
 std::unique_ptr<EventWire> socket_wire(RestCallPtr call, std::string websocket_key);
 /// The last message of a WebSocket before its goodbye, when its caller may no longer have it.

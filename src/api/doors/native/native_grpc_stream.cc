@@ -74,7 +74,7 @@ class SubmitStream final : public GrpcBidi<Request, Response>,
     return std::nullopt;
   }
 
-  /// Nothing more is taken. What is under way is answered first. Any thread.
+  /// Takes nothing more. Messages under way are answered first. Any thread.
   void cut(const ApiError& error) {
     {
       const std::lock_guard lock(mutex_);

@@ -45,7 +45,7 @@ std::optional<JobId> path_job(const NativeCall& call) {
   return job;
 }
 
-/// The filter of lists and watches. What is wrong is the query's problem then.
+/// The filter of lists and watches. Leaves problems in the query.
 JobFilter read_filter(RestQuery& query) {
   JobFilter filter{.tenant = query.text("tenant_id").value_or("")};
   if (const auto state = query.text("state")) {

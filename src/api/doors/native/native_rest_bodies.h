@@ -30,8 +30,8 @@ std::optional<ApiError> check_same(std::string_view field, std::string_view in_b
 std::string native_submitted_json(const Submitted& submitted);
 
 enum class TenantUse { kCreate, kUpdate };
-/// A Tenant. kUpdate: only what is given changes, and a limit that is null is lifted. What a tenant only
-/// shows is ignored.
+/// A Tenant. kUpdate: only what is given changes, and a limit that is null is lifted. Fields that a tenant
+/// only shows are ignored.
 Answer<TenantRequest> read_native_tenant(std::string_view body, const std::string& header_key, TenantUse use);
 
 /// An EditClusterRequest, whose tenants are read as those of an update.

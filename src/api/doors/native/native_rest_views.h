@@ -8,7 +8,7 @@
 #include "api/contract/json_writer.h"
 
 /// Jobs as the native API's JSON, written straight from what the backend shows: lists of ten thousand are
-/// usual. What comes out is what write_native_json makes of the message (a test compares them).
+/// usual. The text is the same as write_native_json makes of the message (a test compares them).
 namespace gpusched::api {
 
 inline constexpr std::size_t kJobRowsMax = 128;

@@ -258,7 +258,7 @@ class Stream final : public StreamBase, public GrpcWaiter {
     message.mutable_renewed()->set_order_key(options_.desk->told_order_keys());
     session_->send(message);
   }
-  /// Whether it may speak as the node, from now on. Who shows a certificate has proved with it who it is; the
+  /// Whether it may speak as the node, from now on. A certificate that it shows has proved who it is; the
   /// name of Hello is the only one that was looked at.
   bool let_in(const std::string& node) {
     if (options_.desk == nullptr) return true;

@@ -16,7 +16,7 @@ class GrpcThread;
 class NodeDesk;
 
 struct NodeServiceOptions {
-  std::string token;               ///< Which agents must prove to know.
+  std::string token;               ///< Agents must prove to know it.
   std::string token_file = {};     ///< Told to agents on this machine; empty: nothing.
   bool everybody_trusted = false;  ///< For tests of doors: no proof is asked for.
   bool old_handshake = false;      ///< Agents may prove it in the way of older ones.

@@ -7,7 +7,7 @@
 namespace gpusched::api {
 
 enum class LogFormat : uint8_t {
-  kBytes,      ///< As the job wrote them. What is no longer kept is left out in silence.
+  kBytes,      ///< As the job wrote them. Bytes no longer kept are left out in silence.
   kJsonLines,  ///< One object a piece, with offsets; bytes that are no UTF-8 in base64.
 };
 
@@ -17,7 +17,7 @@ std::optional<ApiError> check_log_request(const LogRequest& request);
 bool is_end(const LogPiece& piece, bool follow);
 
 /// Reads what of an output is wanted: `stream`, `attempt`, `offset`, `tail_lines`, `since` (a time, or how
-/// long ago), `grep`, `timestamps`, `follow`, `format`. What is wrong is the query's problem then.
+/// long ago), `grep`, `timestamps`, `follow`, `format`. Leaves problems in the query.
 struct LogQuery {
   LogRequest request;
   bool follow = false;

@@ -127,7 +127,7 @@ class SessionLink final : public SessionPeer, public std::enable_shared_from_thi
     taken_up_ = request.session != 0;
     const uint32_t rows = request.rows, columns = request.columns;
     session_ = backend_.open_session(caller_, std::move(request), shared_from_this());
-    if (again) session_->resize(rows, columns);  // Which also has a program draw its screen anew.
+    if (again) session_->resize(rows, columns);  // It also has a program draw its screen again.
   }
 
   void on_input(std::string data) {

@@ -14,8 +14,8 @@ namespace gpusched::api {
 std::optional<ApiError> check_tenant_name(const TenantSettings& settings);
 
 /// See Tenant::name_key: the name in NFKC with its case folded (Unicode, section 3.13). Empty: its Latin
-/// letters are all that could differ. What it says of a name may change with the library's version of
-/// Unicode, so it is kept with the name and never made again.
+/// letters are all that could differ. The key of a name may change with the library's version of Unicode, so
+/// it is kept with the name and never made again.
 std::string tenant_name_key(std::string_view name);
 
 }  // namespace gpusched::api
