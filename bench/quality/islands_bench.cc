@@ -29,7 +29,7 @@ uint32_t rack_of(uint32_t island) { return island * kRacks / kIslands; }
 
 /// Places of all gangs, jobs of more than one GPU.
 struct Lie {
-  uint64_t small = 0, small_inside = 0;  ///< That an island can hold, and those inside one.
+  uint64_t small = 0, small_inside = 0;  ///< Gangs that an island can hold, and those inside one.
   uint64_t large = 0, large_inside = 0;  ///< Larger ones, and those inside one rack.
   double weakest_sum = 0;
 

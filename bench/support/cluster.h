@@ -69,7 +69,7 @@ class CpuMeter {
 
  private:
   std::vector<const Process*> processes_;
-  std::vector<double> cpu_;  ///< Theirs, ours, the machine's; in seconds.
+  std::vector<double> cpu_;  ///< Time of the processes, of this one and of the machine; in seconds.
   int64_t begin_ns_;
   std::vector<double> now() const;
 };

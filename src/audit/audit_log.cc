@@ -120,7 +120,7 @@ void AuditLog::run() {
     lock.unlock();
     write(lines);  // Before the file is changed: what was done before belongs into the old one.
     lines.clear();
-    if (reopens > reopens_done_) {  // Which is this thread's to change.
+    if (reopens > reopens_done_) {  // Only this thread changes the latter.
       close_file();
       if (const Result<Unit> opened = open_file(); !opened) lose(0, opened.error().message);
     }

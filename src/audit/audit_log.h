@@ -22,7 +22,7 @@ struct AuditOptions {
   /// The file does not grow while its disk has less room than that: the last room is for the journal, and for
   /// what a start writes.
   uint64_t leaves_bytes = uint64_t{16} << 20;
-  std::size_t lines_max = 65'536;      ///< That wait for the thread.
+  std::size_t lines_max = 65'536;      ///< Most lines that wait for the thread.
   Duration linger = milliseconds(10);  ///< Lines wait so long for others: alike ones become one.
   Duration said_every = seconds(10);   ///< Lost lines are said in the log at most so often.
 };

@@ -573,7 +573,7 @@ class SnapshotDecoder {
   TenantId newest_tenant_;
   JobId newest_job_;
   KeyId newest_key_;
-  int64_t current_attempts_ = 0;  ///< That are not abandoned.
+  int64_t current_attempts_ = 0;  ///< Attempts that are not abandoned.
   int64_t held_devices_ = 0;
   int64_t held_shares_ = 0;
   int64_t promised_devices_ = 0;

@@ -409,7 +409,7 @@ bool MoveSearch::holds(const MoveProposal& proposal) {
     const Node* to = state.find_node(move.to);
     if (moved == nullptr || to == nullptr || state.find_attempt(move.job, move.attempt) == nullptr)
       return false;
-    // That it has a place is what `decide` says.
+    // Only `decide` knows whether it has a place.
     const auto why = obstacle(*job, {.job = move.job, .attempt = move.attempt});
     if (why.has_value() && why != MoveObstacle::kNoOtherPlace) return false;
     if (!places_.allows(*moved, to->slot)) return false;

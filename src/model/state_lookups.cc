@@ -144,7 +144,7 @@ void State::remove_tenant(TenantId id) {
 }
 
 void State::rename_tenant(Tenant& tenant, const std::string& name) {
-  if (tenant.name == name) return;  // Which others may have as well.
+  if (tenant.name == name) return;  // Others may have the name as well.
   CHECK(tenants_named(name).empty());
   drop_tenant_name(tenant);
   tenant.name = name;

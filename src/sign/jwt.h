@@ -20,7 +20,7 @@ inline constexpr int64_t kJwtLeewayMaxSeconds = 60;
 struct JwtExpectation {
   std::string issuer;
   std::string audience;        ///< The token's one, or among its.
-  int64_t leeway_seconds = 0;  ///< That clocks may differ: kJwtLeewayMaxSeconds at most.
+  int64_t leeway_seconds = 0;  ///< Most that clocks may differ: kJwtLeewayMaxSeconds at most.
 
   bool operator==(const JwtExpectation&) const = default;
 };

@@ -172,7 +172,7 @@ TEST_F(Jwt, HasOneSpelling) {
         right.substr(0, first) + "=" + right.substr(first), std::string("."), std::string(".."),
         std::string("..."), std::string(), right.substr(first)})
     expect_nobodys(other);
-  // That one is signed over, and so is refused by its signature first.
+  // The signature covers this change, so the signature is what is wrong first.
   expect_nobodys(right.substr(0, second) + "=" + right.substr(second), JwtFault::kBadSignature);
   const std::string padded = base64url_encoded(key_.header()) + "." + base64url_encoded(claims(" ")) + "==";
   EXPECT_EQ(verify(padded + "." + base64url_encoded(key_.signature(padded))).fault, JwtFault::kClaims);

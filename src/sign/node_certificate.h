@@ -14,7 +14,7 @@ struct evp_pkey_st;
 /// Content of a node's certificate, and its request by a node: its key is made on the node and stays there.
 namespace gpusched::sign {
 
-/// That somebody is a node, as its certificate has it.
+/// A node's identity, as its certificate has it.
 struct NodeClaim {
   std::string node;
   uint64_t identity = 0;   ///< Number of the identity that the scheduler keeps.

@@ -41,7 +41,7 @@ class Copies {
 
   Context& context_;
   std::vector<std::unique_ptr<SimNode>>& nodes_;
-  SimNode& original_;  ///< That is copied.
+  SimNode& original_;  ///< Node that is copied.
   std::unique_ptr<SimNode> copy_;
   std::set<SimNode*> renamed_;
 };

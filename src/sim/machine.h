@@ -46,7 +46,7 @@ class Machine final : public Spawner, public DeviceReader, public SliceMaker {
     v1::DeviceCondition condition = v1::DEVICE_CONDITION_OK;
     std::string detail;
     int32_t celsius = kIdleCelsius;
-    std::vector<uint32_t> xids;  ///< That came up and were not read.
+    std::vector<uint32_t> xids;  ///< Codes that came up and were not read.
     int64_t ecc_uncorrected = 0;
     int64_t busy_pid = 0;  ///< Process left on it after a job's end; 0: none, -1: memory only.
     uint64_t busy_number = 0;
@@ -143,7 +143,7 @@ class Machine final : public Spawner, public DeviceReader, public SliceMaker {
   std::vector<int64_t> in_slice(uint32_t index, int32_t start) const;
   DeviceReading reading_of(uint32_t index) const;
   static void add_daemons(DeviceReading& reading);
-  /// That, with what the driver tells once.
+  /// The reading, with codes that the driver tells once.
   DeviceReading take_reading(uint32_t index);
   Process* running(const AttemptKey& key);
   std::optional<AttemptKey> some_running() const;

@@ -52,7 +52,7 @@ struct SimHost::Life final : public GroupWriter {
   std::unique_ptr<FileJournal> journal;
   std::unique_ptr<SnapshotStore> snapshots;
   std::shared_ptr<SnapshotWriter> snapshot;  ///< Being written.
-  bool spoilt = false;                       ///< That one.
+  bool spoilt = false;                       ///< The snapshot being written is spoilt.
   RecoveryReport report;
   std::optional<SnapshotPace> pace;
   bool watches_volume = false;

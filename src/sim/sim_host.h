@@ -37,8 +37,8 @@ struct HostStory {
   uint64_t failed_snapshots = 0;
   uint64_t unprovable_snapshots = 0;  ///< An encoder spoilt them, and nobody ever saw it.
   uint64_t clean_stops = 0;
-  uint64_t second_hosts = 0;  ///< That were refused.
-  uint64_t older_hosts = 0;   ///< That were refused.
+  uint64_t second_hosts = 0;  ///< Second hosts that were refused.
+  uint64_t older_hosts = 0;   ///< Older programs that were refused.
   uint64_t clock_jumps = 0;
   uint64_t sheddings = 0;  ///< History was shed, so that there was room.
   DiskCounts disk;

@@ -14,7 +14,7 @@ namespace gpusched::replay {
 /// happens later changes nothing but how long it has been running itself.
 class PredictedRuns : public Estimator {
  public:
-  /// By which number of the predicted run times the shortest is found.
+  /// Number of the predicted run times by which the shortest is found.
   enum class OrderBy : uint8_t { kQuantile, kMean, kTypical };
   /// Which number of the predicted run times is used for what.
   struct Use {

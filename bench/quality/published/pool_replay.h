@@ -11,7 +11,7 @@ namespace gpusched::replay {
 
 /// The believed needs of a job; made once, when it is submitted.
 struct RunEstimate {
-  Duration order;  ///< By which the shortest goes first behind a blocked head.
+  Duration order;  ///< Estimate by which the shortest goes first behind a blocked head.
   Duration hold;   ///< For how long it is believed to hold what it gets, when it asks to pass others.
   /// The same once it runs, when others ask how long it will; zero: `hold`.
   Duration running = {};

@@ -446,7 +446,7 @@ struct ElementAdded {
 /// A node is off the books: nobody knows it any more.
 struct NodeRemoved {
   NodeId node;
-  uint32_t slot = 0;  ///< In which it was.
+  uint32_t slot = 0;  ///< Slot in which it was.
   std::string by;
   Time at;
 

@@ -132,7 +132,7 @@ struct CreateNodeTicket {
 /// of the identity.
 struct AdmitNode {
   NodeTicketId ticket;      ///< None: it renews.
-  NodeIdentityId identity;  ///< That is renewed; none: by the ticket.
+  NodeIdentityId identity;  ///< Identity that is renewed; none: by the ticket.
   std::string node;
   Blob key;         ///< SHA-256 of the public key.
   Time expires_at;  ///< Expiry of the certificate.

@@ -8,8 +8,8 @@
 #include "engine/testing/test_engine.h"
 
 // In the long run tenants that always want more than they get have what their weights say, however long their
-// jobs are: within kTolerance of it, once use was counted for several half-lives. All jobs have one width:
-// narrow ones also fill what wide ones leave, whoever's they are.
+// jobs are: within kTolerance of it, once use was counted for several half-lives. All tenants' jobs are
+// equally wide: narrow ones would also fill what wide ones leave, whoever's they are.
 namespace gpusched {
 namespace {
 

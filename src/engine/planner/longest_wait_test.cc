@@ -20,7 +20,7 @@ using testing::TestEngine;
 struct Abuse {
   const char* job_order = "";
   int32_t priority = 0;  ///< Priority of the small jobs.
-  Duration deadline;     ///< Theirs, if any.
+  Duration deadline;     ///< Deadline of the small jobs, if any.
   Duration overtaken;    ///< D
   bool tasks = false;    ///< The small jobs are tasks of users.
 };
@@ -148,7 +148,7 @@ TEST_P(LongestWait, StaysBelowItsBoundInAStreamOfSmallJobs) {
   Stream stream(GetParam(), 11);
   stream.run(6);
   EXPECT_GE(stream.started(), 3);
-  // That they were overtaken at all shows that the stream is what it is meant to be.
+  // Their being overtaken at all shows that the stream is what it is meant to be.
   EXPECT_GT(stream.longest(), hours(3));
 }
 

@@ -97,7 +97,7 @@ std::string describe(const WaitReason& reason);
 struct PromiseFacts {
   std::string node;         ///< Where the job starts, or goes on.
   bool moves = false;       ///< It is moved there itself; otherwise others are ended for it.
-  JobId job;                ///< For which it is moved, or the first of those that end; none: is not shown.
+  JobId job;                ///< Job for which it is moved, or the first of those that end; none: not shown.
   std::size_t victims = 0;  ///< Number of jobs that end for it.
   std::size_t running = 0;  ///< Number of those that have not ended yet.
 };

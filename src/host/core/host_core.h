@@ -42,7 +42,7 @@ struct HostTuning {
   int64_t spec_bytes_max = 0;  ///< Maximum for the specifications of kept jobs; 0: no limit. See SpecRoom.
   Duration preempt_grace_max = minutes(5);  ///< At most so much of what jobs ask for; zero: `grace` for all.
   bool preemption = true;                   ///< Jobs may be ended for others, as tenants allow it.
-  policy::LeastLost::Params victims;        ///< Which ones then.
+  policy::LeastLost::Params victims;        ///< Choice of the jobs that end.
   HeatLimits heat;                          ///< From when on a GPU takes no new work.
   WatchLimits watch;                        ///< Handling of jobs that make no use of their GPUs.
   /// Which jobs are tasks, and how they are ordered; null: none is one. See PolicySet.
@@ -171,7 +171,7 @@ class HostCore {
 
   const std::size_t group_bytes_max_;  ///< Maximum payload of a journal record.
   ProposalQueue queue_;
-  std::deque<EditSet> edit_sets_;  ///< That wait.
+  std::deque<EditSet> edit_sets_;  ///< Edits that wait.
   std::vector<Proposal> group_;    ///< In flight.
   Time group_at_;
   uint64_t group_bytes_ = 0;

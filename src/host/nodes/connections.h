@@ -59,7 +59,7 @@ struct Connection {
   std::vector<uint64_t> acks;               ///< Reports to be acknowledged with the next flush.
   std::size_t asked = 0;                    ///< Proposals for it that are not decided.
   std::size_t log_reads = 0;                ///< Pieces of output that it was asked for and did not send.
-  std::string boot_id;                      ///< That it registered with.
+  std::string boot_id;                      ///< Boot that it registered with.
   uint64_t process = 0;                     ///< Number of the agent's process; 0: unknown.
   uint64_t beats = 0;                       ///< Heartbeats that came.
   uint64_t validation = 0;                  ///< The newest validation report.

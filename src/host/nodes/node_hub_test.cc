@@ -543,7 +543,7 @@ class CountingPeer final : public NodeSession {
 
   std::size_t messages = 0;
   std::size_t own_bytes = 0;
-  std::size_t members = 0;  ///< That it is told to start.
+  std::size_t members = 0;  ///< Members that it is told to start.
 
   /// The last order, of one of its members, as the agent understands it.
   v1::StartAttempt start_of(int number) const {
@@ -715,7 +715,7 @@ TEST(NodeHub, AGpuThatStaysHotIsNotedOnceAndAgainWhenItHasCooled) {
     return hub.node().devices[1].hot;
   };
   EXPECT_FALSE(beat(90));
-  EXPECT_FALSE(beat(60));  // That was a spike.
+  EXPECT_FALSE(beat(60));  // One value was a spike.
   EXPECT_FALSE(beat(80));
   EXPECT_TRUE(beat(82));
   EXPECT_EQ(hub.node().devices[1].hot_detail, "82 C, threshold 75 C, cools until 70 C");

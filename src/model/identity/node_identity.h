@@ -22,7 +22,7 @@ struct NodeTicket {
   Time created_at;
   Time expires_at;
   Blob used_by;             ///< SHA-256 of the public key that used it. Empty: it is unused.
-  NodeIdentityId identity;  ///< Which it made; none: it is unused.
+  NodeIdentityId identity;  ///< Identity that it made; none: it is unused.
 
   bool is_used() const { return identity.valid(); }
 
@@ -40,8 +40,8 @@ struct NodeTicket {
   }
 };
 
-/// That the machine which has certain certificates is the node of a name. A certificate names the identity by
-/// its id: one of an identity that was revoked or replaced is nobody's.
+/// The right of the machine with certain certificates to be the node of a name. A certificate names the
+/// identity by its id: one of an identity that was revoked or replaced is nobody's.
 struct NodeIdentity {
   NodeIdentityId id;
   std::string node;

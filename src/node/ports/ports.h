@@ -60,7 +60,7 @@ struct WorkerPlan {
   std::vector<std::string> arguments;    ///< The worker's.
   std::vector<std::string> environment;  ///< The worker's, without what is the task's.
   std::string frame;                     ///< The task's.
-  uint32_t tasks_max = 1;                ///< That the worker may have at once.
+  uint32_t tasks_max = 1;                ///< Most that the worker may have at once.
   std::string endpoint = {};  ///< The URL that its tasks are sent to: all together so many at once.
 };
 
@@ -394,7 +394,7 @@ struct DeviceReading {
   /// Use of its memory by each of `processes`; empty: its driver does not tell. -1: not for this one.
   std::vector<int64_t> process_memory_mb = {};
 
-  std::vector<uint32_t> xids = {};          ///< That came up since the last reading.
+  std::vector<uint32_t> xids = {};          ///< Codes that came up since the last reading.
   int64_t ecc_uncorrected = -1;             ///< Errors since the driver was loaded; -1: not told.
   bool remap_pending = false;               ///< Rows or pages of memory wait for a reset.
   bool remap_failed = false;                ///< There are no spare rows left.

@@ -89,7 +89,7 @@ class WorkerSpawner final : public Spawner, public ShimListener {
     bool begun = false;         ///< It runs, or ran.
     bool silent = false;        ///< An earlier agent's, and its shim did not tell its tasks.
     bool ending = false;        ///< It was told to end.
-    std::string endpoint = {};  ///< That its tasks are sent to; empty: none.
+    std::string endpoint = {};  ///< URL that its tasks are sent to; empty: none.
     std::map<AttemptKey, Task> tasks = {};
   };
 

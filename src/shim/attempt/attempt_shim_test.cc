@@ -262,7 +262,7 @@ TEST_F(AttemptShim, SilenceEndsTheJobThatAskedForIt) {
 }
 
 TEST_F(AttemptShim, AContactFromAnEarlierBootKeepsNobodyAlive) {
-  // That clock began anew: what was marked then lies ahead.
+  // Each boot has a clock of its own: an earlier boot's mark lies ahead.
   mark_contact(hours(100));
   StartRequest request = shell("sleep 1000");
   request.lost_contact = milliseconds(200);

@@ -120,7 +120,7 @@ class TaskDesk {
   int frames_ = -1;          ///< Our end.
   int workers_frames_ = -1;  ///< The worker's, until it has begun.
   int64_t pid_ = 0;
-  uint32_t tasks_max_ = 1;  ///< That the agent may give at once.
+  uint32_t tasks_max_ = 1;  ///< Most that the agent may give at once.
   uint32_t room_ = 1;       ///< The same, as far as the worker takes them.
   bool cancels_ = false;    ///< The worker can end one task alone.
   bool draining_ = false;   ///< It gets no further task: it is to end for one that it has.

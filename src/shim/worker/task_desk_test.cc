@@ -389,7 +389,7 @@ TEST_F(TaskDeskTest, AWorkerHasAsManyTasksAtOnceAsItTakes) {
   EXPECT_EQ(ended.outcome.exit_code, 4);
   EXPECT_EQ(file(kOther, kStdoutFile), "in any order");
   EXPECT_EQ(event().key, kFourth);  // It has room again.
-  answer("13-1-0 0\n");             // That was answered before.
+  answer("13-1-0 0\n");             // This one was answered before.
   EXPECT_NE(desk_->broken(), "");
 }
 

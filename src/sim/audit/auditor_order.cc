@@ -5,9 +5,9 @@
 #include "base/overloaded.h"
 #include "sim/audit/auditor.h"
 
-// That nobody is overtaken for longer than docs/policies.md says. Jobs that want the same of the same tenant
-// differ in nothing but their place in line, so who is placed while another one of them waits has gone before
-// it. Said of runs without reservations: with one, a shorter job may pass where it delays nobody.
+// Checks that nobody is overtaken for longer than docs/policies.md says. Jobs that want the same of the same
+// tenant differ only in their place in line, so one placed while another one waits has gone before it. This
+// is for runs without reservations: with one, a shorter job may pass where it delays nobody.
 // On a node that is booked soon, too, one that ends before may pass one that might not (docs/policies.md).
 namespace gpusched::sim {
 namespace {
