@@ -17,7 +17,7 @@ namespace gpusched::audit {
 
 struct AuditOptions {
   std::string path;
-  /// Beyond, the file is renamed to `path` + ".1", over an older one, and begun anew; 0: never.
+  /// Beyond, the file is renamed to `path` + ".1", over an older one, and begun again; 0: never.
   int64_t bytes_max = 0;
   /// The file does not grow while its disk has less room than that: the last room is for the journal, and for
   /// what a start writes.

@@ -109,8 +109,8 @@ inline constexpr int64_t kUsageMax = int64_t{1} << 61;
 inline constexpr uint64_t kHistoryEntriesMax = 64;     ///< Entries of a job's timeline; the oldest go first.
 inline constexpr std::size_t kHistoryDetailMax = 200;  ///< Bytes of an entry's detail.
 
-/// Failures of the system, the last of them a failed start, after which a job is held: no user, folder or
-/// file of that name is seldom mended by another try.
+/// Failures of the system, the last of them a failed start, after which a job is held: another try seldom
+/// helps where there is no user, folder or file of that name.
 inline constexpr int32_t kFailedStartsMax = 3;
 /// Consecutive attempts that nodes could not even prepare after which a job is held.
 inline constexpr int32_t kNodeFaultsMax = 5;

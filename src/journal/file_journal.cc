@@ -212,7 +212,7 @@ Result<Unit> FileJournal::make_folder() {
   const Result<std::vector<std::string>> names = disk_.list(dir_);
   if (!names) return names.error();
   for (const std::string& name : *names) {
-    // One that stays is no harm: it is made anew when it is needed, or ignored.
+    // One that stays is no harm: it is made again when it is needed, or ignored.
     if (name.ends_with(kTemporarySuffix)) (void)disk_.remove(dir_ + "/" + name).ok();
   }
   return Unit{};

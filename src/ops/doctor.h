@@ -20,7 +20,7 @@ struct Finding {
   Verdict verdict = Verdict::kOk;
   std::string detail;  ///< Finding, one sentence without a full stop.
   std::string mend =
-      {};  ///< The command that mends it, as one types it; empty when there is nothing to mend.
+      {};  ///< The command that repairs it, as one types it; empty when there is nothing to repair.
 };
 
 /// Findings of a doctor, in the order of the checks.
@@ -34,7 +34,7 @@ class Diagnosis {
   Verdict verdict() const;
   /// 0: all well; 1: there are warnings; 2: something fails.
   int exit_code() const;
-  /// One line a check, below it the command that mends it, and a line that sums up.
+  /// One line a check, below it the command that repairs it, and a line that sums up.
   std::string text() const;
   /// {"program","host","verdict","checks":[{"check","verdict","detail","mend"}]}
   std::string json(std::string_view program, std::string_view host) const;

@@ -32,9 +32,9 @@ struct LossByLies {
   }
 };
 
-/// The disk of the scheduler's machine, with all that goes wrong with it. What it draws comes from a
-/// generator of its own. It keeps account of what it did, so that a start that is refused, or records that
-/// are gone, can be told from a broken promise.
+/// The disk of the scheduler's machine, with all that goes wrong with it. Its draws come from a generator of
+/// its own. It keeps account of what it did, so that a start that is refused, or records that are gone, can
+/// be told from a broken promise.
 class SimDisk {
  public:
   /// `volume_bytes`: how large the disk is.

@@ -67,7 +67,7 @@ void SimNode::start_agent(const std::string& as) {
                       .memory_mb = memory_mb_};
   std::vector<uint32_t> order(machine_.gpu_count());
   std::iota(order.begin(), order.end(), 0u);
-  // A driver counts them anew each time that it opens.
+  // A driver counts them again each time that it opens.
   if (context_.on(Fault::kGpu) && context_.prng.chance(300))
     std::rotate(order.begin(), order.begin() + (order.empty() ? 0 : 1), order.end());
   for (const uint32_t gpu : order) options.devices.push_back(machine_.gpu(gpu).facts);

@@ -72,8 +72,8 @@ void Store::sync() {
   });
 }
 
-/// The agent ends. What it had flushed reads well as long as the kernel keeps its pages, and the next agent
-/// writes all of it again.
+/// The agent ends. Records that it had flushed read well as long as the kernel keeps their pages, and the
+/// next agent writes all of them again.
 void Store::fail_sync() {
   process_dies();
   failed_();

@@ -9,7 +9,7 @@
 
 namespace gpusched::sim {
 
-/// One data folder's record of attempts. What was flushed survives the agent, what was synced the machine.
+/// One data folder's record of attempts. Flushed records survive the agent, synced ones the machine.
 class Store final : public AttemptStore {
  public:
   /// `synced` is told positions, on the agent's time; `failed` that a sync failed, after which an agent ends.

@@ -1,7 +1,7 @@
 // rooms: codec engine model base
 //
 // A journal record's payload of arbitrary bytes. Whatever can be decoded can be applied to a busy state: the
-// engine answers, and never ends the process. What it made of it survives a snapshot.
+// engine answers, and never ends the process. The state that comes of it survives a snapshot.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -26,9 +26,9 @@
 // source: api/fields/tenants/tenant_rows.cc
 // source: log/line.cc
 //
-// Bodies, queries and lines of the native API over HTTP. The parsers are compiled for it alone: the
-// room `api` itself needs gRPC, which the fuzzers' build leaves out. What is read as a message must be
-// written as JSON that reads as the same message again.
+// Bodies, queries and lines of the native API over HTTP. The parsers are compiled for it alone: the room
+// `api` itself needs gRPC, which the fuzzers' build leaves out. A message that was read must be written as
+// JSON that reads as the same message again.
 #include <boost/json/src.hpp>
 #include <cstdint>
 #include <optional>

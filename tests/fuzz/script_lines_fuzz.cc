@@ -8,8 +8,8 @@
 // source: cli/terminal/units.cc
 // source: client/json.cc
 //
-// #GPU lines of a script, the words of such a line, and the texts of options: durations, sizes,
-// times. What is understood makes a body that is JSON.
+// #GPU lines of a script, the words of such a line, and the texts of options: durations, sizes, times. Any
+// that are understood make a body that is JSON.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -15,7 +15,7 @@ namespace {
 constexpr Duration kFullRetry = milliseconds(500);
 /// When to look again whether the observer has caught up.
 constexpr Duration kBehindRetry = milliseconds(5);
-// A plan that waited longer for the group before it is made anew.
+// A plan that waited longer for the group before it is made again.
 constexpr Duration kPlanAgeMax = milliseconds(25);
 
 policy::PolicySet policies_of(const HostTuning& tuning, LearnedRunTimes*& run_times) {

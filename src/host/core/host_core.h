@@ -142,7 +142,7 @@ class HostCore {
   void finish(Proposal& proposal, const Applied& applied, uint64_t sequence);
   void observe(std::size_t begin);
   void plan();
-  /// Has a plan made anew that waited for the group before it for too long: what it decided by the clock
+  /// Has a plan made again that waited for the group before it for too long: what it decided by the clock
   /// (deadlines, graces, promised starts) may be wrong by now.
   void drop_old_plan();
   /// The planner learns what became of its plan, and makes the next one.

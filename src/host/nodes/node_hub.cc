@@ -44,7 +44,7 @@ void NodeHub::closed(SessionId id) {
   output_.node_gone(*node);
 }
 
-// A stream that it still had is of a node that nobody knows: its agent begins anew.
+// A stream that it still had is of a node that nobody knows: its agent begins again.
 void NodeHub::forget(NodeId node) {
   leases_.forget(node);
   if (const hub::Connection* connection = connections_.of(node); connection != nullptr) {

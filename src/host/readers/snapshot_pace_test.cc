@@ -68,7 +68,7 @@ TEST(SnapshotPace, OnAFullVolumeItIsDueAtOnceThenWithGrowingPauses) {
   for (int i = 0; i < 100; ++i) take(pace, kMega, now, true);
   pace.note(1);
   EXPECT_TRUE(pace.is_due(now + limits::kSnapshotPressMax, true));
-  // Another time it begins anew.
+  // Another time it begins again.
   pace.look(now, false, kRoomy);
   EXPECT_TRUE(pace.is_due(now, true));
 }

@@ -50,7 +50,7 @@ class CachedBytes {
   /// The sectors of a write that was just made never reach their place on the device. With `to`, they land at
   /// that sector and those behind it instead, in this file or in `other`.
   void misdirect(uint64_t offset, uint64_t size, std::optional<uint64_t> to, CachedBytes& other);
-  /// The device differs from what was written to it by decay or misdirection, and no later write has mended
+  /// The device differs from what was written to it by decay or misdirection, and no later write has repaired
   /// it.
   bool is_damaged() const { return !intact_.empty(); }
   /// Puts back what should be there, as a mirror or a backup would.

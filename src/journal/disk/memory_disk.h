@@ -110,9 +110,9 @@ class MemoryDisk final : public Disk {
   /// The same on the device only: it reads so once the kernel has forgotten the pages.
   void decay(const std::string& path, uint64_t offset, std::string_view bytes);
   /// A file's bytes on the device are not what was written there, by `corrupt`, `decay` or a write that
-  /// strayed or never came, and no later write has mended it.
+  /// strayed or never came, and no later write has repaired it.
   bool is_damaged() const;
-  /// Mends all that, as a mirror would.
+  /// Repairs all that, as a mirror would.
   void repair();
   bool exists(const std::string& path) const;
   /// Paths of all files, sorted.

@@ -47,7 +47,7 @@ void Checks::note_orders(const std::string& problem) {
   const bool mended = problem.empty() && !order_problem_.empty();
   order_problem_ = problem;
   if (!problem.empty()) take_verdict(problem);
-  if (mended) verdict_.reset();  // It is found anew.
+  if (mended) verdict_.reset();  // The next check finds it again.
 }
 
 void Checks::note_disk_full() {

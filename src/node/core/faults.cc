@@ -103,7 +103,7 @@ void Faults::on_clear(const v1::ClearFault& order) {
     log_event(LogLevel::kInfo, "agent", "device_released", {}, {{"index", order.index()}});
 }
 
-// Each word once: what a reset did not mend waits for an operator.
+// Each word once: a fault that a reset did not repair waits for an operator.
 void Faults::reset_devices() {
   if (ports_.hooks == nullptr || !ports_.hooks->can_reset_devices()) return;
   for (uint32_t index = 0; index < watch_.facts().size(); ++index) {

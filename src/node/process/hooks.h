@@ -51,7 +51,7 @@ ScriptResult run_script(const std::vector<std::string>& arguments,
                         const GiveUp& give_up = {});
 
 /// Why this agent does not run `program` as a hook: it is root's, and others can change the program. One
-/// sentence with what mends it; empty: it does.
+/// sentence with what repairs it; empty: it does.
 std::string untrusted_hook(const std::string& program);
 
 /// Hooks as programs of this machine, run by threads that exist while there is work: none waits behind

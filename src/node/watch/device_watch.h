@@ -74,7 +74,7 @@ class DeviceWatch {
   /// The attempt that held it is over.
   void let_go(HeldDevice device);
   /// Checks a device that nobody holds, or a share that nobody has, at once and until it is free. Repeating
-  /// it checks anew, at once.
+  /// it checks again, at once.
   void begin_release(HeldDevice device, Time now);
   /// Goes on with a check that was over: the slice could not be destroyed, and is looked at after `pause`.
   void resume_release(HeldDevice device, Time now, Duration pause);

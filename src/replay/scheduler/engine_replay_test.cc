@@ -158,7 +158,7 @@ TEST(EngineReplay, AGuaranteeIsTakenBackAfterTheGracePeriodAndWhatWasNotSavedIsL
   ASSERT_EQ(outcome.reclaims.size(), 1u);
   EXPECT_EQ(outcome.reclaims[0], seconds(10));
   EXPECT_EQ(outcome.lost_ms, 4 * seconds(510).ms());
-  // It starts anew when the third one has ended, for all of its 1,000 s.
+  // It starts again when the third one has ended, for all of its 1,000 s.
   EXPECT_EQ(std::max(outcome.runs[0].ended, outcome.runs[1].ended), seconds(1610));
 }
 

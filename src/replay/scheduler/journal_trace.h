@@ -23,9 +23,9 @@ struct JournalTrace {
 };
 
 /// Reads a data folder, or the journal in it, beside a running scheduler too: takes no lock and changes
-/// nothing. What was compacted away is not told; then it begins with the oldest snapshot that the journal
-/// goes on from. Arrays' elements are jobs like others; a job's last attempt counts, what was lost before
-/// does not. kNotFound, kIo, kCorrupt, kVersion, with a sentence that says where.
+/// nothing. Records that were compacted away are not told; then it begins with the oldest snapshot that the
+/// journal goes on from. Arrays' elements are jobs like others; a job's last attempt counts, what was lost
+/// before does not. kNotFound, kIo, kCorrupt, kVersion, with a sentence that says where.
 Result<JournalTrace> read_journal_trace(const std::string& folder);
 
 /// Options under which the trace is replayed on the nodes and with the tenants that it tells of.

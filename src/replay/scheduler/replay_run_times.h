@@ -12,9 +12,9 @@
 
 namespace gpusched::replay {
 
-/// Expected run times of a replayed trace's jobs for the planner, by what a policy may know. What is learned
-/// is learned from what ended before; a job that waits is predicted once, when it is first asked for. Its
-/// owner tells it what happens. Not thread-safe.
+/// Expected run times of a replayed trace's jobs for the planner, by what a policy may know. Only jobs that
+/// ended before teach it; a job that waits is predicted once, when it is first asked for. Its owner tells it
+/// what happens. Not thread-safe.
 class ReplayRunTimes final : public policy::RunTimes, public ReplayWatcher::Knowledge {
  public:
   /// Outlives neither `jobs`.

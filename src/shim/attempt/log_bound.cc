@@ -62,7 +62,7 @@ void LogBound::finish(Time wall) {
 bool LogBound::measure(File& file) {
   struct stat facts{};
   if (fstat(file.descriptor, &facts) != 0) return false;
-  if (facts.st_size < file.size) {  // The command cut its own output short, and begins anew.
+  if (facts.st_size < file.size) {  // The command cut its own output short, and begins again.
     file.cut = 0;
     file.shrank = true;
   }
@@ -86,7 +86,7 @@ void LogBound::note_time(Time wall) {
   if (noted_.unix_ns > 0 && wall.ns - noted_.unix_ns < times_apart_.ns) return;  // A later look notes it.
   const bool shrank = sizes[0] < noted_.sizes[0] || sizes[1] < noted_.sizes[1];
   if (times_ < 0 && !open_times()) return;
-  if (shrank && ftruncate(times_, 0) == 0) times_count_ = 0;  // The command began its output anew.
+  if (shrank && ftruncate(times_, 0) == 0) times_count_ = 0;  // The command began its output again.
   if (times_count_ >= kTimesMax) thin_times();
   const LogTime line{.unix_ns = wall.ns, .sizes = sizes};
   noted_ = line;

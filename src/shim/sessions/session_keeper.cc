@@ -30,7 +30,7 @@ namespace gpusched::shim {
 namespace {
 
 constexpr Duration kHangUpGrace = seconds(2);   // Between SIGHUP and SIGKILL, when the client went away.
-constexpr Duration kMarkedGrace = seconds(10);  // For what is left in the container and starts itself anew.
+constexpr Duration kMarkedGrace = seconds(10);  // For processes left in the container that start again.
 constexpr int kKillPauseMs = 5;
 constexpr int kKillPauseMaxMs = 200;
 constexpr std::size_t kPasswdBytesMax = 4u << 20;
