@@ -65,13 +65,13 @@ class Bench {
     submissions(busy);
     over = true;
     asker.join();
-    const ForecastDesk::Quality before = host_->forecasts().quality();
+    const ForecastService::Quality before = host_->forecasts().quality();
     std::size_t runs = 0, known = 0;
     for (int i = 0; i < kForecasts; ++i) {
       propose(UpdateTenant{.tenant = kDefaultTenant, .given = kTenantWeight, .weight_milli = 1000 + i});
       std::tie(runs, known) = forecast();
     }
-    const ForecastDesk::Quality after = host_->forecasts().quality();
+    const ForecastService::Quality after = host_->forecasts().quality();
     const auto per_forecast = [](Duration sum) { return static_cast<double>(sum.ns) / 1e6 / kForecasts; };
     print_line(
         (std::to_string(waiting) + " waiting").c_str(),
@@ -150,7 +150,7 @@ class Bench {
     std::promise<std::pair<std::size_t, std::size_t>> answer;
     host_->forecasts().ask(
         0, {},
-        [&](ForecastDesk::Table& table) -> ForecastDesk::Answer {
+        [&](ForecastService::Table& table) -> ForecastService::Answer {
           const forecast::Forecast& made = table.forecast({});
           std::size_t known = 0;
           for (const auto& [job, estimate] : made.jobs) known += estimate.p50 == kNever ? 0 : 1;

@@ -2,8 +2,8 @@
 //
 // When will it start? Each job that has to wait is told when it starts as it is submitted: by the forecast
 // that the scheduler makes, run forward on a copy of the replay's state with run times drawn from what had
-// ended by then, and calibrated by what came of earlier ones, with the code of the scheduler's forecast desk.
-// How many of the p90 came true, on KTH-SP2 and Helios vcvGl under the default policies.
+// ended by then, and calibrated by what came of earlier ones, with the code of the scheduler's forecast
+// service. How many of the p90 came true, on KTH-SP2 and Helios vcvGl under the default policies.
 //
 //   tools/bench quality eta [RUNS]     RUNS shaken runs, 20 unless said
 //

@@ -188,7 +188,7 @@ class AllocationsBelow : public Allocations {
   }
 
   TenantId optics_, robots_;
-  LeaseDesk desk_{backend_};
+  LeaseAdmission admission_{backend_};
 };
 
 TEST_F(AllocationsBelow, CountInTheQuotaAbove) {
@@ -218,8 +218,8 @@ TEST_F(AllocationsBelow, OfSeveralOrganizationsAtOnceAreDecidedOneAfterTheOther)
     caller->bindings = {{.tenant = tenant, .role = Role::kUser}};
     Answer<SubmitRequest> request = parse_allocation("{}", "");
     std::promise<bool> made;
-    desk_.allocate(caller, *request,
-                   [&made](const Answer<Submitted>& answer) { made.set_value(answer.ok()); });
+    admission_.allocate(caller, *request,
+                        [&made](const Answer<Submitted>& answer) { made.set_value(answer.ok()); });
     if (made.get_future().get()) taken += 1;
   };
   std::vector<std::thread> clients;

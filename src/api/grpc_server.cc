@@ -42,14 +42,14 @@ struct GrpcServer::Impl {
         native(make_native_service(backend, thread, options.doorkeeper, options.run_later)),
         services(make_services_service(backend, thread, options.doorkeeper)),
         jobs(make_jobs_service(backend, thread, options.doorkeeper)),
-        tasks(
-            make_agent_tasks_service(backend, *options.task_book, thread, options.doorkeeper, options.tasks)),
+        tasks(make_agent_tasks_service(backend, *options.task_index, thread, options.doorkeeper,
+                                       options.tasks)),
         nodes(host, thread,
               {.token = options.doorkeeper.token,
                .token_file = options.token_file,
                .everybody_trusted = options.doorkeeper.everybody != nullptr,
                .old_handshake = options.old_agent_handshake,
-               .desk = options.desk,
+               .enrollment = options.enrollment,
                .admission = options.admission,
                .version = options.version}) {}
 

@@ -19,7 +19,7 @@
 
 namespace gpusched::api {
 
-class NodeDesk;
+class NodeEnrollment;
 
 struct GrpcServerOptions {
   std::string address = "127.0.0.1";
@@ -33,18 +33,19 @@ struct GrpcServerOptions {
   Duration connection_idle = minutes(10);   ///< A connection without a call for so long is closed.
   std::size_t address_connections_max = 0;  ///< See GrpcListenerOptions; so is the next one.
   bool bounds_loopback = false;
-  RequestMeter* reads = nullptr;  ///< See GrpcManners.
+  RequestMeter* reads = nullptr;  ///< See GrpcThreadOptions.
   RequestMeter* writes = nullptr;
   audit::AuditLog* audit = nullptr;                      ///< Null: there is none. It must outlive the server.
   std::shared_ptr<const sign::TlsServer> tls = nullptr;  ///< None: plain.
   /// Agents of this machine come there without a token; none: nowhere.
   std::shared_ptr<ops::SocketFile> agent_socket = nullptr;
   std::string version = {};  ///< Told to agents.
-  NodeDesk* desk = nullptr;  ///< Desk of nodes' identities; null: there are none. It must outlive the server.
+  NodeEnrollment* enrollment =
+      nullptr;  ///< Desk of nodes' identities; null: there are none. It must outlive the server.
   AgentTasksOptions tasks = {};
-  TaskBook* task_book = nullptr;  ///< It must outlive the server.
+  TaskIndex* task_index = nullptr;  ///< It must outlive the server.
   Duration shutdown_wait = seconds(5);
-  Duration step_max = {};   ///< See GrpcManners.
+  Duration step_max = {};   ///< See GrpcThreadOptions.
   RunLater run_later = {};  ///< Where watches have their timers; it must run things while the server serves.
 };
 

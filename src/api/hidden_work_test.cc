@@ -25,7 +25,7 @@ class WatchedHost final : public HostProxy {
     count("propose");
     HostProxy::propose(std::move(set));
   }
-  ForecastDesk& forecasts() override {
+  ForecastService& forecasts() override {
     count("forecasts");
     return HostProxy::forecasts();
   }

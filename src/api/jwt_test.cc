@@ -44,11 +44,11 @@ JwtRules usual_rules() {
 }
 
 ServerOptions options_with_tokens() {
-  auto desk = std::make_shared<JwtDesk>();
-  desk->use(trust_in(usual_rules()));
-  desk->use_keys(keys_of(sign::test_provider_key()));
+  auto verifier = std::make_shared<TokenVerifier>();
+  verifier->use(trust_in(usual_rules()));
+  verifier->use_keys(keys_of(sign::test_provider_key()));
   ServerOptions options{.token = "the-right-token"};
-  options.tokens = std::move(desk);
+  options.tokens = std::move(verifier);
   return options;
 }
 
@@ -94,10 +94,10 @@ class Tokens : public DoorsTest {
     EXPECT_NE(reply.body.find(what), std::string::npos) << reply.body;
   }
 
-  const std::shared_ptr<JwtDesk> desk_;
+  const std::shared_ptr<TokenVerifier> verifier_;
 
  private:
-  explicit Tokens(const ServerOptions& options) : DoorsTest(options), desk_(options.tokens) {
+  explicit Tokens(const ServerOptions& options) : DoorsTest(options), verifier_(options.tokens) {
     use_newest_rules();
   }
 };
@@ -178,9 +178,9 @@ TEST_F(Tokens, OfAClosedDoorAreNobodys) {
   tenant("ml");
   const std::string right = token("ana", "ml-users");
   ASSERT_EQ(as(right, "GET", "/v1/jobs").status, 200);
-  desk_->use_keys(nullptr);
+  verifier_->use_keys(nullptr);
   expect_refused(as(right, "GET", "/v1/jobs"), 503, "unavailable", "no keys of the provider");
-  desk_->use(nullptr);
+  verifier_->use(nullptr);
   EXPECT_EQ(as(right, "GET", "/v1/jobs").body, as("zxqv", "GET", "/v1/jobs").body);
 }
 
@@ -190,11 +190,11 @@ TEST_F(Tokens, OfAKeyThatIsGoneAreNobodysFromTheNextCallOn) {
   ASSERT_EQ(as(before, "GET", "/v1/jobs").status, 200);
   const sign::TestTokenKey fresh(sign::JwtAlgorithm::kEdDsa, "k2");
   std::atomic<int> asked{0};
-  desk_->on_unknown_key([&asked] { ++asked; });
+  verifier_->on_unknown_key([&asked] { ++asked; });
   const std::string after = fresh.token(claims("ana", "ml-users"));
   EXPECT_EQ(as(after, "GET", "/v1/jobs").status, 401);
   EXPECT_EQ(asked, 1);
-  desk_->use_keys(keys_of(fresh));
+  verifier_->use_keys(keys_of(fresh));
   EXPECT_EQ(as(after, "GET", "/v1/jobs").status, 200);
   EXPECT_EQ(as(before, "GET", "/v1/jobs").status, 401);
 }
@@ -205,10 +205,10 @@ TEST_F(Tokens, ARuleHoldsFromTheNextCallOn) {
   ASSERT_EQ(submit_as(ana, ml).status, 201);
   JwtRules rules = usual_rules();
   rules.rules[0].role = Role::kViewer;
-  desk_->use(trust_in(rules));
+  verifier_->use(trust_in(rules));
   expect_refused(submit_as(ana, ml), 403, "permission_denied");
   rules.revoked = {{.subject = "ana", .id = {}, .issued_before = 0}};
-  desk_->use(trust_in(rules));
+  verifier_->use(trust_in(rules));
   expect_refused(as(ana, "GET", "/v1/jobs"), 401, "unauthenticated", "it was revoked");
   EXPECT_EQ(as(token("anna", "ml-users"), "GET", "/v1/jobs").status, 200);
 }
@@ -218,7 +218,7 @@ TEST_F(Tokens, AreRevokedByIdByHolderAndByAge) {
   JwtRules rules = usual_rules();
   rules.revoked = {{.subject = {}, .id = "t-1", .issued_before = 0},
                    {.subject = "bob", .id = {}, .issued_before = 2'000}};
-  desk_->use(trust_in(rules));
+  verifier_->use(trust_in(rules));
   const auto status_of = [&](const std::string& subject, const std::string& more) {
     return as(token(subject, "ml-users", more), "GET", "/v1/jobs").status;
   };
@@ -263,14 +263,14 @@ TEST_F(Tokens, ATenantsNameMeansTheOneAtTheTopThatAdminsMade) {
   expect_refused(as(of_child, "GET", "/v1/jobs"), 403, "permission_denied", "no role for this token");
   JwtRules rules = usual_rules();
   rules.rules[0].tenant = below;
-  desk_->use(trust_in(rules));
+  verifier_->use(trust_in(rules));
   EXPECT_EQ(submit_as(ana, below).status, 201);
   expect_refused(submit_as(ana, other), 404, "tenant_not_found");
   rules.rules[0].tenant = "other";
-  desk_->use(trust_in(rules));
+  verifier_->use(trust_in(rules));
   EXPECT_EQ(submit_as(ana, other).status, 201);
   rules.rules[0].tenant = "tenant-999";
-  desk_->use(trust_in(rules));
+  verifier_->use(trust_in(rules));
   expect_refused(as(ana, "GET", "/v1/jobs"), 403, "permission_denied", "no role for this token");
 }
 
@@ -279,7 +279,7 @@ TEST_F(Tokens, ATenantThatIsMadeAnewGetsItsHoldersByNameAndNotById) {
   const std::string ana = token("ana", "ml-users");
   JwtRules by_id = usual_rules();
   by_id.rules[1].tenant = first;
-  desk_->use(trust_in(by_id));
+  verifier_->use(trust_in(by_id));
   const std::string boss = token("boss", "ml-admins");
   ASSERT_EQ(as(ana, "GET", "/v1/jobs").status, 200);
   ASSERT_EQ(as(boss, "GET", "/v1/jobs").status, 200);
@@ -311,8 +311,8 @@ TEST_F(Tokens, RolesOfTheClusterAndOfAllTenantsAreGiven) {
 
 TEST_F(Tokens, NoMoreAreRememberedThanThereIsRoomFor) {
   tenant("ml");
-  for (std::size_t i = 0; i < JwtDesk::kRememberedMax + 500; ++i) {
-    const auto holder = desk_->holder_of(token("u" + std::to_string(i), "ml-users"));
+  for (std::size_t i = 0; i < TokenVerifier::kRememberedMax + 500; ++i) {
+    const auto holder = verifier_->holder_of(token("u" + std::to_string(i), "ml-users"));
     ASSERT_TRUE(holder.ok()) << holder.error().message;
     ASSERT_EQ((*holder)->name, "jwt:https://idp.example#u" + std::to_string(i));
   }
@@ -339,22 +339,22 @@ TEST_F(Tokens, WhatIsOpenUnderOneEndsWhenItExpires) {
 
 TEST_F(Tokens, WhatIsOpenEndsWhenTheRulesChangeAndNotWhenTheyAreReadAgain) {
   tenant("ml");
-  const Answer<CallerPtr> ana = desk_->holder_of(token("ana", "ml-users"));
+  const Answer<CallerPtr> ana = verifier_->holder_of(token("ana", "ml-users"));
   ASSERT_TRUE(ana.ok());
-  desk_->end_expired();  // The new tenant's endings are behind us.
+  verifier_->end_expired();  // The new tenant's endings are behind us.
   int ends = 0;
-  const auto open = desk_->while_valid(*ana, [&ends](const ApiError& error) {
+  const auto open = verifier_->while_valid(*ana, [&ends](const ApiError& error) {
     EXPECT_EQ(error.kind, ErrorKind::kUnauthenticated);
     ends += 1;
   });
   ASSERT_TRUE(open.ok());
-  desk_->use(trust_in(usual_rules()));
-  desk_->use_keys(keys_of(sign::test_provider_key()));
-  desk_->end_expired();
+  verifier_->use(trust_in(usual_rules()));
+  verifier_->use_keys(keys_of(sign::test_provider_key()));
+  verifier_->end_expired();
   EXPECT_EQ(ends, 0);
   JwtRules rules = usual_rules();
   rules.revoked = {{.subject = "ana", .id = {}, .issued_before = 0}};
-  desk_->use(trust_in(rules));
+  verifier_->use(trust_in(rules));
   EXPECT_EQ(ends, 1);
 }
 

@@ -19,7 +19,7 @@ std::shared_ptr<const JwtTrust> trust_with(JwtLogin login, const std::string& au
 
 ServerOptions strict_options() {
   ServerOptions options{.token = "the-right-token", .token_required = true};
-  options.tokens = std::make_shared<JwtDesk>();
+  options.tokens = std::make_shared<TokenVerifier>();
   options.tokens->use_keys(*sign::JwtKeySet::parse(sign::test_provider_key().set(), {}));
   options.tokens->use(trust_with({.client_id = "gpu-cli", .scopes = {"openid", "groups"}}));
   return options;
@@ -28,10 +28,10 @@ ServerOptions strict_options() {
 class Logins : public DoorsTest {
  protected:
   Logins() : Logins(strict_options()) {}
-  const std::shared_ptr<JwtDesk> desk_;
+  const std::shared_ptr<TokenVerifier> verifier_;
 
  private:
-  explicit Logins(const ServerOptions& options) : DoorsTest(options), desk_(options.tokens) {}
+  explicit Logins(const ServerOptions& options) : DoorsTest(options), verifier_(options.tokens) {}
 };
 
 TEST_F(Logins, ThePlaceIsToldToEverybodyAndNothingElseIs) {
@@ -51,15 +51,15 @@ TEST_F(Logins, ThePlaceIsToldToEverybodyAndNothingElseIs) {
 }
 
 TEST_F(Logins, TheIdTokenIsSentWhereTheAudienceIsTheClientAndElseWhatTheFileSays) {
-  desk_->use(trust_with({.client_id = "gpus"}));
+  verifier_->use(trust_with({.client_id = "gpus"}));
   EXPECT_NE(http("GET", "/v1/login").body.find(R"("token":"id")"), std::string::npos);
-  desk_->use(trust_with({.client_id = "gpus", .token = JwtLogin::Token::kAccess}));
+  verifier_->use(trust_with({.client_id = "gpus", .token = JwtLogin::Token::kAccess}));
   EXPECT_NE(http("GET", "/v1/login").body.find(R"("token":"access")"), std::string::npos);
-  desk_->use(trust_with({.client_id = "other", .token = JwtLogin::Token::kId}));
+  verifier_->use(trust_with({.client_id = "other", .token = JwtLogin::Token::kId}));
   EXPECT_NE(http("GET", "/v1/login").body.find(R"("token":"id")"), std::string::npos);
-  desk_->use(trust_with({}));
+  verifier_->use(trust_with({}));
   EXPECT_EQ(http("GET", "/v1/login").body, R"({"issuers":[]})");
-  desk_->use(nullptr);
+  verifier_->use(nullptr);
   EXPECT_EQ(http("GET", "/v1/login").body, R"({"issuers":[]})");
 }
 

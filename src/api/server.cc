@@ -8,7 +8,7 @@
 
 #include "api/backend/host_backend.h"
 #include "api/backend/keys/key_uses.h"
-#include "api/backend/nodes/node_desk.h"
+#include "api/backend/nodes/node_enrollment.h"
 #include "api/contract/token.h"
 #include "api/doors/agent_tasks/agent_tasks_rest.h"
 #include "api/doors/allocation/allocation_errors.h"
@@ -52,7 +52,7 @@ class Waiting {
 
 std::function<std::optional<SignIn>()> sign_in_of(const ServerOptions& options) {
   if (options.tokens == nullptr) return nullptr;
-  return [desk = options.tokens] { return desk->sign_in(); };
+  return [enrollment = options.tokens] { return enrollment->sign_in(); };
 }
 
 /// The REST doors.
@@ -120,11 +120,11 @@ struct Server::Impl {
                                .priority_tier_max = options.anonymous_tier_max},
                  .key_uses = known_uses(options.key_uses_file),
                  .learn_task_use = options.learn_task_use}),
-        desk(host, {.authority = options.node_authority,
-                    .order_key = options.node_order_key,
-                    .order_keys = options.node_order_keys,
-                    .valid = options.node_certificate_valid,
-                    .required = options.node_certificates_required}),
+        enrollment(host, {.authority = options.node_authority,
+                          .order_key = options.node_order_key,
+                          .order_keys = options.node_order_keys,
+                          .valid = options.node_certificate_valid,
+                          .required = options.node_certificates_required}),
         doorkeeper{.token = options.token,
                    .token_required = !answers_without_credential(options.address, options.token_required,
                                                                  options.old_agent_handshake),
@@ -402,9 +402,9 @@ struct Server::Impl {
             .tls = options.grpc_tls,
             .agent_socket = options.agent_socket,
             .version = options.version,
-            .desk = &desk,
+            .enrollment = &enrollment,
             .tasks = options.tasks,
-            .task_book = &backend.tasks(),
+            .task_index = &backend.tasks(),
             .step_max = options.step_max,
             .run_later = [this](Duration delay, std::function<void()> call) {
               timers->run_after(delay, std::move(call));
@@ -424,7 +424,7 @@ struct Server::Impl {
   void end_expired_later(HttpServer& server) {
     server.run_after(seconds(1), [this, &server] {
       backend.keys().end_expired();
-      desk.end_expired();
+      enrollment.end_expired();
       if (options.tokens != nullptr) options.tokens->end_expired();
       if (options.sign_in != nullptr) options.sign_in->sweep();
       end_expired_later(server);
@@ -439,7 +439,7 @@ struct Server::Impl {
 
   const ServerOptions options;
   HostBackend backend;
-  NodeDesk desk;
+  NodeEnrollment enrollment;
   const Doorkeeper doorkeeper;
   RestDoors doors;
   Admission admission;  ///< For all doors together.

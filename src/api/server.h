@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "api/backend/tokens/jwt_desk.h"
-#include "api/backend/tokens/sign_in_desk.h"
+#include "api/backend/tokens/sign_in_flow.h"
+#include "api/backend/tokens/token_verifier.h"
 #include "api/contract/caller.h"
 #include "api/doors/agent_tasks/agent_tasks_grpc.h"
 #include "api/limits/caller_table.h"
@@ -81,9 +81,10 @@ struct ServerOptions {
   /// Agents of this machine come there without a token, over gRPC without TLS; none: nowhere.
   std::shared_ptr<ops::SocketFile> agent_socket = nullptr;
   std::string admin_group;  ///< Its members are administrators over that socket; empty: nobody is.
-  std::shared_ptr<JwtDesk> tokens = nullptr;  ///< Tokens of a provider of identities; none: none are taken.
+  std::shared_ptr<TokenVerifier> tokens =
+      nullptr;  ///< Tokens of a provider of identities; none: none are taken.
   /// People who sign in there with a browser; none: nobody does. With the same tokens.
-  std::shared_ptr<SignInDesk> sign_in = nullptr;
+  std::shared_ptr<SignInFlow> sign_in = nullptr;
   Duration step_max = {};  ///< Longest step of the threads of HTTP and gRPC, as for a LoopWatch; zero: any.
   std::string version;
   audit::AuditLog* audit = nullptr;  ///< Null: none is kept. It must outlive the server.

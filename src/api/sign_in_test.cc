@@ -6,7 +6,7 @@
 #include <map>
 #include <mutex>
 
-#include "api/backend/tokens/sign_in_desk.h"
+#include "api/backend/tokens/sign_in_flow.h"
 #include "api/doors/sign_in/sign_in_pages.h"
 #include "api/http/cookies.h"
 #include "api/testing/doors_test.h"
@@ -72,8 +72,8 @@ std::shared_ptr<const JwtTrust> trust(std::vector<JwtRevocation> revoked = {}, s
 
 struct Parts {
   std::shared_ptr<FakeProvider> provider = std::make_shared<FakeProvider>();
-  std::shared_ptr<JwtDesk> tokens = std::make_shared<JwtDesk>();
-  std::shared_ptr<SignInDesk> desk = std::make_shared<SignInDesk>(tokens);
+  std::shared_ptr<TokenVerifier> tokens = std::make_shared<TokenVerifier>();
+  std::shared_ptr<SignInFlow> flow = std::make_shared<SignInFlow>(tokens);
   std::string folder;
   std::unique_ptr<audit::AuditLog> audit;
 
@@ -88,7 +88,7 @@ struct Parts {
   ~Parts() { std::filesystem::remove_all(folder); }
 
   void use(const std::string& url) {
-    desk->use(std::make_shared<const BrowserSignIn>(BrowserSignIn{.place = *browser_place_of(url),
+    flow->use(std::make_shared<const BrowserSignIn>(BrowserSignIn{.place = *browser_place_of(url),
                                                                   .issuer = kIssuer,
                                                                   .client_id = "page",
                                                                   .redirect_url = url,
@@ -110,7 +110,7 @@ class SignIns : protected Parts, public DoorsTest {
   static ServerOptions options(Parts& parts) {
     ServerOptions options{.token = "the-right-token", .token_required = true};
     options.tokens = parts.tokens;
-    options.sign_in = parts.desk;
+    options.sign_in = parts.flow;
     options.audit = parts.audit.get();
     return options;
   }
@@ -166,7 +166,7 @@ TEST_F(SignIns, APersonSignsInIsSomebodyAndSignsOut) {
   EXPECT_EQ(out.status, 200) << out.body;
   EXPECT_NE(out.head.find("Set-Cookie: gpu-session=; "), std::string::npos);
   EXPECT_EQ(whoami(with(session)), 401);
-  EXPECT_EQ(desk->sessions(), 0U);
+  EXPECT_EQ(flow->sessions(), 0U);
 }
 
 TEST_F(SignIns, AnAnswerToAnotherBrowserOrStateIsRefusedAndUsesNothingUp) {
@@ -180,7 +180,7 @@ TEST_F(SignIns, AnAnswerToAnotherBrowserOrStateIsRefusedAndUsesNothingUp) {
   // The attacker's own answer in the victim's browser, which has no cookie of that sign-in.
   EXPECT_EQ(http("GET", "/login/callback?code=c&state=" + eve.state).status, 401);
   EXPECT_EQ(provider->exchanges, 0);
-  EXPECT_EQ(desk->sessions(), 0U);
+  EXPECT_EQ(flow->sessions(), 0U);
   EXPECT_EQ(finish(ana).status, 200);
 }
 
@@ -208,7 +208,7 @@ TEST_F(SignIns, ATokenThatIsNotRightMakesNoSession) {
     EXPECT_EQ(reply.status, status) << words << ": " << reply.body;
     EXPECT_NE(reply.body.find(words), std::string::npos) << reply.body;
     EXPECT_EQ(cookie_in(reply.head, "gpu-session"), "");
-    EXPECT_EQ(desk->sessions(), 0U);
+    EXPECT_EQ(flow->sessions(), 0U);
     FakeProvider& all = *provider;
     all.issuer = kIssuer, all.audience = R"("page")", all.nonce = "", all.more = "", all.lives = 600;
     all.must_name = all.fails = false, all.stranger = nullptr;
@@ -310,7 +310,7 @@ TEST_F(SignIns, ACookieCountsForOurOwnPagesAlone) {
     EXPECT_EQ(http("GET", "/v1/jobs/job-1/attach", "", session + socket + silent).status, 403);
     EXPECT_EQ(http("GET", "/v1/whoami", "", session + silent).status, 200);
   }
-  EXPECT_EQ(desk->sessions(), 1U);
+  EXPECT_EQ(flow->sessions(), 1U);
   for (const char* const own : {kOwn, "Sec-Fetch-Site: same-origin\r\n"}) {
     const Reply made = http("POST", "/api/v1/jobs", R"({"script":"true","name":"x"})", session + own);
     EXPECT_EQ(made.status, 201) << made.body;
@@ -394,7 +394,7 @@ TEST_F(SignIns, ASessionGivesWhatTheRulesGiveAndEndsWithThem) {
   tokens->use_keys(*sign::JwtKeySet::parse(provider_key().set(), {}));
   const std::string last = sign_in();
   use("http://localhost:81/login/callback");
-  EXPECT_EQ(desk->sessions(), 0U);
+  EXPECT_EQ(flow->sessions(), 0U);
   use("http://localhost/login/callback");
   EXPECT_EQ(whoami(with(last)), 401);
 }
@@ -402,23 +402,23 @@ TEST_F(SignIns, ASessionGivesWhatTheRulesGiveAndEndsWithThem) {
 TEST_F(SignIns, ASessionEndsWithItsToken) {
   provider->lives = 3;
   const std::string session = sign_in();
-  for (int i = 0; i < 2'000 && desk->sessions() > 0; ++i) usleep(10'000);
-  EXPECT_EQ(desk->sessions(), 0U);
+  for (int i = 0; i < 2'000 && flow->sessions() > 0; ++i) usleep(10'000);
+  EXPECT_EQ(flow->sessions(), 0U);
   EXPECT_EQ(whoami(with(session)), 401);
 }
 
 TEST_F(SignIns, WhatIsOpenEndsWithTheSession) {
   const std::string session = sign_in();
-  const Answer<CallerPtr> caller = desk->holder_of_session(session);
+  const Answer<CallerPtr> caller = flow->holder_of_session(session);
   ASSERT_TRUE(caller);
   std::vector<std::string> told;
-  const auto open = desk->while_valid(*caller, [&](const ApiError& why) { told.push_back(why.message); });
+  const auto open = flow->while_valid(*caller, [&](const ApiError& why) { told.push_back(why.message); });
   ASSERT_TRUE(open);
   EXPECT_TRUE(told.empty());
   EXPECT_EQ(http("POST", "/logout", "", with(session) + kOwn).status, 200);
   ASSERT_EQ(told.size(), 1U);
   EXPECT_NE(told[0].find("session has ended"), std::string::npos);
-  EXPECT_FALSE(desk->while_valid(*caller, [](const ApiError&) {}));
+  EXPECT_FALSE(flow->while_valid(*caller, [](const ApiError&) {}));
 }
 
 TEST_F(SignIns, NobodyMakesTheProviderWorkWithoutEnd) {
@@ -434,7 +434,7 @@ TEST_F(SignIns, NobodyMakesTheProviderWorkWithoutEnd) {
   EXPECT_GE(begun, 20);
   EXPECT_GE(refused, 1);
   EXPECT_EQ(provider->pages, begun);
-  EXPECT_EQ(desk->pending(), static_cast<std::size_t>(begun));
+  EXPECT_EQ(flow->pending(), static_cast<std::size_t>(begun));
 }
 
 TEST_F(SignIns, NoPageLeadsAnywhereElseAndNoSiteBeginsASignIn) {
@@ -497,11 +497,11 @@ TEST_F(SignIns, ThePageShowsWhoseItIsAndEscapesAll) {
 
 TEST_F(SignIns, WithoutASettingThereIsNothing) {
   const std::string session = sign_in();
-  desk->use(nullptr);
+  flow->use(nullptr);
   EXPECT_EQ(http("GET", "/login").status, 404);
   EXPECT_EQ(whoami(with(session)), 401);
   EXPECT_EQ(http("GET", "/docs").body.find("/login\""), std::string::npos);
-  EXPECT_EQ(desk->sessions(), 0U);
+  EXPECT_EQ(flow->sessions(), 0U);
 }
 
 TEST_F(SignIns, TheAuditKnowsWhoCameAndWentAndNoSecret) {

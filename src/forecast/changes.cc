@@ -118,7 +118,7 @@ std::optional<Change> shorter_limit(Asker& asker, const WaitReason& reason, Time
   // Before a reservation it must have ended, with what its end may take.
   const Duration span =
       reason.reserved_start - now -
-      (reason.code == WaitCode::kBooked ? limits::kRuntimeSlack + milliseconds(1) : Duration{});
+      (reason.code == WaitCode::kReservedForOthers ? limits::kRuntimeSlack + milliseconds(1) : Duration{});
   const int64_t steps = span.ns / kLimitStep.ns;
   const Duration fits = kLimitStep * steps;
   if (steps < 1 || (asker.limit().ns > 0 && fits >= asker.limit())) return std::nullopt;

@@ -401,7 +401,8 @@ TEST(Advice, CarriedOutItStartsTheJob) {
       Work work{.left = limits::kForecastWorkMax};
       for (const Change& change : smallest_changes(scratch, job, 10, work)) {
         ++told[change.kind];
-        booked += change.kind == ChangeKind::kShorterLimit && reason.code == WaitCode::kBooked ? 1 : 0;
+        booked +=
+            change.kind == ChangeKind::kShorterLimit && reason.code == WaitCode::kReservedForOthers ? 1 : 0;
         carry_out(before.copy(), job, change);
       }
     }
@@ -419,7 +420,7 @@ TEST_F(Changes, AShorterLimitBeforeAReservation) {
       MakeBooking{.name = "maintenance", .nodes = {node}, .begin_after = minutes(90), .length = hours(1)});
   const JobId waits = engine.submit({.gpus = 2, .max_runtime = hours(4)});
   engine.cycle();
-  ASSERT_EQ(engine.wait_code(waits), WaitCode::kBooked);
+  ASSERT_EQ(engine.wait_code(waits), WaitCode::kReservedForOthers);
   const std::vector<Change> found = changes(waits);
   ASSERT_FALSE(found.empty());
   EXPECT_EQ(found.front().kind, ChangeKind::kShorterLimit);

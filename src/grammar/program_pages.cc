@@ -116,7 +116,8 @@ NamedCommand name_command(const std::vector<ProgramCommand>& commands,
       continue;
     }
     if (grammars.empty()) {
-      for (const ProgramCommand& command : commands) actions.push_back(command.define(grammars.emplace_back()));
+      for (const ProgramCommand& command : commands)
+        actions.push_back(command.define(grammars.emplace_back()));
       declare_global_flags(grammars.emplace_back(), ignored);
     }
     const OptionSpec* const option = find_option(grammars, word.substr(0, word.find('=')));

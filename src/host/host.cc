@@ -170,7 +170,7 @@ class HostImpl final : public Host {
   }
   void on_group_done(std::function<void()> hook) override { push({Input::AddHook{std::move(hook)}}); }
   Observer& observer() override { return observer_; }
-  ForecastDesk& forecasts() override { return forecasts_; }
+  ForecastService& forecasts() override { return forecasts_; }
 
   SessionId node_opened(std::shared_ptr<NodeSession> session) override {
     const SessionId outer = next_session_.fetch_add(1);
@@ -296,7 +296,7 @@ class HostImpl final : public Host {
   RecoveryReport report_;
   EventLog event_log_;
   Observer observer_;
-  ForecastDesk forecasts_;
+  ForecastService forecasts_;
   JournalThread journal_thread_;
   Snapshotter snapshotter_;
   HostCore core_;

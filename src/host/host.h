@@ -9,7 +9,7 @@
 
 #include "base/result.h"
 #include "host/core/host_core.h"
-#include "host/forecast/forecast_desk.h"
+#include "host/forecast/forecast_service.h"
 #include "host/readers/observer.h"
 #include "host/readers/snapshotter.h"
 #include "journal/journal.h"
@@ -20,7 +20,7 @@ struct HostOptions {
   std::string data_dir;
   EngineConfig engine;
   HostTuning tuning;
-  ForecastDesk::Pace forecasts;
+  ForecastService::Pace forecasts;
   int64_t segment_bytes = int64_t{16} << 20;
   int64_t snapshot_bytes = int64_t{256} << 20;  ///< A snapshot after so much journal.
 };
@@ -75,7 +75,7 @@ class Host {
   /// Called on the host's thread after the last decision of each group. Add before serving begins.
   virtual void on_group_done(std::function<void()> hook) = 0;
   virtual Observer& observer() = 0;
-  virtual ForecastDesk& forecasts() = 0;
+  virtual ForecastService& forecasts() = 0;
 
   virtual SessionId node_opened(std::shared_ptr<NodeSession> session) = 0;
   /// `handled` is called when nothing of the message waits for the host's thread any more: who reads an

@@ -416,7 +416,7 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   if (const Result<Unit> bound = bind_sockets(config, options); !bound.ok()) return bound;
   options.grpc_tls = config.api.grpc_tls ? tls_ : nullptr;
   if (const Result<Unit> opened = add_node_authority(config, data_dir_, options); !opened.ok()) return opened;
-  options.tokens = tokens_.desk();
+  options.tokens = tokens_.verifier();
   options.sign_in = tokens_.sign_in();
   options.audit = audit_.get();
   // Before anybody is answered: who asks where the token is believes it only beside the port of who lives.

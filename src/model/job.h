@@ -88,8 +88,8 @@ struct MoveRecord {
   friend bool operator==(const MoveRecord&, const MoveRecord&) = default;
 };
 
-/// Fields that few jobs set, and none that waits for its first attempt. They are kept apart, so that a million
-/// waiting jobs take little memory.
+/// Fields that few jobs set, and none that waits for its first attempt. They are kept apart, so that a
+/// million waiting jobs take little memory.
 struct JobExtras {
   Blob last_detail;  ///< Detail of its last attempt's end; bounded when it is reported.
   /// "sha256:...": what the name of its image meant at its first attempt; empty: nobody said.

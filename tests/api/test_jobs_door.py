@@ -265,7 +265,7 @@ def test_more_than_any_node_has_waits_and_says_so(scheduler):
     explained = scheduler.until(lambda: scheduler.call("GET", f"/api/v1/jobs/{job}/explain").json,
                                 lambda answer: answer["reason"] != "queued")
     assert explained["job_id"] == job and explained["state"] == "pending"
-    assert explained["reason"] in ("no_node", "no_such_device")
+    assert explained["reason"] in ("no_node", "no_matching_gpu")
     assert explained["message"] and "NodeAdded" in explained["lifted_by"]
     refused = scheduler.call("POST", "/api/v1/jobs", {"script": "x", "gpu_count": 64, "require_feasible": True})
     assert refused.status == 422

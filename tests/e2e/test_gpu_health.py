@@ -41,7 +41,7 @@ def test_a_grave_xid_keeps_new_work_away_lets_the_job_go_on_and_waits_for_an_ope
     gate.touch()
     assert api.wait_for(job)["state"] == "completed"  # What ends well is no device's fault.
     both = api.submit(["true"], gpu_count=2)
-    wait_until("it waits for the device", lambda: api.explain(both)["reason"] == "devices_unfit")
+    wait_until("it waits for the device", lambda: api.explain(both)["reason"] == "gpus_unhealthy")
 
     # A restarted scheduler and a restarted agent remember it.
     agent.set_gpus({})

@@ -69,7 +69,7 @@ def test_a_gpu_with_a_stuck_process_is_not_given_away_but_quarantined_with_the_e
 
     # Its node goes on working, and nothing is placed on it.
     full = api.submit(["true"], gpu_count=4)
-    wait_until("four GPUs are too many", lambda: api.explain(full)["reason"] in ("devices_unfit", "gpus_busy"))
+    wait_until("four GPUs are too many", lambda: api.explain(full)["reason"] in ("gpus_unhealthy", "gpus_busy"))
     assert cluster.cli("submit", "--gpus", "3", "--wait", "--", "true").returncode == 0
     assert api.job(full)["state"] == "pending"
 
@@ -111,7 +111,7 @@ def test_a_broken_gpu_is_not_placed_on(cluster, condition):
     assert condition in cluster.cli("gpus", expected=0).stdout
     assert api.gpu("n1", 0)["detail"] == "Xid 79"
     pair = api.submit(["true"], gpu_count=2)
-    wait_until("two are too many", lambda: api.explain(pair)["reason"] == "devices_unfit")
+    wait_until("two are too many", lambda: api.explain(pair)["reason"] == "gpus_unhealthy")
     single = api.submit("echo $CUDA_VISIBLE_DEVICES", gpu_count=1)
     assert api.wait_for(single)["state"] == "completed"
     assert api.output(single).strip() == api.gpu("n1", 3)["uuid"]
@@ -125,7 +125,7 @@ def test_an_operator_takes_a_gpu_out_of_service_and_puts_it_back(cluster):
     gpu = api.gpu("n1", 1)
     assert gpu["condition"] == "unhealthy" and "fan rattles" in gpu["detail"]
     waiting = api.submit(["true"], gpu_count=4)
-    wait_until("it waits for the device", lambda: api.explain(waiting)["reason"] == "devices_unfit")
+    wait_until("it waits for the device", lambda: api.explain(waiting)["reason"] == "gpus_unhealthy")
     cluster.cli("node", "condition", "n1", "1", "ok", expected=0)
     assert api.wait_for(waiting)["state"] == "completed"
 
@@ -161,7 +161,7 @@ def test_a_quarantined_gpu_runs_on_takes_nothing_new_and_shows_who_did_it_and_wh
     assert api.gpu("n1", index)["state"] == "held"
     assert api.get("/cluster/status")["available_gpus"] == 2
     full = api.submit(["true"], gpu_count=4)
-    wait_until("it waits for the two", lambda: api.explain(full)["reason"] == "devices_unfit")
+    wait_until("it waits for the two", lambda: api.explain(full)["reason"] == "gpus_unhealthy")
 
     cluster.scheduler.restart()
     agent.restart()
@@ -265,7 +265,7 @@ def test_gpu_memory_and_model_choose_the_device(new_world):
     assert model_of(gpu_count=1, gpu_memory_mb=60_000) == {"NVIDIA H100-SXM5-80GB"}
     assert model_of(gpu_count=2, gpu_memory_mb=60_000) <= {"NVIDIA A100-SXM4-40GB", "NVIDIA H100-SXM5-80GB"}
     never = api.submit(["true"], gpu_count=1, gpu_memory_mb=90_000)
-    wait_until("no device is as large", lambda: api.explain(never)["reason"] == "no_such_device")
+    wait_until("no device is as large", lambda: api.explain(never)["reason"] == "no_matching_gpu")
 
 
 def test_two_agents_share_the_work_and_never_a_gpu(new_world):

@@ -130,7 +130,7 @@ def test_a_waiting_job_says_why_and_can_be_cancelled(cluster, api):
     waiting = api.submit(["true"], gpu_count=1)
     impossible = api.submit(["true"], gpu_count=5)
     foreign = api.submit(["true"], gpu_count=1, gpu_model="H100")
-    reasons = {waiting: "gpus_busy", impossible: "no_such_device", foreign: "no_such_device"}
+    reasons = {waiting: "gpus_busy", impossible: "no_matching_gpu", foreign: "no_matching_gpu"}
     for job_id, reason in reasons.items():
         wait_until(f"{job_id} waits for {reason}", lambda i=job_id, r=reason: api.explain(i)["reason"] == r)
     assert "JobEnded" in api.explain(waiting)["lifted_by"]

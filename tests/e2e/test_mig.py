@@ -219,7 +219,7 @@ def test_somebody_elses_instance_is_never_touched(new_world):
     api = world.api()
     wait_until("it is told", lambda: "did not create: 2g.20gb at slot 2" in api.gpu("n1", 0)["detail"])
     job = api.submit("true", mig_profile="1g.10gb")
-    wait_until("it was looked at", lambda: api.explain(job)["reason"] == "devices_unfit")
+    wait_until("it was looked at", lambda: api.explain(job)["reason"] == "gpus_unhealthy")
     agent.restart()
     assert theirs.read_text() == "0 2g.20gb 2\n"
     theirs.write_text("")

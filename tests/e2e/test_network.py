@@ -168,7 +168,7 @@ def test_a_cut_longer_than_the_lease_ends_no_job_and_loses_no_exit_code(world, c
     gates["during"].touch()
     wait_until("one ends while the cable is cut", lambda: not is_alive(pids["during"]))
     waiting = api.submit("exit 25", gpu_count=1)
-    wait_until("no node reports", lambda: api.explain(waiting)["reason"] == "nodes_away")
+    wait_until("no node reports", lambda: api.explain(waiting)["reason"] == "nodes_unreachable")
     assert "unreachable" in str(api.get("/nodes"))
     assert [api.job(job_id)["state"] for job_id in jobs.values()] == ["running", "running"]
     assert api.get("/cluster/status")["online_nodes"] == 0

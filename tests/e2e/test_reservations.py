@@ -19,7 +19,7 @@ def test_a_tenants_reservation_takes_its_jobs_and_no_others(new_world):
               "--reason", "course", expected=0)
     wait_until("it is on", lambda: reservations(world)[0]["active"])
     other = api.submit(["true"], gpu_count=1)
-    wait_until("it says why it waits", lambda: api.explain(other).get("reason") == "booked" or
+    wait_until("it says why it waits", lambda: api.explain(other).get("reason") == "reserved_for_others" or
                "reserved" in json.dumps(api.explain(other)))
     mine = api.submit(["true"], gpu_count=1, tenant_id="lab", reservation="class")
     assert api.wait_for(mine)["state"] == "completed"

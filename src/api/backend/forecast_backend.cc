@@ -1,5 +1,5 @@
 // HostBackend: explanations and plans, which are answered from a copy of the state at the host's forecast
-// desk.
+// service.
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -12,7 +12,7 @@
 #include "api/views/forecast_views.h"
 #include "api/views/job_sentences.h"
 #include "api/views/state_views.h"
-#include "api/views/walls.h"
+#include "api/views/tenant_visibility.h"
 #include "base/limits.h"
 #include "forecast/changes.h"
 #include "host/core/refusals.h"
@@ -86,7 +86,7 @@ void add_cost(const State& state, const Job& job, const predict::RunTimes& known
 }
 
 /// Answers from the world, to which the job was submitted.
-PlanView plan_view(ForecastDesk::Table& table, forecast::World& world, const forecast::Trial& trial,
+PlanView plan_view(ForecastService::Table& table, forecast::World& world, const forecast::Trial& trial,
                    const Viewer& viewer) {
   const State& state = world.state();
   const Job& job = state.job_at(trial.job);
@@ -141,7 +141,7 @@ void HostBackend::explain_job(const CallerPtr& caller, JobId job, const std::str
     const JobId array = (*found)->array;
     host_.forecasts().ask(
         view.state.last.sequence, {},
-        [out, array, viewer, done](ForecastDesk::Table& table) mutable {
+        [out, array, viewer, done](ForecastService::Table& table) mutable {
           const forecast::Forecast& made = table.forecast(array.valid() ? array : out.id);
           const forecast::Estimate* estimate = made.find(out.id);
           if (estimate == nullptr && array.valid()) estimate = made.find(array);
@@ -166,7 +166,7 @@ void HostBackend::plan_for(const CallerPtr& caller, const Viewer& viewer, Submit
   host_.forecasts().ask(
       answered_.load(std::memory_order_acquire), std::move(parents),
       [command = std::move(command), caller, positions = positions_, viewer,
-       done](ForecastDesk::Table& table) -> ForecastDesk::Answer {
+       done](ForecastService::Table& table) -> ForecastService::Answer {
         forecast::World world = table.world().copy();
         forecast::Work work{.left = kTrialWork};
         const forecast::Trial trial = forecast::try_submission(world, command, work);

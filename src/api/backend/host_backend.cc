@@ -6,7 +6,7 @@
 
 #include "api/contract/names.h"
 #include "api/views/state_views.h"
-#include "api/views/walls.h"
+#include "api/views/tenant_visibility.h"
 #include "base/queue_limits.h"
 
 namespace gpusched::api {
@@ -33,7 +33,7 @@ std::optional<ApiError> HostBackend::refusal_to(const access::Caller& caller, co
 
 namespace {
 
-ServiceBook::EndpointOf endpoints_of(Host& host) {
+ServiceIndex::EndpointOf endpoints_of(Host& host) {
   return [telemetry = host.telemetry()](NodeId node,
                                         const AttemptKey& attempt) -> std::optional<ReplicaEndpoint> {
     std::optional<NodeTelemetry::Endpoint> told = telemetry->endpoint(node, attempt);
@@ -50,7 +50,7 @@ HostBackend::HostBackend(Host& host, HostBackendOptions options)
       counts_(std::make_shared<JobCounts>()),
       feed_(std::make_shared<ChangeFeed>()),
       task_uses_(options_.learn_task_use ? std::make_shared<TaskUses>() : nullptr),
-      services_(std::make_shared<ServiceBook>(endpoints_of(host))),
+      services_(std::make_shared<ServiceIndex>(endpoints_of(host))),
       keeper_(std::make_shared<ServiceKeeper>(host, services_)) {
   host_.observer().add_listener([counts = counts_, containers = containers_](const Observer::View& view,
                                                                              const Changes& changes) {

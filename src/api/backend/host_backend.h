@@ -7,11 +7,11 @@
 #include <string_view>
 
 #include "api/backend/anonymous_limits.h"
-#include "api/backend/key_ring.h"
+#include "api/backend/key_index.h"
 #include "api/backend/keys/password_hasher.h"
 #include "api/backend/nameless_jobs.h"
 #include "api/backend/services/service_keeper.h"
-#include "api/backend/tasks/task_book.h"
+#include "api/backend/tasks/task_index.h"
 #include "api/backend/tasks/task_uses.h"
 #include "api/backend/watch/change_feed.h"
 #include "api/contract/backend.h"
@@ -144,9 +144,9 @@ class HostBackend final : public Backend {
   /// Requests that were refused because their caller, or its tenant, had too many waiting.
   uint64_t refused_for_share() const { return shares_->refused(); }
   /// Index of keys and their holders. It lives as long as this.
-  const KeyRing& keys() const { return *keys_; }
+  const KeyIndex& keys() const { return *keys_; }
   /// Which jobs are tasks of agents. It lives as long as this.
-  TaskBook& tasks() const { return *tasks_; }
+  TaskIndex& tasks() const { return *tasks_; }
   HealthView health() const override;
   bool containers_possible() const override { return containers_->load(std::memory_order_acquire); }
 
@@ -256,11 +256,11 @@ class HostBackend final : public Backend {
   std::shared_ptr<ChangeFeed> feed_;
   std::shared_ptr<NamelessJobs> nameless_ = std::make_shared<NamelessJobs>();
   std::shared_ptr<TenantPositions> positions_ = std::make_shared<TenantPositions>();
-  std::shared_ptr<KeyRing> keys_ = std::make_shared<KeyRing>();
+  std::shared_ptr<KeyIndex> keys_ = std::make_shared<KeyIndex>();
   std::shared_ptr<WaitingShares> shares_ = std::make_shared<WaitingShares>();
-  std::shared_ptr<TaskBook> tasks_ = std::make_shared<TaskBook>();
+  std::shared_ptr<TaskIndex> tasks_ = std::make_shared<TaskIndex>();
   std::shared_ptr<TaskUses> task_uses_;  ///< Null: nothing is learned.
-  std::shared_ptr<ServiceBook> services_;
+  std::shared_ptr<ServiceIndex> services_;
   std::shared_ptr<ServiceKeeper> keeper_;
   std::shared_ptr<ProposedMoves> moves_ = std::make_shared<ProposedMoves>();
   /// The last, so that it ends first: what it has under way uses the others.

@@ -10,7 +10,7 @@
 #include "api/views/job_history.h"
 #include "api/views/page_scan.h"
 #include "api/views/state_views.h"
-#include "api/views/walls.h"
+#include "api/views/tenant_visibility.h"
 #include "base/check.h"
 
 namespace gpusched::api {
@@ -63,9 +63,9 @@ std::vector<Part> changed_parts(std::vector<Part> parts, const JobUpdate& update
 }
 
 /// How long the job waits by the newest forecast; nothing when that does not know, or was wrong.
-std::optional<Duration> wait_of(const JobView& job, const ForecastDesk& desk, Time now) {
+std::optional<Duration> wait_of(const JobView& job, const ForecastService& service, Time now) {
   if (job.state != JobState::kPending) return Duration{};
-  const std::optional<Time> start = desk.known_start(job.id);
+  const std::optional<Time> start = service.known_start(job.id);
   return start && *start >= now ? std::optional(*start - now) : std::nullopt;
 }
 

@@ -31,7 +31,7 @@ bool may_grant(const State& state, const Caller& giver, const Binding& binding) 
   return access::may_grant(giver, binding.role, position_of(state, binding.tenant).resource().tenant_path);
 }
 
-KeyView view_of(const State& state, const AccessKey& key, const KeyRing& keys) {
+KeyView view_of(const State& state, const AccessKey& key, const KeyIndex& keys) {
   const bool alive = key.is_alive(std::max(state.last.at, wall_now()));
   return {.id = key.id,
           .tenant = key.tenant,

@@ -3,7 +3,7 @@
 
 #include "api/backend/host_backend.h"
 #include "api/views/state_views.h"
-#include "api/views/walls.h"
+#include "api/views/tenant_visibility.h"
 #include "base/limits.h"
 
 namespace gpusched::api {
@@ -115,7 +115,7 @@ void HostBackend::reboot_node(const CallerPtr& caller, const std::string& node, 
               " has no reboot command; start its agent with --reboot-command, or reboot it by hand"});
     }
     NodeView shown = view_of(view.state, *found, host_.telemetry()->get(found->id));
-    Wall(view.state, *caller).conceal(shown);
+    TenantVisibility(view.state, *caller).conceal(shown);
     host_.reboot_node(found->id, reason, [shown, done](Result<Unit> sent) {
       if (!sent) return done(to_api_error(sent.error()));
       done(shown);
@@ -141,7 +141,7 @@ void HostBackend::list_nodes(const CallerPtr& caller, Done<std::vector<NodeView>
   if (place == nullptr) return;
   scan_once([this, caller, place = std::move(place), done = std::move(done)](const Observer::View& view) {
     const auto telemetry = host_.telemetry();
-    Wall wall(view.state, *caller);
+    TenantVisibility wall(view.state, *caller);
     std::vector<NodeView> out;
     for (const Node& node : view.state.nodes) {
       if (node.removed) continue;
@@ -160,7 +160,7 @@ void HostBackend::get_node(const CallerPtr& caller, const std::string& node, Don
     const Node* found = view.state.find_node_named(node);
     if (found == nullptr) return done(no_node(node));
     NodeView shown = view_of(view.state, *found, host_.telemetry()->get(found->id));
-    Wall(view.state, *caller).conceal(shown);
+    TenantVisibility(view.state, *caller).conceal(shown);
     done(std::move(shown));
   });
 }
@@ -219,7 +219,7 @@ void HostBackend::propose_for_node(const CallerPtr& caller, Command command, Nod
       const Node* found = view.state.find_node(node);
       if (found == nullptr) return done(no_node("node-" + std::to_string(node.value)));
       NodeView shown = view_of(view.state, *found, host_.telemetry()->get(node));
-      Wall(view.state, *caller).conceal(shown);
+      TenantVisibility(view.state, *caller).conceal(shown);
       done(std::move(shown));
     });
   });

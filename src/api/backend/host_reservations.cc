@@ -5,7 +5,7 @@
 #include "api/contract/names.h"
 #include "api/contract/spec_peek.h"
 #include "api/views/state_views.h"
-#include "api/views/walls.h"
+#include "api/views/tenant_visibility.h"
 
 namespace gpusched::api {
 namespace {
@@ -91,7 +91,7 @@ void HostBackend::make_reservation(const CallerPtr& caller, ReservationRequest r
         const Booking* booking = then.state.find_booking(id);
         if (booking == nullptr) return done(not_found(reservation_name(id.value)));
         ReservationView shown = view_of(then.state, *booking);
-        Wall(then.state, *caller).conceal(*booking, shown);
+        TenantVisibility(then.state, *caller).conceal(*booking, shown);
         done(std::move(shown));
       });
     });
@@ -103,7 +103,7 @@ void HostBackend::list_reservations(const CallerPtr& caller, Done<std::vector<Re
     return done(std::move(*refused));
   if (sheds_read(done)) return;
   read([caller, done = std::move(done)](const Observer::View& view) {
-    Wall wall(view.state, *caller);
+    TenantVisibility wall(view.state, *caller);
     std::vector<ReservationView> found;
     for (const auto& [id, booking] : view.state.bookings) {
       found.push_back(view_of(view.state, booking));

@@ -12,7 +12,7 @@
 namespace gpusched::api {
 
 using access::Action;
-using Entry = ServiceBook::Entry;
+using Entry = ServiceIndex::Entry;
 
 namespace {
 
@@ -29,7 +29,7 @@ bool may_know(const State& state, const access::Caller& caller, const Entry& ent
 }
 
 /// The service of that name, or of that record, when the caller may do that to its record.
-Answer<Entry> find_service(const State& state, const ServiceBook& book, const access::Caller& caller,
+Answer<Entry> find_service(const State& state, const ServiceIndex& index, const access::Caller& caller,
                            Action action, const std::string& service, const std::string& tenant) {
   TenantId only;
   if (!tenant.empty()) {
@@ -48,13 +48,13 @@ Answer<Entry> find_service(const State& state, const ServiceBook& book, const ac
   bool hidden = false;
   std::vector<ServiceKey> keys;
   if (!record) {
-    keys = book.named(service);
-  } else if (const std::optional<ServiceKey> key = book.with_record(*record)) {
+    keys = index.named(service);
+  } else if (const std::optional<ServiceKey> key = index.with_record(*record)) {
     keys.push_back(*key);
   }
   for (const ServiceKey& key : keys) {
     if (only.valid() && key.first != only) continue;
-    std::optional<Entry> entry = book.find(key);
+    std::optional<Entry> entry = index.find(key);
     if (!entry || (record && entry->row.record != *record)) continue;
     if (!may_know(state, caller, *entry)) {
       hidden = true;

@@ -6,7 +6,7 @@
 #include "api/backend/tenant_commands.h"
 #include "api/contract/names.h"
 #include "api/views/state_views.h"
-#include "api/views/walls.h"
+#include "api/views/tenant_visibility.h"
 
 namespace gpusched::api {
 

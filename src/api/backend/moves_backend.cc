@@ -1,5 +1,5 @@
 // HostBackend: moves of running jobs, which are looked for on a copy of the state at the host's forecast
-// desk.
+// service.
 #include <algorithm>
 #include <bit>
 #include <cstdio>
@@ -130,7 +130,7 @@ void HostBackend::get_moves(const CallerPtr& caller, MovesRequest request, Done<
   }
   if (auto off = switched_off(host_.forecasts().tuning().moves.mode)) return done(std::move(*off));
   const auto look = [this, request, done](uint64_t sequence) {
-    const auto question = [this, request, done](ForecastDesk::Table& table) -> ForecastDesk::Answer {
+    const auto question = [this, request, done](ForecastService::Table& table) -> ForecastService::Answer {
       const forecast::World& world = table.world();
       forecast::MoveOptions options = table.move_options();
       options.only = request.job;
@@ -169,7 +169,7 @@ void HostBackend::apply_moves(const CallerPtr& caller, ApplyMoves request, Done<
     return done(std::move(*refused));
   if (auto off = switched_off(host_.forecasts().tuning().moves.mode)) return done(std::move(*off));
   const auto kept = std::make_shared<ApplyMoves>(std::move(request));
-  const auto question = [this, caller, kept, done](ForecastDesk::Table& table) -> ForecastDesk::Answer {
+  const auto question = [this, caller, kept, done](ForecastService::Table& table) -> ForecastService::Answer {
     const forecast::World& world = table.world();
     const std::optional<forecast::MoveProposal> found = moves_->find(kept->id, world.now());
     if (!found || !forecast::still_holds(world, *found, table.move_options()))

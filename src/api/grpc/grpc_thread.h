@@ -86,7 +86,7 @@ class GrpcWaiter {
 };
 
 /// How calls are let in.
-struct GrpcManners {
+struct GrpcThreadOptions {
   Duration message_wait = seconds(30);  ///< For the whole of a call's message, from its headers on.
   /// Both null: nobody is limited. They must outlive the thread.
   Admission* admission = nullptr;
@@ -102,7 +102,7 @@ struct GrpcManners {
 /// The one thread of all gRPC calls. Thread-safe.
 class GrpcThread {
  public:
-  explicit GrpcThread(GrpcManners manners = {})
+  explicit GrpcThread(GrpcThreadOptions manners = {})
       : manners_(manners),
         watch_("gRPC", manners.step_max),
         wake_(*this, &GrpcThread::woken),
@@ -173,7 +173,7 @@ class GrpcThread {
   void ticked(bool ok);
   void set_tick();
 
-  const GrpcManners manners_;
+  const GrpcThreadOptions manners_;
   const LoopWatch watch_;
 
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;

@@ -22,7 +22,7 @@ class HostProxy : public Host {
   void propose(EditSet set) override { host_.propose(std::move(set)); }
   void on_group_done(std::function<void()> hook) override { host_.on_group_done(std::move(hook)); }
   Observer& observer() override { return host_.observer(); }
-  ForecastDesk& forecasts() override { return host_.forecasts(); }
+  ForecastService& forecasts() override { return host_.forecasts(); }
   SessionId node_opened(std::shared_ptr<NodeSession> session) override {
     return host_.node_opened(std::move(session));
   }

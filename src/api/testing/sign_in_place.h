@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "api/backend/tokens/jwt_desk.h"
-#include "api/backend/tokens/sign_in_desk.h"
+#include "api/backend/tokens/sign_in_flow.h"
+#include "api/backend/tokens/token_verifier.h"
 #include "api/server.h"
 
 namespace gpusched::api {
@@ -24,8 +24,8 @@ class ProviderOfNobody final : public SignInProvider {
 /// The options of a server at which people may sign in with a browser, as http://localhost.
 inline ServerOptions with_sign_in(ServerOptions options = {}) {
   const std::string url = "http://localhost/login/callback";
-  options.tokens = std::make_shared<JwtDesk>();
-  options.sign_in = std::make_shared<SignInDesk>(options.tokens);
+  options.tokens = std::make_shared<TokenVerifier>();
+  options.sign_in = std::make_shared<SignInFlow>(options.tokens);
   options.sign_in->use(
       std::make_shared<const BrowserSignIn>(BrowserSignIn{.place = *browser_place_of(url),
                                                           .issuer = "https://idp.example",

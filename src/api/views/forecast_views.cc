@@ -76,7 +76,7 @@ ApiError no_forecast(const Error& error) {
   return told;
 }
 
-QualityView view_of(const ForecastDesk::Quality& quality) {
+QualityView view_of(const ForecastService::Quality& quality) {
   QualityView out;
   out.run_times.push_back(score_of("", quality.runs));
   for (const auto& [tenant, scores] : quality.runs_by_tenant)

@@ -9,7 +9,7 @@
 #include "engine/planner/planner.h"
 #include "forecast/changes.h"
 #include "forecast/forecast.h"
-#include "host/forecast/forecast_desk.h"
+#include "host/forecast/forecast_service.h"
 
 /// Views of a forecast, a reason and a changed request for doors. Pure functions.
 namespace gpusched::api {
@@ -18,7 +18,7 @@ namespace gpusched::api {
 std::optional<StartEstimateView> view_of(const forecast::Forecast& made, const forecast::Estimate* estimate,
                                          const Viewer& viewer);
 ChangeView view_of(const State& state, const forecast::Change& change, bool sees_all);
-QualityView view_of(const ForecastDesk::Quality& quality);
+QualityView view_of(const ForecastService::Quality& quality);
 /// The numbers behind the reason.
 Evidence evidence_of(const WaitReason& reason);
 /// "gpus", "gpu_memory_mb", "cpu_milli", "memory_mb", "jobs"; empty for none.

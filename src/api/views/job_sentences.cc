@@ -120,7 +120,7 @@ WaitReason shown_to(const Viewer& viewer, const State& state, const WaitReason& 
 
 std::string nearest_of(const Observer::View& view, const Job& job) {
   switch (view.reason_of(job).code) {
-    case WaitCode::kNoSuchDevice:
+    case WaitCode::kNoMatchingGpu:
     case WaitCode::kTooLarge:
     case WaitCode::kNoFeature:
     case WaitCode::kNoLabels:

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "api/views/state_views.h"
-#include "api/views/walls.h"
+#include "api/views/tenant_visibility.h"
 #include "base/limits.h"
 #include "base/queue_limits.h"
 

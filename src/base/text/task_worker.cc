@@ -1,13 +1,13 @@
 #include "base/text/task_worker.h"
 
 #include "base/bytes.h"
-#include "base/text/late_variable.h"
+#include "base/text/appended_environment.h"
 #include "base/text/packed_field.h"
 
 namespace gpusched {
 namespace {
 
-/// The value of an entry that is exactly as `late_variable` packs it.
+/// The value of an entry that is exactly as `appended_environment` packs it.
 std::optional<std::string_view> late_value(std::string_view entry, std::string_view name) {
   ByteReader reader(entry);
   if (reader.varint() != kVariableValueTag) return std::nullopt;
@@ -21,11 +21,11 @@ std::optional<std::string_view> late_value(std::string_view entry, std::string_v
 }  // namespace
 
 void add_worker(std::string& packed_spec, const WorkerRequest& worker) {
-  if (!worker.command.empty()) packed_spec += late_variable(kWorkerVariable, worker.command);
-  packed_spec += late_variable(kWorkerIdleVariable, worker.idle_ms);
-  if (!worker.tasks.empty()) packed_spec += late_variable(kWorkerTasksVariable, worker.tasks);
-  if (!worker.health_ms.empty()) packed_spec += late_variable(kWorkerHealthVariable, worker.health_ms);
-  if (!worker.endpoint.empty()) packed_spec += late_variable(kWorkerEndpointVariable, worker.endpoint);
+  if (!worker.command.empty()) packed_spec += appended_environment(kWorkerVariable, worker.command);
+  packed_spec += appended_environment(kWorkerIdleVariable, worker.idle_ms);
+  if (!worker.tasks.empty()) packed_spec += appended_environment(kWorkerTasksVariable, worker.tasks);
+  if (!worker.health_ms.empty()) packed_spec += appended_environment(kWorkerHealthVariable, worker.health_ms);
+  if (!worker.endpoint.empty()) packed_spec += appended_environment(kWorkerEndpointVariable, worker.endpoint);
 }
 
 std::optional<WorkerRequest> worker_of(std::string_view packed_spec) {

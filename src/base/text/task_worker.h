@@ -6,9 +6,9 @@
 #include <string_view>
 
 /// How the tasks' door says that a job is a task for a persistent worker: by variables behind its packed
-/// specification (base/text/late_variable.h). In a job's own environment no door lets these names in, and
-/// there they mean nothing: nobody else leaves a process behind a job's end. Agents from before workers run
-/// the job's script, as any other job's.
+/// specification (base/text/appended_environment.h). In a job's own environment no door lets these names in,
+/// and there they mean nothing: nobody else leaves a process behind a job's end. Agents from before workers
+/// run the job's script, as any other job's.
 namespace gpusched {
 
 /// Prefix of the names of these variables, and of those that a worker gets.

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "base/bytes.h"
-#include "base/text/late_variable.h"
+#include "base/text/appended_environment.h"
 #include "base/text/packed_field.h"
 #include "base/text/trace_context.h"
 
@@ -38,12 +38,12 @@ bool keeps_away(std::string_view packed_spec, std::string_view name) {
 /// Without the entry of that name and that many bytes of text at the end; nothing where it is not there.
 std::optional<std::string_view> without_entry(std::string_view packed_spec, std::string_view name,
                                               std::size_t text_bytes, bool (*is_text)(std::string_view)) {
-  const std::size_t size = late_variable(name, std::string(text_bytes, '0')).size();
+  const std::size_t size = appended_environment(name, std::string(text_bytes, '0')).size();
   if (packed_spec.size() < size) return std::nullopt;
   const std::size_t place = packed_spec.size() - size;
   const std::string_view last = packed_spec.substr(place);
   const std::string_view text = last.substr(size - text_bytes - name.size() - 2, text_bytes);
-  if (!is_text(text) || last != late_variable(name, text)) return std::nullopt;
+  if (!is_text(text) || last != appended_environment(name, text)) return std::nullopt;
   return packed_spec.substr(0, place);
 }
 
@@ -62,14 +62,14 @@ std::string_view without_request_id(std::string_view packed_spec) {
 
 void add_request_id(std::string& packed_spec, std::string_view request_id) {
   if (!is_request_name(request_id) || keeps_away(packed_spec, kRequestVariable)) return;
-  packed_spec += late_variable(kRequestVariable, request_id);
+  packed_spec += appended_environment(kRequestVariable, request_id);
 }
 
 void add_trace(std::string& packed_spec, std::string_view traceparent) {
   if (trace_id_of(traceparent).empty() || keeps_away(packed_spec, kTraceVariable)) return;
   // A later version is cut to what version 00 has, as the standard asks for.
   packed_spec +=
-      late_variable(kTraceVariable, "00" + std::string(traceparent.substr(2, kTraceparentBytes - 2)));
+      appended_environment(kTraceVariable, "00" + std::string(traceparent.substr(2, kTraceparentBytes - 2)));
 }
 
 std::string_view without_trace(std::string_view packed_spec) {

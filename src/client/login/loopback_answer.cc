@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/errors.h"
-#include "base/text/only_value.h"
+#include "base/text/single_value.h"
 
 namespace gpusched::login {
 namespace {
@@ -157,21 +157,21 @@ Result<std::string> code_of(const Form& answer, const std::string& state, const 
   const auto refused = [](ErrorCode code, const std::string& why) {
     return Error{.code = code, .message = why + "; nothing is kept, log in again with gpu-cli login"};
   };
-  if (only_value(answer, "state") != std::optional<std::string_view>(state))
+  if (single_value(answer, "state") != std::optional<std::string_view>(state))
     return refused(ErrorCode::kUnauthenticated,
                    "what the browser brought is not the answer to this login (its state is not the one that "
                    "was sent)");
-  const std::optional<std::string_view> from = only_value(answer, "iss");
+  const std::optional<std::string_view> from = single_value(answer, "iss");
   if (from && *from != issuer)
     return refused(ErrorCode::kUnauthenticated, "what the browser brought is another provider's answer");
-  if (const std::optional<std::string_view> error = only_value(answer, "error")) {
+  if (const std::optional<std::string_view> error = single_value(answer, "error")) {
     std::string word(error->substr(0, 64));
     std::ranges::replace_if(word, [](char c) { return c < ' ' || c >= '\x7f'; }, '?');
     return refused(ErrorCode::kPermissionDenied, word == "access_denied"
                                                      ? "the login was denied at the provider"
                                                      : "the provider refuses the login: " + word);
   }
-  const std::optional<std::string_view> code = only_value(answer, "code");
+  const std::optional<std::string_view> code = single_value(answer, "code");
   if (!code || code->empty() || code->size() > 4'096)
     return refused(ErrorCode::kUnauthenticated, "the provider's answer has no code");
   return std::string(*code);

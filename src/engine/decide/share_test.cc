@@ -180,7 +180,7 @@ TEST(Share, LargerThanAnyDevicesMemoryNeverFits) {
   engine.add_node("n1", {.gpus = 1, .gpu_memory_mb = 40'000});
   const JobId job = engine.submit({.gpus = 1, .gpu_milli = 500, .gpu_share_mb = 50'000});
   engine.cycle();
-  EXPECT_EQ(engine.wait_code(job), WaitCode::kNoSuchDevice);
+  EXPECT_EQ(engine.wait_code(job), WaitCode::kNoMatchingGpu);
 }
 
 TEST(Share, NobodyIsEndedForOneYet) {

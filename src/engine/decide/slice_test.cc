@@ -135,7 +135,7 @@ TEST(Slice, AKindThatHasTheProfileServesWhateverItsModel) {
   for (int i = 0; i < 11; ++i) EXPECT_EQ(engine.state_of(engine.run({.mig = "1g.10gb"})), JobState::kRunning);
   const JobId only = engine.submit({.model = "A30", .mig = "1g.10gb"});
   engine.cycle();
-  EXPECT_EQ(engine.wait_code(only), WaitCode::kNoSuchDevice);
+  EXPECT_EQ(engine.wait_code(only), WaitCode::kNoMatchingGpu);
 }
 
 TEST(Slice, WhatNoGpuHasWaitsAndSaysWhatComesNearest) {
@@ -146,11 +146,11 @@ TEST(Slice, WhatNoGpuHasWaitsAndSaysWhatComesNearest) {
   engine.add_node("n1", {.gpus = 1});
   const JobId job = engine.submit({.mig = "1g.5gb"});
   engine.cycle();
-  EXPECT_EQ(engine.wait_code(job), WaitCode::kNoSuchDevice);
+  EXPECT_EQ(engine.wait_code(job), WaitCode::kNoMatchingGpu);
   EXPECT_EQ(nearest(job), "node n1 is the closest match: none of its GPUs is in MIG mode");
   engine.add_node("n2", {.gpus = 2, .mig = 1});
   engine.cycle();
-  EXPECT_EQ(engine.wait_code(job), WaitCode::kNoSuchDevice);
+  EXPECT_EQ(engine.wait_code(job), WaitCode::kNoMatchingGpu);
   EXPECT_EQ(nearest(job),
             "node n2 is the closest match: its GPUs in MIG mode offer 7g.80gb, 4g.40gb, 3g.40gb, 2g.20gb, "
             "1g.20gb, 1g.10gb, 1g.10gb+me");
@@ -208,7 +208,7 @@ TEST(Slice, AModeThatWasSwitchedCountsFromWhenTheGpuIsFree) {
   EXPECT_EQ(engine.state_of(whole), JobState::kScheduled);
   const JobId other = engine.submit({.mig = "2g.20gb"});
   engine.cycle();
-  EXPECT_EQ(engine.wait_code(other), WaitCode::kNoSuchDevice);
+  EXPECT_EQ(engine.wait_code(other), WaitCode::kNoMatchingGpu);
   engine.ended(whole);
   engine.apply(DeviceReleased{.node = node, .device = 0, .generation = engine.device(node, 0).generation});
   register_with(engine, 1);

@@ -304,7 +304,7 @@ bool Planner::place_head(const State& state, uint32_t job_class, CommitPlan& pla
       shapes_[index].gang.has_value() ? explain_gang(state, job_class) : explain_refusal(state, job_class);
   const bool kept_back = candidate.refused_by != nullptr || candidate.booked_from.valid();
   if (candidate.booked_from.valid()) {
-    reason.code = WaitCode::kBooked;
+    reason.code = WaitCode::kReservedForOthers;
     reason.reserved_start = candidate.booked_from;
   }
   if (candidate.refused_by != nullptr) {

@@ -381,14 +381,14 @@ WaitReason Planner::explain_gang(const State& state, uint32_t job_class) {
   switch (reason.code) {
     case WaitCode::kNoNode:
     case WaitCode::kNoFeature:
-    case WaitCode::kNoSuchDevice:
+    case WaitCode::kNoMatchingGpu:
     case WaitCode::kNoLabels:
     case WaitCode::kNoSuchLayout:
     case WaitCode::kTooLarge:
-    case WaitCode::kNodesAway:
+    case WaitCode::kNodesUnreachable:
     case WaitCode::kNodesHeld:
-    case WaitCode::kBooked:
-    case WaitCode::kDevicesUnfit:
+    case WaitCode::kReservedForOthers:
+    case WaitCode::kGpusUnhealthy:
     case WaitCode::kDevicesHot:
       return reason;
     default:
@@ -403,13 +403,13 @@ WaitReason Planner::explain_gang(const State& state, uint32_t job_class) {
   for (std::size_t i = 0; i < shape.parts.size(); ++i) {
     const int64_t most = gang.empty[i].most_of(domains_, widest);
     if (most >= shape.parts[i].member_count) continue;
-    reason.code = most == 0 ? WaitCode::kNoSuchDevice : WaitCode::kGangTooLarge;
+    reason.code = most == 0 ? WaitCode::kNoMatchingGpu : WaitCode::kGangTooLarge;
     reason.wanted = shape.parts[i];
     reason.members_wanted = shape.parts[i].member_count;
     reason.members_fitting = most;
     return reason;
   }
-  reason.code = WaitCode::kGangPartly;
+  reason.code = WaitCode::kGangPartiallyFits;
   reason.wanted = shape.parts[gang.main];
   for (std::size_t i = 0; i < shape.parts.size(); ++i) {
     const int64_t wanted = shape.parts[i].member_count;

@@ -321,23 +321,23 @@ WaitReason Planner::explain_refusal(const State& state, uint32_t job_class) {
   } else if (with_labels == 0) {
     reason.code = WaitCode::kNoLabels;
   } else if (with_devices == 0) {
-    reason.code = WaitCode::kNoSuchDevice;
+    reason.code = WaitCode::kNoMatchingGpu;
   } else if (with_layout == 0) {
     reason.code = WaitCode::kNoSuchLayout;
   } else if (reason.nodes_fitting == 0) {
     reason.code = WaitCode::kTooLarge;
   } else if (ready == 0) {
-    reason.code = WaitCode::kNodesAway;
+    reason.code = WaitCode::kNodesUnreachable;
   } else if (in_service == 0) {
     reason.code = WaitCode::kNodesHeld;
   } else if (in_service == booked) {
-    reason.code = WaitCode::kBooked;
+    reason.code = WaitCode::kReservedForOthers;
     const Booking* own = state.find_booking(BookingId{shape.parts.front().booking});
     if (own != nullptr) reason.reserved_start = own->begin;
     reason.booking = shape.parts.front().booking;
     reason.booking_over = reason.booking != 0 && own == nullptr;
   } else if (sound == 0) {
-    reason.code = WaitCode::kDevicesUnfit;
+    reason.code = WaitCode::kGpusUnhealthy;
   } else if (healthy == 0) {
     reason.code = WaitCode::kDevicesHot;
   } else if (not_taken == 0) {

@@ -87,7 +87,7 @@ TEST(Planner, DevicesOfTwoKindsAreNeverMixed) {
   engine.apply(offer);
   const JobId three = engine.submit_gpus(3);
   EXPECT_TRUE(engine.cycle().empty());
-  EXPECT_EQ(engine.wait_code(three), WaitCode::kNoSuchDevice);
+  EXPECT_EQ(engine.wait_code(three), WaitCode::kNoMatchingGpu);
   engine.submit({.gpus = 2, .model = "A100"});
   EXPECT_EQ(engine.cycle().at(0).members[0].device_mask, 0b1100u);
 }
@@ -131,10 +131,10 @@ class WaitReasonOnANode : public ::testing::Test {
 };
 
 TEST_F(WaitReasonOnANode, NoSuchDevice) {
-  EXPECT_EQ(code_of({.gpus = 5}), WaitCode::kNoSuchDevice);
-  EXPECT_EQ(code_of({.gpus = 100'000}), WaitCode::kNoSuchDevice);
-  EXPECT_EQ(code_of({.gpus = 1, .model = "H100"}), WaitCode::kNoSuchDevice);
-  EXPECT_EQ(code_of({.gpus = 1, .gpu_memory_mb = 100'000}), WaitCode::kNoSuchDevice);
+  EXPECT_EQ(code_of({.gpus = 5}), WaitCode::kNoMatchingGpu);
+  EXPECT_EQ(code_of({.gpus = 100'000}), WaitCode::kNoMatchingGpu);
+  EXPECT_EQ(code_of({.gpus = 1, .model = "H100"}), WaitCode::kNoMatchingGpu);
+  EXPECT_EQ(code_of({.gpus = 1, .gpu_memory_mb = 100'000}), WaitCode::kNoMatchingGpu);
 }
 
 TEST_F(WaitReasonOnANode, TooLarge) {
@@ -144,13 +144,13 @@ TEST_F(WaitReasonOnANode, TooLarge) {
 
 TEST_F(WaitReasonOnANode, NodesAway) {
   engine.apply(NodeLeaseLost{.node = node});
-  EXPECT_EQ(code_of({.gpus = 1}), WaitCode::kNodesAway);
-  EXPECT_EQ(code_of({.cpu_milli = 1}), WaitCode::kNodesAway);
+  EXPECT_EQ(code_of({.gpus = 1}), WaitCode::kNodesUnreachable);
+  EXPECT_EQ(code_of({.cpu_milli = 1}), WaitCode::kNodesUnreachable);
 }
 
 TEST_F(WaitReasonOnANode, DevicesUnfit) {
   engine.apply(SetDeviceCondition{.node = node, .device = 0, .condition = DeviceCondition::kUnhealthy});
-  EXPECT_EQ(code_of({.gpus = 4}), WaitCode::kDevicesUnfit);
+  EXPECT_EQ(code_of({.gpus = 4}), WaitCode::kGpusUnhealthy);
 }
 
 TEST_F(WaitReasonOnANode, GpusBusyWithTheMostThatAreFree) {
@@ -213,7 +213,7 @@ TEST_F(WaitReasonOnANode, ABusyDeviceThatBreaksChangesTheReason) {
   ASSERT_EQ(engine.wait_code(job), WaitCode::kGpusBusy);
   engine.apply(SetDeviceCondition{.node = node, .device = 0, .condition = DeviceCondition::kMissing});
   engine.cycle();
-  EXPECT_EQ(engine.wait_code(job), WaitCode::kDevicesUnfit);
+  EXPECT_EQ(engine.wait_code(job), WaitCode::kGpusUnhealthy);
 }
 
 /// A job of 2 GPUs waits, whatever for; then something happens and the next cycle places it.
@@ -369,7 +369,7 @@ TEST(PlanApplied, WhatWasDroppedAsStaleIsPlannedAgain) {
   engine.planner().plan_applied(engine.state());
   EXPECT_EQ(engine.state_of(job), JobState::kPending);
   engine.cycle();
-  EXPECT_EQ(engine.wait_code(job), WaitCode::kDevicesUnfit);
+  EXPECT_EQ(engine.wait_code(job), WaitCode::kGpusUnhealthy);
   engine.apply(SetDeviceCondition{.node = node, .condition = DeviceCondition::kOk});
   EXPECT_EQ(engine.cycle().at(0).job, job);
 }

@@ -12,14 +12,14 @@ std::string_view to_string(WaitCode code) {
       return "queued";
     case WaitCode::kNoNode:
       return "no_node";
-    case WaitCode::kNoSuchDevice:
-      return "no_such_device";
+    case WaitCode::kNoMatchingGpu:
+      return "no_matching_gpu";
     case WaitCode::kTooLarge:
       return "too_large";
-    case WaitCode::kNodesAway:
-      return "nodes_away";
-    case WaitCode::kDevicesUnfit:
-      return "devices_unfit";
+    case WaitCode::kNodesUnreachable:
+      return "nodes_unreachable";
+    case WaitCode::kGpusUnhealthy:
+      return "gpus_unhealthy";
     case WaitCode::kGpusBusy:
       return "gpus_busy";
     case WaitCode::kCpuBusy:
@@ -40,12 +40,12 @@ std::string_view to_string(WaitCode code) {
       return "gpu_hours";
     case WaitCode::kPool:
       return "pool";
-    case WaitCode::kBooked:
-      return "booked";
+    case WaitCode::kReservedForOthers:
+      return "reserved_for_others";
     case WaitCode::kDevicesHot:
       return "devices_hot";
-    case WaitCode::kGangPartly:
-      return "gang_partly";
+    case WaitCode::kGangPartiallyFits:
+      return "gang_partially_fits";
     case WaitCode::kGangTooLarge:
       return "gang_too_large";
     case WaitCode::kNoDomain:
@@ -57,7 +57,7 @@ std::string_view to_string(WaitCode code) {
     case WaitCode::kNodesTaken:
       return "nodes_taken";
     case WaitCode::kLayoutUnavailable:
-      return "not_so_arranged";
+      return "layout_unavailable";
   }
   UNREACHABLE();
 }
@@ -249,7 +249,7 @@ std::string describe(const WaitReason& reason) {
       return "waits for its turn in the queue";
     case WaitCode::kNoNode:
       return "no node is registered; start gpu-agent on a machine";
-    case WaitCode::kNoSuchDevice:
+    case WaitCode::kNoMatchingGpu:
       if (part.is_slice()) {
         return "no registered node has a GPU" + models_wanted(part) + " in MIG mode that can be cut into " +
                part.mig_profile;
@@ -257,9 +257,9 @@ std::string describe(const WaitReason& reason) {
       return "no registered node" + labels_of_node(part) + " has " + gpus_wanted(part);
     case WaitCode::kTooLarge:
       return too_large(part);
-    case WaitCode::kNodesAway:
+    case WaitCode::kNodesUnreachable:
       return none_fitting(reason.nodes_fitting, "is reporting", "is not reporting");
-    case WaitCode::kDevicesUnfit:
+    case WaitCode::kGpusUnhealthy:
       return "a node has " + gpus_wanted(part) + ", but some are unhealthy, missing or quarantined";
     case WaitCode::kDevicesHot:
       return "a node has " + gpus_wanted(part) +
@@ -287,7 +287,7 @@ std::string describe(const WaitReason& reason) {
     case WaitCode::kPool:
       return std::string(part.work == WorkClass::kOnline ? "online" : "batch") + " work holds " +
              std::to_string(reason.current) + " of the " + std::to_string(reason.limit) + " GPUs of its pool";
-    case WaitCode::kBooked:
+    case WaitCode::kReservedForOthers:
       if (reason.booking_over)
         return "its reservation has ended or was cancelled; cancel the job, and submit it without a "
                "reservation or "
@@ -296,7 +296,7 @@ std::string describe(const WaitReason& reason) {
         return "its reservation has not begun; the job runs only on the nodes of its reservation";
       return "the matching nodes are reserved for others, now or before the job's time limit would end; a "
              "shorter time limit may let it start at once";
-    case WaitCode::kGangPartly: {
+    case WaitCode::kGangPartiallyFits: {
       const bool insists = reason.domain != DomainLevel::kAny;
       return "requests " + gang_wanted(reason) +
              (insists ? " in one " + std::string(to_string(reason.domain)) : std::string()) +
@@ -365,13 +365,13 @@ std::vector<std::string> lifted_by(const WaitReason& reason) {
       return {};
     case WaitCode::kNoNode:
       return {"NodeAdded"};
-    case WaitCode::kNoSuchDevice:
+    case WaitCode::kNoMatchingGpu:
     case WaitCode::kTooLarge:
       if (asks_labels(reason.wanted)) return {"NodeLabeled", "NodeAdded"};
       return {"NodeAdded"};
-    case WaitCode::kNodesAway:
+    case WaitCode::kNodesUnreachable:
       return {"NodeBack", "NodeAdded"};
-    case WaitCode::kDevicesUnfit:
+    case WaitCode::kGpusUnhealthy:
       return {"DeviceHealthy", "NodeAdded"};
     case WaitCode::kDevicesHot:
       return {"DeviceCooled", "NodeAdded"};
@@ -394,10 +394,10 @@ std::vector<std::string> lifted_by(const WaitReason& reason) {
       return {"WindowEnded", "QuotaRaised"};
     case WaitCode::kPool:
       return {"JobEnded", "NodeAdded", "PoolChanged"};
-    case WaitCode::kBooked:
+    case WaitCode::kReservedForOthers:
       if (reason.booking_over) return {};
       return {"ReservationBegan", "ReservationEnded", "NodeAdded"};
-    case WaitCode::kGangPartly:
+    case WaitCode::kGangPartiallyFits:
       return {"JobEnded", "NodeAdded"};
     case WaitCode::kGangTooLarge:
       return {"NodeAdded"};

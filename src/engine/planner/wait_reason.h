@@ -13,33 +13,33 @@ namespace gpusched {
 
 /// Why the jobs of a class wait, beyond their place in line.
 enum class WaitCode : uint8_t {
-  kQueued = 0,    ///< Not looked at yet, or its turn comes in the next slice.
-  kNoNode,        ///< No node is registered.
-  kNoSuchDevice,  ///< No registered node has that kind or number of GPUs.
-  kTooLarge,      ///< No registered node has that much CPU or memory.
-  kNodesAway,     ///< Nodes that could run it do not report.
-  kDevicesUnfit,  ///< Enough GPUs exist, but some are unhealthy, missing or quarantined.
+  kQueued = 0,        ///< Not looked at yet, or its turn comes in the next slice.
+  kNoNode,            ///< No node is registered.
+  kNoMatchingGpu,     ///< No registered node has that kind or number of GPUs.
+  kTooLarge,          ///< No registered node has that much CPU or memory.
+  kNodesUnreachable,  ///< Nodes that could run it do not report.
+  kGpusUnhealthy,     ///< Enough GPUs exist, but some are unhealthy, missing or quarantined.
   kGpusBusy,
   kCpuBusy,
   kMemoryBusy,
-  kNodeFull,   ///< The limit of attempts per node.
-  kQuota,      ///< The tenant's limit, with what it uses now.
-  kNoFeature,  ///< No registered node can do what it asks for, such as running container images.
-  kNodesHeld,  ///< Nodes that could run it are draining or validating.
-  kReserved,   ///< Free resources are kept for a job that stands before it and starts soon.
-  kGpuTime,    ///< The tenant's GPU hours of this window are used up.
-  kPool,       ///< Its kind of work uses its share of the GPUs.
-  kBooked,     ///< Nodes that could run it are booked by others, now or before it would end; or its booking
-               ///< is not on.
+  kNodeFull,           ///< The limit of attempts per node.
+  kQuota,              ///< The tenant's limit, with what it uses now.
+  kNoFeature,          ///< No registered node can do what it asks for, such as running container images.
+  kNodesHeld,          ///< Nodes that could run it are draining or validating.
+  kReserved,           ///< Free resources are kept for a job that stands before it and starts soon.
+  kGpuTime,            ///< The tenant's GPU hours of this window are used up.
+  kPool,               ///< Its kind of work uses its share of the GPUs.
+  kReservedForOthers,  ///< Nodes that could run it are booked by others, now or before it would end; or its
+                       ///< booking is not on.
   /// Enough GPUs are well, but hot ones, which take no new work, are among them.
   kDevicesHot,
-  kGangPartly,    ///< Not all members of the gang fit at once.
-  kGangTooLarge,  ///< They would not even if nothing else ran.
-  kNoDomain,      ///< It insists on a domain of a level that no node's labels name.
-  kNoLabels,      ///< No registered node has the labels that it asks for, and none that it forbids.
-  kNoSuchLayout,  ///< No registered node has devices that lie, are named or are linked as it asks.
-  kNodesTaken,    ///< Nodes that could run it are held by others for themselves; or it wants one for itself
-                  ///< and something runs on each.
+  kGangPartiallyFits,  ///< Not all members of the gang fit at once.
+  kGangTooLarge,       ///< They would not even if nothing else ran.
+  kNoDomain,           ///< It insists on a domain of a level that no node's labels name.
+  kNoLabels,           ///< No registered node has the labels that it asks for, and none that it forbids.
+  kNoSuchLayout,       ///< No registered node has devices that lie, are named or are linked as it asks.
+  kNodesTaken,  ///< Nodes that could run it are held by others for themselves; or it wants one for itself
+                ///< and something runs on each.
   kLayoutUnavailable,  ///< Enough devices are free, but not those, or not lying as it asks.
 };
 /// Whether it is a limit and nothing that a node could lift.
@@ -65,12 +65,12 @@ struct WaitReason {
   Resource resource = Resource::kNone;
   int64_t limit = 0;
   int64_t current = 0;
-  int64_t requested = 0;      ///< kQuota: what the job alone wants of it.
-  int64_t nodes_held = 0;     ///< Nodes with room for it that take no new jobs: draining or validating.
-  JobId reserved_for;         ///< kReserved: the job that stands before it (none: it is not shown).
-  Time reserved_start;        ///< kReserved: earliest start of that job. kBooked: begin of the booking.
-  uint64_t booking = 0;       ///< kBooked: its own booking, which is not on.
-  bool booking_over = false;  ///< kBooked: its own booking will never be on again.
+  int64_t requested = 0;   ///< kQuota: what the job alone wants of it.
+  int64_t nodes_held = 0;  ///< Nodes with room for it that take no new jobs: draining or validating.
+  JobId reserved_for;      ///< kReserved: the job that stands before it (none: it is not shown).
+  Time reserved_start;   ///< kReserved: earliest start of that job. kReservedForOthers: begin of the booking.
+  uint64_t booking = 0;  ///< kReservedForOthers: its own booking, which is not on.
+  bool booking_over = false;  ///< kReservedForOthers: its own booking will never be on again.
   bool of_limit = false;      ///< kReserved: what is left of the limit of `tenant` is kept, or of a pool.
   Time lifts_at;              ///< kGpuTime: when the next window begins.
   Time start;  ///< When the class's first job can start, as was promised to it; none: it was not.
@@ -86,8 +86,8 @@ inline bool is_limit(const WaitReason& reason) { return is_quota(reason.code) ||
 
 /// There is room, and it is only the job's length that keeps it from that: a shorter one like it may pass.
 inline bool is_kept_back(const WaitReason& reason) {
-  return reason.code == WaitCode::kReserved ||
-         (reason.code == WaitCode::kBooked && reason.booking == 0 && reason.reserved_start.valid());
+  return reason.code == WaitCode::kReserved || (reason.code == WaitCode::kReservedForOthers &&
+                                                reason.booking == 0 && reason.reserved_start.valid());
 }
 
 /// One sentence for people.

@@ -76,7 +76,16 @@ struct Score {
 };
 
 /// Why a filter refuses a node. The cycle counts these to explain a wait.
-enum class Refusal : uint8_t { kNone = 0, kCpu, kMemory, kGpus, kAttempts, kFeature, kBooked, kExclusive };
+enum class Refusal : uint8_t {
+  kNone = 0,
+  kCpu,
+  kMemory,
+  kGpus,
+  kAttempts,
+  kFeature,
+  kReservedForOthers,
+  kExclusive
+};
 
 /// Which tenant's first job is placed next.
 class QueueOrder {

@@ -8,7 +8,7 @@
 #include <map>
 #include <optional>
 
-#include "api/backend/tokens/sign_in_desk.h"
+#include "api/backend/tokens/sign_in_flow.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "base/text/civil_time.h"

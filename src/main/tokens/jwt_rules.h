@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "api/backend/tokens/jwt_desk.h"
+#include "api/backend/tokens/token_verifier.h"
 #include "base/result.h"
 
 namespace gpusched {

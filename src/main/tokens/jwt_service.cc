@@ -78,7 +78,7 @@ Result<JwtSetup> load_jwt(const Config& config) {
 }
 
 JwtService::JwtService(JwtSetup setup) {
-  desk_->on_unknown_key([this] { unknown_key(); });
+  verifier_->on_unknown_key([this] { unknown_key(); });
   use(std::move(setup));
 }
 
@@ -88,14 +88,15 @@ void JwtService::use(JwtSetup setup) {
                      same_place(source_->options(), setup.source);
   if (!stays) {
     source_.reset();  // Its last word comes before the new keys.
-    desk_->use_keys(setup.keys);
+    verifier_->use_keys(setup.keys);
   }
-  desk_->use(setup.trust);
+  verifier_->use(setup.trust);
   sign_in_->use(setup.browser);
   if (stays) return source_->look_again();
   if (setup.trust == nullptr) return;
-  source_ = std::make_unique<JwtSource>(std::move(setup.source), std::move(setup.keys),
-                                        [desk = desk_](JwtKeysPtr keys) { desk->use_keys(std::move(keys)); });
+  source_ = std::make_unique<JwtSource>(
+      std::move(setup.source), std::move(setup.keys),
+      [verifier = verifier_](JwtKeysPtr keys) { verifier->use_keys(std::move(keys)); });
 }
 
 void JwtService::unknown_key() {

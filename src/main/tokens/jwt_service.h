@@ -3,8 +3,8 @@
 #include <memory>
 #include <mutex>
 
-#include "api/backend/tokens/jwt_desk.h"
-#include "api/backend/tokens/sign_in_desk.h"
+#include "api/backend/tokens/sign_in_flow.h"
+#include "api/backend/tokens/token_verifier.h"
 #include "base/result.h"
 #include "config/config.h"
 #include "main/tokens/jwt_source.h"
@@ -26,8 +26,8 @@ class JwtService {
  public:
   explicit JwtService(JwtSetup setup);
 
-  const std::shared_ptr<api::JwtDesk>& desk() const { return desk_; }
-  const std::shared_ptr<api::SignInDesk>& sign_in() const { return sign_in_; }
+  const std::shared_ptr<api::TokenVerifier>& verifier() const { return verifier_; }
+  const std::shared_ptr<api::SignInFlow>& sign_in() const { return sign_in_; }
   /// From now on. What was remembered of tokens is forgotten. One thread at a time.
   void use(JwtSetup setup);
   /// Ends the thread. Nothing is fetched after it.
@@ -36,8 +36,8 @@ class JwtService {
  private:
   void unknown_key();
 
-  const std::shared_ptr<api::JwtDesk> desk_ = std::make_shared<api::JwtDesk>();
-  const std::shared_ptr<api::SignInDesk> sign_in_ = std::make_shared<api::SignInDesk>(desk_);
+  const std::shared_ptr<api::TokenVerifier> verifier_ = std::make_shared<api::TokenVerifier>();
+  const std::shared_ptr<api::SignInFlow> sign_in_ = std::make_shared<api::SignInFlow>(verifier_);
   std::mutex mutex_;
   std::unique_ptr<JwtSource> source_;
 };

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "api/backend/tokens/sign_in_desk.h"
+#include "api/backend/tokens/sign_in_flow.h"
 #include "base/result.h"
 #include "client/login/provider.h"
 

@@ -16,7 +16,7 @@
 
 #include "base/errors.h"
 #include "base/limits.h"
-#include "node/process/patient_calls.h"
+#include "node/process/hang_tolerant_calls.h"
 #include "shim/container/container_runner.h"
 #include "shim/protocol.h"
 
@@ -58,7 +58,7 @@ bool is_below(std::string_view path, std::string_view folder) {
 /// The path without links; empty: it is not there.
 /// The path without links; empty: there is none. Nothing: its file system does not answer.
 std::optional<std::string> real_path(const std::string& path) {
-  static PatientCalls calls;
+  static HangTolerantCalls calls;
   return calls.ask(
       path,
       [path] {

@@ -12,7 +12,7 @@
 #include "node/output/log_retention.h"
 #include "node/output/trash.h"
 #include "node/ports/ports.h"
-#include "node/process/patient_calls.h"
+#include "node/process/hang_tolerant_calls.h"
 
 namespace gpusched {
 
@@ -94,7 +94,7 @@ class FolderFiles final : public AttemptFiles {
   const FolderFilesOptions options_;
   const std::string attempts_folder_;
   LogReader reader_;
-  PatientCalls looks_;  ///< At files of jobs' choice.
+  HangTolerantCalls looks_;  ///< At files of jobs' choice.
   std::atomic<bool> stopping_{false};
 
   std::mutex mutex_;  ///< Guards what follows.

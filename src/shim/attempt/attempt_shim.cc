@@ -34,7 +34,7 @@
 #include "shim/protocol.h"
 #include "shim/remove_tree.h"
 #include "shim/start_child.h"
-#include "shim/worker/task_desk.h"
+#include "shim/worker/worker_task_queue.h"
 
 namespace gpusched::shim {
 namespace {
@@ -81,7 +81,7 @@ class AttemptShim {
     if (!left_behind_) empty_cgroups();
     if (running_) outcome_.usage = measure_usage(request_.box, request_.container);
     outcome_.ended_unix_ns = wall_now().ns;
-    if (desk_) desk_->end(outcome_);
+    if (task_queue_) task_queue_->end(outcome_);
     record_outcome();
     send(Event{.kind = EventKind::kEnded, .key = request_.key, .outcome = outcome_});
     flush_events();
@@ -199,7 +199,7 @@ class AttemptShim {
 
     plan.patient = comes_to_paths_of_the_job(plan);
     const int of_ports = ports_.hand_over(request_.container);
-    const int handed_over = desk_ ? desk_->hand_over() : of_ports;
+    const int handed_over = task_queue_ ? task_queue_->hand_over() : of_ports;
     child_ = start_child(plan);
     const int start_error = errno;
     if (handed_over >= 0) close(handed_over);
@@ -328,16 +328,16 @@ class AttemptShim {
     return false;
   }
 
-  /// Opens the desk of a persistent worker, from which its tasks come. It is one by its environment.
+  /// Opens the queue of a persistent worker, from which its tasks come. It is one by its environment.
   bool open_desk() {
     const auto is_frames = [](const char* entry) {
       return entry != nullptr && std::string_view(entry).starts_with(std::string(kFrameVariable) + '=');
     };
     if (std::none_of(request_.environment.begin(), request_.environment.end(), is_frames)) return true;
-    desk_.emplace(context_.attempts_folder, request_.key, request_.grace);
+    task_queue_.emplace(context_.attempts_folder, request_.key, request_.grace);
     sigset_t set = awaited_signals();
     signals_ = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
-    outcome_.detail = desk_->open(folder_, request_.environment);
+    outcome_.detail = task_queue_->open(folder_, request_.environment);
     return outcome_.detail.empty();
   }
 
@@ -401,7 +401,7 @@ class AttemptShim {
     if (request_.gated) unlinkat(folder_, kGateFile, 0);
     started_ = boot_now();
     if (max_runtime_.ns > 0) deadline_ = started_ + max_runtime_;
-    if (desk_) desk_->begin(child_, started_);
+    if (task_queue_) task_queue_->begin(child_, started_);
     send(Event{.kind = EventKind::kStarted,
                .key = request_.key,
                .pid = child_,
@@ -454,7 +454,7 @@ class AttemptShim {
       if (stop_wanted_) begin_stop(Cause::kStopped, now);
       if (now >= deadline_ && !has_longer(now)) begin_stop(Cause::kTimeout, now);
       if (contact_lost(now)) begin_stop(Cause::kContactLost, now);
-      if (desk_) advance_desk(now);
+      if (task_queue_) advance_task_queue(now);
     }
     if (phase_ == Phase::kGrace) {
       if (stop_wanted_) hurry_stop(now);
@@ -467,8 +467,8 @@ class AttemptShim {
   }
 
   /// A task that takes too long, or a worker that is no good or has nothing to do, ends the worker.
-  void advance_desk(Time now) {
-    if (desk_->must_end(now)) begin_stop(Cause::kUnspecified, now);
+  void advance_task_queue(Time now) {
+    if (task_queue_->must_end(now)) begin_stop(Cause::kUnspecified, now);
   }
 
   /// The limit is over: whether the agent wrote down a longer one since.
@@ -483,7 +483,7 @@ class AttemptShim {
 
   void begin_stop(Cause cause, Time now) {
     if (phase_ != Phase::kRunning) return;
-    if (desk_) desk_->take_no_more();
+    if (task_queue_) task_queue_->take_no_more();
     phase_ = Phase::kGrace;
     outcome_.cause = cause;
     kill_at_ = now + (cause == Cause::kStopped ? stop_.grace : request_.grace);
@@ -640,7 +640,7 @@ class AttemptShim {
     switch (phase_) {
       case Phase::kRunning:
         wake = std::min(wake, deadline_);
-        if (desk_) wake = std::min(wake, desk_->next_look());
+        if (task_queue_) wake = std::min(wake, task_queue_->next_look());
         if (request_.lost_contact.ns > 0) {
           const Duration pause{
               std::clamp(request_.lost_contact.ns / 8, kContactPauseMin.ns, kContactPauseMax.ns)};
@@ -667,7 +667,7 @@ class AttemptShim {
   void wait_for_signal(Duration span) {
     const sigset_t set = awaited_signals();
     siginfo_t info{};
-    if (desk_ && running_) desk_->wait(signals_, std::exchange(span, Duration{}));
+    if (task_queue_ && running_) task_queue_->wait(signals_, std::exchange(span, Duration{}));
     const timespec limit = to_timespec(std::min(span, hours(24)));
     const int signal = sigtimedwait(&set, &info, &limit);
     if (signal == SIGTERM) want_stop(StopRequest{.key = request_.key, .grace = request_.grace});
@@ -817,8 +817,8 @@ class AttemptShim {
   const ShimContext& context_;
   const StartView& request_;
   Outcome outcome_;
-  std::optional<TaskDesk> desk_;  ///< Set for a persistent worker.
-  int signals_ = -1;              ///< Readable when one is pending; with a desk.
+  std::optional<WorkerTaskQueue> task_queue_;  ///< Set for a persistent worker.
+  int signals_ = -1;                           ///< Readable when one is pending; with a queue.
   std::vector<std::string> unsent_;
   int folder_ = -1;
   int outcome_file_ = -1;

@@ -127,7 +127,7 @@ bool Auditor::device_in_use(const std::string& uuid) const {
 
 // The wire.
 
-const Auditor::BookNode* Auditor::node_named(const std::string& name) const {
+const Auditor::ReferenceNode* Auditor::node_named(const std::string& name) const {
   for (const auto& [id, node] : nodes_) {
     if (node.name == name && !node.removed) return &node;
   }
@@ -160,24 +160,25 @@ void Auditor::check_order(const std::string& node, uint64_t position, const v1::
   const AttemptKey key = key_of(order.key());
   const auto attempt = attempts_.find({key.job, key.attempt});
   if (attempt == attempts_.end()) return fail(name_of(key) + " is ordered before its placement is durable");
-  const BookJob& job = jobs_.at(key.job);
+  const ReferenceJob& job = jobs_.at(key.job);
   if (!attempt->second.live && attempt->second.over_at < position)
     fail(name_of(key) + " is ordered after its end");
   if (job.cancel_answered) fail(name_of(key) + " is ordered after its job's cancellation was answered");
   const Member& member = attempt->second.members.at(key.member);
-  const BookNode& book = nodes_.at(member.node);
-  if (book.name != node) fail(name_of(key) + " is ordered from node " + node + ", placed on " + book.name);
+  const ReferenceNode& reference = nodes_.at(member.node);
+  if (reference.name != node)
+    fail(name_of(key) + " is ordered from node " + node + ", placed on " + reference.name);
   uint64_t mask = 0;
   for (const v1::GrantedDevice& granted : order.devices()) {
     uint32_t slot = 0;
-    while (slot < book.devices.size() && book.devices[slot].uuid != granted.uuid()) ++slot;
-    if (slot == book.devices.size())
+    while (slot < reference.devices.size() && reference.devices[slot].uuid != granted.uuid()) ++slot;
+    if (slot == reference.devices.size())
       return fail(name_of(key) + " is granted the unknown device " + granted.uuid());
     mask |= uint64_t{1} << slot;
     if (granted.mig_profile() != member.mig_profile || granted.mig_start() != member.mig_start)
       fail(name_of(key) + " is granted another slice than it was placed on");
     // In the group at hand the attempt may have ended and the device be free in a new generation.
-    if (attempt->second.live && book.devices[slot].generation != granted.generation()) {
+    if (attempt->second.live && reference.devices[slot].generation != granted.generation()) {
       fail(name_of(key) + " is granted an old generation of " + granted.uuid());
     }
   }
@@ -208,10 +209,10 @@ void Auditor::check_acknowledged(const Link& link, const v1::Report& report) {
     return;
   }
   if (!report.has_released() || report.released().index() >= link.devices.size()) return;
-  const BookNode* node = node_named(link.node);
+  const ReferenceNode* node = node_named(link.node);
   if (node == nullptr) return;
   const std::string& uuid = link.devices[report.released().index()];
-  for (const BookDevice& device : node->devices) {
+  for (const ReferenceDevice& device : node->devices) {
     if (device.uuid != uuid || device.generation != report.released().generation()) continue;
     const AttemptKey share_of = key_of(report.released().share_of());
     const auto share = device.shares.find(share_of);

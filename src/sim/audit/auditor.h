@@ -125,7 +125,7 @@ class Auditor {
   const State& replica() const { return replica_; }
 
  private:
-  struct BookJob {
+  struct ReferenceJob {
     std::string tag;
     JobOwner owner;
     TenantId tenant;
@@ -165,7 +165,7 @@ class Auditor {
     bool closed = false;       ///< No more of its elements become jobs.
     bool out_of_time = false;  ///< Closed by its deadline.
   };
-  struct BookAttempt {
+  struct ReferenceAttempt {
     std::vector<Member> members;
     bool live = true;
     bool abandoned = false;
@@ -178,14 +178,14 @@ class Auditor {
     std::set<uint32_t> prepared = {};     ///< Gang members that were prepared, ever.
     std::optional<uint32_t> failed = {};  ///< The first member that ended badly.
   };
-  struct BookShare {
+  struct ReferenceShare {
     int64_t milli = 0;
     int64_t memory_mb = 0;
     bool draining = false;
     std::string profile;  ///< Profile of a MIG slice.
     int32_t start = 0;    ///< First slot of memory of a MIG slice.
   };
-  struct BookDevice {
+  struct ReferenceDevice {
     std::string uuid;
     int64_t memory_mb = 0;
     std::string model;
@@ -197,11 +197,11 @@ class Auditor {
     uint32_t generation = 0;
     AttemptKey held_by;
     JobId promised_to;
-    std::map<AttemptKey, BookShare> shares;
+    std::map<AttemptKey, ReferenceShare> shares;
     bool mig = false;       ///< In MIG mode.
     bool mig_next = false;  ///< It will be in MIG mode as soon as it is free.
   };
-  struct BookNode {
+  struct ReferenceNode {
     std::string name;
     NodeState state = NodeState::kReady;
     Availability availability = Availability::kInService;
@@ -210,14 +210,14 @@ class Auditor {
     Time silent_at;                  ///< When it became unreachable.
     int64_t cpu_milli = 0;
     int64_t memory_mb = 0;
-    std::vector<BookDevice> devices;
+    std::vector<ReferenceDevice> devices;
     std::string rack;  ///< By its labels; empty: it is in none.
     std::map<std::string, std::string> agent_labels;
     std::map<std::string, std::string> labels;  ///< An operator's.
     std::vector<int64_t> links;                 ///< Links as the agent gave them.
     std::vector<std::string> linked;            ///< Devices that the links are of.
   };
-  struct BookTenant {
+  struct ReferenceTenant {
     TenantId parent;
     Limits limits;
     Amount guarantee;
@@ -279,14 +279,14 @@ class Auditor {
   static bool gives_back(const Event& event);
   void begin_plan(const Command& command, const Events& events);
   void end_plan(const Command& command, const Events& events);
-  static bool is_alike(const BookDevice& one, const BookDevice& like);
-  Room given_by(const Member& member, NodeId node, const BookDevice& like);
-  Room free_on(NodeId id, const BookDevice& like);
+  static bool is_alike(const ReferenceDevice& one, const ReferenceDevice& like);
+  Room given_by(const Member& member, NodeId node, const ReferenceDevice& like);
+  Room free_on(NodeId id, const ReferenceDevice& like);
   void check_victims_needed(const Promise& promise);
   int64_t idle_of(TenantId tenant) const;
   int64_t held_by_work(bool online) const;
   int64_t gpus_in_service() const;
-  void check_growth(const AttemptPlaced& event, const BookJob& job);
+  void check_growth(const AttemptPlaced& event, const ReferenceJob& job);
   bool keeps_limits() const;
   std::optional<Amount> used_below(const First& limit) const;
   bool is_below(const First& limit, JobId id) const;
@@ -294,10 +294,10 @@ class Auditor {
   bool exceeds(const First& limit, const Amount& used, const Amount& wanted) const;
   std::optional<First> blocked_below(JobId id) const;
   Time back_by(Time now) const;
-  bool has_room(const BookJob& job);
+  bool has_room(const ReferenceJob& job);
   void note_first();
-  void check_first_kept(const AttemptPlaced& event, const BookJob& job);
-  static Duration run_of(const BookJob& job);
+  void check_first_kept(const AttemptPlaced& event, const ReferenceJob& job);
+  static Duration run_of(const ReferenceJob& job);
   void note_line(const Event& event, Time at);
   OrderKey last_place_of(const Job& job) const;
   bool must_go_first(const Job& waiting, const Job& placed, Time at) const;
@@ -329,7 +329,7 @@ class Auditor {
   void on(const NodeAvailabilityChanged& event);
   void on(const NodeSuspected& event);
   void on(const BookingMade& event);
-  void check_ends_before_bookings(const AttemptPlaced& event, const BookJob& job);
+  void check_ends_before_bookings(const AttemptPlaced& event, const ReferenceJob& job);
   void on(const BookingBegan& event);
   void on(const BookingEnded& event);
   void on(const DeviceFreed& event);
@@ -365,44 +365,45 @@ class Auditor {
   void on(const NodeFailureNoted&) {}
   void on(const TimeSkipped&) {}
   void on(const TimerDropped&) {}
-  bool is_of(const Promise& promise, const BookJob& job);
-  void book_move(const Promise& promise, const BookJob& job);
+  bool is_of(const Promise& promise, const ReferenceJob& job);
+  void book_move(const Promise& promise, const ReferenceJob& job);
   void note_on_its_way(JobId id, Time at);
-  int64_t given_mb(const BookJob& job, const std::vector<Member>& members);
-  void give_back_slot(BookDevice& gone, const std::string& uuid);
-  void check_turn(JobId element, const BookJob& array);
-  void book_submission(const JobSubmitted& event, BookJob& job);
-  void book_flow(const JobSubmitted& event, BookJob& job);
+  int64_t given_mb(const ReferenceJob& job, const std::vector<Member>& members);
+  void give_back_slot(ReferenceDevice& gone, const std::string& uuid);
+  void check_turn(JobId element, const ReferenceJob& array);
+  void book_submission(const JobSubmitted& event, ReferenceJob& job);
+  void book_flow(const JobSubmitted& event, ReferenceJob& job);
   bool fulfils(JobId parent, DependencyKind kind) const;
-  bool has_failed_parent(const BookJob& job) const;
-  void check_may_start(JobId id, const BookJob& job, Time at);
-  bool check_flow_end(const JobFinished& event, const BookJob& job);
-  void check_gang(const AttemptPlaced& event, BookJob& job);
-  static void take_parts(BookJob& job, const std::vector<Part>& parts);
+  bool has_failed_parent(const ReferenceJob& job) const;
+  void check_may_start(JobId id, const ReferenceJob& job, Time at);
+  bool check_flow_end(const JobFinished& event, const ReferenceJob& job);
+  void check_gang(const AttemptPlaced& event, ReferenceJob& job);
+  static void take_parts(ReferenceJob& job, const std::vector<Part>& parts);
   bool may_drain_another() const;
   bool has_share(const AttemptKey& key) const;
-  void check_share(JobId job, const Part& part, const BookDevice& book, const Member& member);
+  void check_share(JobId job, const Part& part, const ReferenceDevice& reference, const Member& member);
   bool lacked_its_slice(const AttemptKey& key);
-  void check_slice(const std::string& what, const Part& part, const BookDevice& book, const Member& member);
+  void check_slice(const std::string& what, const Part& part, const ReferenceDevice& reference,
+                   const Member& member);
   void check_wishes(JobId job, const Part& part, const Member& member);
   void check_lonely(JobId job, const Part& part, const Member& member);
-  void end_share(const AttemptKey& key, BookDevice& shared, bool devices_free);
-  void drop_share(const AttemptKey& key, BookDevice& shared);
-  void free_device(BookDevice& freed);
+  void end_share(const AttemptKey& key, ReferenceDevice& shared, bool devices_free);
+  void drop_share(const AttemptKey& key, ReferenceDevice& shared);
+  void free_device(ReferenceDevice& freed);
   void check_excuse(const PromiseEnded& event, const Promise& promise);
   void check_not_taken(uint64_t submission, std::string_view why);
-  void note_outcome(BookAttempt& attempt, const MemberEnded& event);
-  void check_borne(const BookAttempt& attempt, const MemberEnded& event);
+  void note_outcome(ReferenceAttempt& attempt, const MemberEnded& event);
+  void check_borne(const ReferenceAttempt& attempt, const MemberEnded& event);
   void check_truth_of_end(const AttemptKey& key, const Outcome& outcome);
-  static void take_quota(BookTenant& tenant, const UpdateTenant& change, Time at);
+  static void take_quota(ReferenceTenant& tenant, const UpdateTenant& change, Time at);
   void begin_hold(JobId job, uint32_t attempt, Time at);
   void end_hold(JobId job, uint32_t attempt, Time at);
   /// GPU-milliseconds, and how much less the scheduler may count, which rounds shares down at each change.
   std::pair<int64_t, int64_t> gpu_ms_of(TenantId tenant, Time now) const;
-  void check_gpu_time(JobId job, const BookJob& entry, Time at);
+  void check_gpu_time(JobId job, const ReferenceJob& entry, Time at);
   void check_reclaim(const Promise& promise);
-  void check_quota(JobId job, const BookJob& entry);
-  void check_member_placement(JobId job, const BookJob& entry, const Member& member);
+  void check_quota(JobId job, const ReferenceJob& entry);
+  void check_member_placement(JobId job, const ReferenceJob& entry, const Member& member);
   void check_order(const std::string& node, uint64_t position, const v1::StartAttempt& order);
   void check_acknowledged(const Link& link, const v1::Report& report);
   void check_jobs(const char* whose, const State& state);
@@ -413,8 +414,8 @@ class Auditor {
   void check_node_identities(const char* whose, const State& state);
   Amount usage_of(TenantId tenant) const;
   bool is_in(TenantId tenant, TenantId ancestor) const;
-  const BookNode* node_named(const std::string& name) const;
-  BookDevice* device(NodeId node, uint32_t index);
+  const ReferenceNode* node_named(const std::string& name) const;
+  ReferenceDevice* device(NodeId node, uint32_t index);
 
   const Schedule& schedule_;
   std::string failure_;
@@ -430,7 +431,7 @@ class Auditor {
   State replica_;
   bool by_operator_ = false;  ///< The command at hand is an operator's.
   JobId cancelling_;          ///< By the command at hand.
-  std::map<JobId, BookJob> jobs_;
+  std::map<JobId, ReferenceJob> jobs_;
   std::map<std::string, JobId> job_by_tag_;
   std::map<KeyId, AccessKey> keys_;
   std::set<KeyId> revoked_keys_;  ///< For ever, whoever forgets them.
@@ -439,17 +440,17 @@ class Auditor {
   std::map<std::string, NodeIdentity> node_identities_;
   std::set<NodeIdentityId> revoked_identities_;  ///< Likewise, and whatever took their place.
   std::set<NodeTicketId> used_tickets_;
-  std::map<JobAttempt, BookAttempt> attempts_;
+  std::map<JobAttempt, ReferenceAttempt> attempts_;
   std::set<JobAttempt> live_;
   std::map<BookingId, std::vector<NodeId>> bookings_;
   std::map<NodeId, BookingId> booked_;      ///< Nodes on which a booking is.
   std::map<BookingId, Time> booked_since_;  ///< When it was made.
-  std::map<NodeId, BookNode> nodes_;
+  std::map<NodeId, ReferenceNode> nodes_;
   std::set<NodeId> heard_;            ///< Registered since the scheduler that runs began.
   std::map<JobAttempt, Hold> holds_;  ///< Attempt 0: what is promised.
   std::vector<Hold> past_holds_;
   bool gpu_time_known_ = true;
-  std::map<TenantId, BookTenant> tenants_ = {{kDefaultTenant, {}}};
+  std::map<TenantId, ReferenceTenant> tenants_ = {{kDefaultTenant, {}}};
   std::deque<JobId> finished_;
   std::map<JobId, Time> line_since_;    ///< When something last said that it waits, and how.
   std::set<JobId> planned_;             ///< Jobs that the command at hand places, or meant to.

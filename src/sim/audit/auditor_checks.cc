@@ -130,33 +130,34 @@ void Auditor::check_jobs(const char* whose, const State& state) {
       fail(std::string(whose) + " has " + name_of(job.id) + ", which it should not");
       return false;
     }
-    const BookJob& book = known->second;
+    const ReferenceJob& reference = known->second;
     ++found;
-    if (job.state != book.state || is_final(job.state) != book.final) {
+    if (job.state != reference.state || is_final(job.state) != reference.final) {
       fail(std::string(whose) + " has " + name_of(job.id) + " as " + std::string(to_string(job.state)) +
-           ", the books as " + std::string(to_string(book.state)));
+           ", the books as " + std::string(to_string(reference.state)));
     }
-    if (book.final && (job.reason != book.reason || job.exit_code != book.outcome.exit_code ||
-                       job.signal != book.outcome.signal || job.last_cause != book.outcome.cause)) {
+    if (reference.final &&
+        (job.reason != reference.reason || job.exit_code != reference.outcome.exit_code ||
+         job.signal != reference.outcome.signal || job.last_cause != reference.outcome.cause)) {
       fail(std::string(whose) + " has another end of " + name_of(job.id));
     }
     const JobOwner* const owner = state.owners.at(job.owner);
-    if ((owner == nullptr ? JobOwner{} : *owner) != book.owner)
+    if ((owner == nullptr ? JobOwner{} : *owner) != reference.owner)
       fail(std::string(whose) + " has another owner of " + name_of(job.id));
-    if (job.attempt_count != book.attempts)
+    if (job.attempt_count != reference.attempts)
       fail(std::string(whose) + " counts other attempts of " + name_of(job.id));
     const bool pending = job.state == JobState::kPending;
-    if (pending && book.element_count > 0) {
-      waiting += book.closed ? 0 : book.element_count - book.elements_added;
+    if (pending && reference.element_count > 0) {
+      waiting += reference.closed ? 0 : reference.element_count - reference.elements_added;
     } else if (pending) {
       waiting += 1;
     }
-    if (pending && !book.backs_off && !book.held && book.unmet.empty() && book.element_count == 0 &&
-        !book.promised && !book.parked)
+    if (pending && !reference.backs_off && !reference.held && reference.unmet.empty() &&
+        reference.element_count == 0 && !reference.promised && !reference.parked)
       in_line += 1;
-    if (job.promised != book.promised || job.extras->preempt_count != book.preempt_count)
+    if (job.promised != reference.promised || job.extras->preempt_count != reference.preempt_count)
       fail(std::string(whose) + " has another promise or count of preemptions of " + name_of(job.id));
-    if (job.state == JobState::kPending && job.held != book.held)
+    if (job.state == JobState::kPending && job.held != reference.held)
       fail(std::string(whose) + " has " + name_of(job.id) + " as held, or not, otherwise than the books");
     return !failed();
   });
@@ -176,14 +177,14 @@ void Auditor::check_nodes(const char* whose, const State& state) {
   if (state.node_count() != there) return fail(std::string(whose) + " has another number of nodes");
   for (const Node& node : state.nodes) {
     if (node.removed) continue;
-    const BookNode& book = nodes_.at(node.id);
+    const ReferenceNode& reference = nodes_.at(node.id);
     const std::string name = std::string(whose) + ": node " + node.name;
-    if (node.state != book.state) fail(name + " is in another state");
-    if (node.availability != book.availability) fail(name + " is in or out of service otherwise");
-    if (node.devices.size() != book.devices.size()) return fail(name + " has another number of devices");
+    if (node.state != reference.state) fail(name + " is in another state");
+    if (node.availability != reference.availability) fail(name + " is in or out of service otherwise");
+    if (node.devices.size() != reference.devices.size()) return fail(name + " has another number of devices");
     uint64_t free_mask = 0;
-    for (uint32_t i = 0; i < book.devices.size(); ++i) {
-      const BookDevice& device = book.devices[i];
+    for (uint32_t i = 0; i < reference.devices.size(); ++i) {
+      const ReferenceDevice& device = reference.devices[i];
       const Device& known = node.devices[i];
       if (known.uuid != device.uuid || known.state != device.state || known.generation != device.generation ||
           known.condition != device.condition || known.barred != device.barred || known.hot != device.hot ||
@@ -232,21 +233,22 @@ void Auditor::check_nodes(const char* whose, const State& state) {
       fail(name + " miscounts what it runs");
     }
     // A node that is not ready offers nothing.
-    const bool offers = book.state == NodeState::kReady && book.availability == Availability::kInService;
+    const bool offers =
+        reference.state == NodeState::kReady && reference.availability == Availability::kInService;
     if (offers && node.free_mask != free_mask) fail(name + " miscounts its free devices");
   }
 }
 
 void Auditor::check_tenants(const char* whose, const State& state) {
-  for (const auto& [id, book] : tenants_) {
+  for (const auto& [id, reference] : tenants_) {
     const Tenant* tenant = state.find_tenant(id);
     if (tenant == nullptr) return fail(std::string(whose) + " lost tenant " + std::to_string(id.value));
-    if (tenant->limits != book.limits)
+    if (tenant->limits != reference.limits)
       fail(std::string(whose) + " has other limits of tenant " + tenant->name);
-    if (tenant->guarantee != book.guarantee)
+    if (tenant->guarantee != reference.guarantee)
       fail(std::string(whose) + " guarantees something else to tenant " + tenant->name);
     const GpuTime& gpu_time = tenant->gpu_time;
-    if (gpu_time.length != book.window || gpu_time.max_ms != book.gpu_ms_max)
+    if (gpu_time.length != reference.window || gpu_time.max_ms != reference.gpu_ms_max)
       fail(std::string(whose) + " has another limit of GPU hours of tenant " + tenant->name);
     if (gpu_time.limited() && gpu_time_known_) {
       const auto [used, rounded] = gpu_ms_of(id, state.last.at);

@@ -6,7 +6,7 @@
 
 namespace gpusched::sim {
 // A job is of who submitted it, as far as the rules know owners.
-void Auditor::book_submission(const JobSubmitted& event, BookJob& job) {
+void Auditor::book_submission(const JobSubmitted& event, ReferenceJob& job) {
   job.owner = {.kind = event.owner_kind, .name = event.owner};
   const auto submission = submission_of_tag_.find(job.tag);
   if (submission != submission_of_tag_.end()) {
@@ -20,7 +20,7 @@ void Auditor::book_submission(const JobSubmitted& event, BookJob& job) {
 
 // From the submission as the journal has it; what was met then is checked like all else when the job is
 // placed.
-void Auditor::book_flow(const JobSubmitted& event, BookJob& job) {
+void Auditor::book_flow(const JobSubmitted& event, ReferenceJob& job) {
   if (event.request.flow.empty()) return;
   const JobFlow& flow = event.request.flow.front();
   job.begin_at = flow.begin_at;
@@ -40,23 +40,23 @@ void Auditor::book_flow(const JobSubmitted& event, BookJob& job) {
 }
 
 void Auditor::on(const ElementAdded& event) {
-  BookJob& array = jobs_.at(event.array);
+  ReferenceJob& array = jobs_.at(event.array);
   if (array.element_count == 0 || array.final || array.closed)
     fail(name_of(event.job) + " becomes a job of an array that is over");
   if (event.job <= event.array ||
       event.job.value > event.array.value + static_cast<uint64_t>(array.element_count))
     fail(name_of(event.job) + " is no element of its array");
   array.elements_added += 1;
-  BookJob job{.tag = array.tag,
-              .owner = array.owner,
-              .tenant = array.tenant,
-              .parts = array.parts,
-              .last_least = array.last_least,
-              .last_most = array.last_most,
-              .retry = array.retry,
-              .max_runtime = array.max_runtime,
-              .exempt = array.exempt,
-              .preemption_mode = array.preemption_mode};
+  ReferenceJob job{.tag = array.tag,
+                   .owner = array.owner,
+                   .tenant = array.tenant,
+                   .parts = array.parts,
+                   .last_least = array.last_least,
+                   .last_most = array.last_most,
+                   .retry = array.retry,
+                   .max_runtime = array.max_runtime,
+                   .exempt = array.exempt,
+                   .preemption_mode = array.preemption_mode};
   job.grace = array.grace;
   job.array = event.array;
   job.parents = array.parents;
@@ -69,19 +69,19 @@ void Auditor::on(const ElementAdded& event) {
 }
 
 void Auditor::on(const ElementUnparked& event) {
-  BookJob& job = jobs_.at(event.job);
+  ReferenceJob& job = jobs_.at(event.job);
   if (!std::exchange(job.parked, false)) fail(name_of(event.job) + " has its turn twice");
   check_turn(event.job, jobs_.at(job.array));
 }
 
 // Elements wait for all that their array waits for: a command to one of them does not start it.
-void Auditor::check_turn(JobId element, const BookJob& array) {
+void Auditor::check_turn(JobId element, const ReferenceJob& array) {
   if (array.held || array.backs_off || !array.unmet.empty())
     fail(name_of(element) + " has its turn although its array waits");
 }
 
 void Auditor::on(const ArrayClosed& event) {
-  BookJob& array = jobs_.at(event.job);
+  ReferenceJob& array = jobs_.at(event.job);
   if (event.reason == JobReason::kCancelled && !array.cancel_asked)
     fail(name_of(event.job) + " is closed as cancelled and nobody asked");
   if (event.reason == JobReason::kDeadline && !(array.deadline.valid() && event.at >= array.deadline))
@@ -95,7 +95,7 @@ void Auditor::on(const ArrayClosed& event) {
 }
 
 void Auditor::on(const DependencySettled& event) {
-  BookJob& job = jobs_.at(event.job);
+  ReferenceJob& job = jobs_.at(event.job);
   if (event.met) {
     if (job.unmet.erase(event.parent) == 0)
       fail(name_of(event.job) + " is told twice of a job that it waits for");
@@ -105,9 +105,9 @@ void Auditor::on(const DependencySettled& event) {
 }
 
 bool Auditor::fulfils(JobId parent, DependencyKind kind) const {
-  const auto book = jobs_.find(parent);
-  if (book == jobs_.end()) return false;
-  const BookJob& job = book->second;
+  const auto reference = jobs_.find(parent);
+  if (reference == jobs_.end()) return false;
+  const ReferenceJob& job = reference->second;
   switch (kind) {
     case DependencyKind::kAfterOk:
       return job.final && job.state == JobState::kCompleted;
@@ -120,18 +120,18 @@ bool Auditor::fulfils(JobId parent, DependencyKind kind) const {
 }
 
 // An element that never became a job failed its children when its array was closed.
-bool Auditor::has_failed_parent(const BookJob& job) const {
+bool Auditor::has_failed_parent(const ReferenceJob& job) const {
   return std::any_of(job.parents.begin(), job.parents.end(), [&](const auto& parent) {
-    const auto book = jobs_.find(parent.first);
-    if (book == jobs_.end()) return true;
+    const auto reference = jobs_.find(parent.first);
+    if (reference == jobs_.end()) return true;
     // The oldest journals know a job's start only from its last attempt.
     const bool forgotten = parent.second == DependencyKind::kAfterStart && replica_.config.feature_level < 2;
-    if (book->second.final && forgotten) return true;
-    return book->second.final && !fulfils(parent.first, parent.second);
+    if (reference->second.final && forgotten) return true;
+    return reference->second.final && !fulfils(parent.first, parent.second);
   });
 }
 
-void Auditor::check_may_start(JobId id, const BookJob& job, Time at) {
+void Auditor::check_may_start(JobId id, const ReferenceJob& job, Time at) {
   if (job.parked) fail(name_of(id) + " is placed before its turn");
   // Before feature level 6 an element that was touched ran in spite of what its array waits for.
   if (job.array.valid() && replica_.config.feature_level < 6) return;
@@ -152,7 +152,7 @@ void Auditor::check_may_start(JobId id, const BookJob& job, Time at) {
 
 // Ends that need no attempt: of arrays, of jobs whose deadline passed, or that wait for what cannot happen.
 // True when it was one of them.
-bool Auditor::check_flow_end(const JobFinished& event, const BookJob& job) {
+bool Auditor::check_flow_end(const JobFinished& event, const ReferenceJob& job) {
   const bool waited = job.state == JobState::kPending;
   if (job.element_count > 0) {
     int64_t completed = 0;

@@ -1,5 +1,5 @@
-// The auditor's book of nodes' identities: a ticket makes one node, once, and what is revoked stays so, over
-// every crash and at every copy of the state.
+// The auditor's reference of nodes' identities: a ticket makes one node, once, and what is revoked stays so,
+// over every crash and at every copy of the state.
 #include "base/limits.h"
 #include "sim/audit/auditor.h"
 
@@ -96,17 +96,17 @@ void Auditor::check_node_identities(const char* whose, const State& state) {
   if (table.identities().size() != node_identities_.size() || table.tickets().size() != node_tickets_.size())
     fail(std::string(whose) + " has another number of nodes' identities or tokens");
   for (const auto& [node, identity] : table.identities()) {
-    const auto book = node_identities_.find(node);
+    const auto reference = node_identities_.find(node);
     if (revoked_identities_.contains(identity.id) && !identity.is_revoked())
       fail(std::string(whose) + " has " + name_of(identity.id) + " as alive, which was revoked");
-    if (book == node_identities_.end() || record_digest(book->second) != record_digest(identity))
+    if (reference == node_identities_.end() || record_digest(reference->second) != record_digest(identity))
       fail(std::string(whose) + " has another " + name_of(identity.id) + " than the books");
   }
   for (const auto& [id, ticket] : table.tickets()) {
-    const auto book = node_tickets_.find(id);
+    const auto reference = node_tickets_.find(id);
     if (used_tickets_.contains(id) && !ticket.is_used())
       fail(std::string(whose) + " has " + name_of(id) + " as unused, which was used");
-    if (book == node_tickets_.end() || record_digest(book->second) != record_digest(ticket))
+    if (reference == node_tickets_.end() || record_digest(reference->second) != record_digest(ticket))
       fail(std::string(whose) + " has another " + name_of(id) + " than the books");
   }
 }

@@ -1,4 +1,4 @@
-// The auditor's book of keys: what is revoked stays so, over every crash and at every copy of the state.
+// The auditor's reference of keys: what is revoked stays so, over every crash and at every copy of the state.
 #include <algorithm>
 
 #include "base/limits.h"
@@ -85,10 +85,10 @@ void Auditor::on_key_told(KeyId key, const AccessKey* told) {
 void Auditor::check_keys(const char* whose, const State& state) {
   if (state.keys.size() != keys_.size()) fail(std::string(whose) + " has another number of keys");
   for (const auto& [id, key] : state.keys) {
-    const auto book = keys_.find(id);
+    const auto reference = keys_.find(id);
     if (revoked_keys_.contains(id) && key.is_alive(replica_.last.at))
       fail(std::string(whose) + " has " + name_of(id) + " as alive, which was revoked");
-    if (book == keys_.end() || digest_of(book->second) != digest_of(key))
+    if (reference == keys_.end() || digest_of(reference->second) != digest_of(key))
       fail(std::string(whose) + " has another " + name_of(id) + " than the books");
     // A person's key is alive as long as that person may have it.
     const auto person = person_of_key_name(key.name);
@@ -102,8 +102,8 @@ void Auditor::check_keys(const char* whose, const State& state) {
 void Auditor::check_people(const char* whose, const State& state) {
   if (state.people.size() != people_.size()) fail(std::string(whose) + " has another number of users");
   for (const auto& [id, person] : state.people) {
-    const auto book = people_.find(id);
-    if (book == people_.end() || digest_of(book->second) != digest_of(person))
+    const auto reference = people_.find(id);
+    if (reference == people_.end() || digest_of(reference->second) != digest_of(person))
       fail(std::string(whose) + " has another " + name_of(id) + " than the books");
   }
 }

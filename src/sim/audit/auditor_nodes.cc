@@ -14,7 +14,7 @@ constexpr Duration kDiskDelayMax = seconds(5);
 void Auditor::on(const NodeRegistered& event) {
   heard_.insert(event.node);
   const bool booted = event.rebooted || !nodes_.contains(event.node);
-  BookNode& node = nodes_[event.node];
+  ReferenceNode& node = nodes_[event.node];
   if (booted && node.availability != Availability::kDraining)
     node.availability = event.offer->validates ? Availability::kValidating : Availability::kInService;
   node.name = event.offer->name;
@@ -26,16 +26,16 @@ void Auditor::on(const NodeRegistered& event) {
   node.links = event.offer->links;
   node.linked.clear();
   for (const DeviceOffer& offer : event.offer->devices) node.linked.push_back(offer.uuid);
-  for (BookDevice& known : node.devices) known.condition = DeviceCondition::kMissing;
+  for (ReferenceDevice& known : node.devices) known.condition = DeviceCondition::kMissing;
   std::size_t reused = 0;
   for (const DeviceOffer& offer : event.offer->devices) {
     auto known = std::find_if(node.devices.begin(), node.devices.end(),
-                              [&](const BookDevice& book) { return book.uuid == offer.uuid; });
+                              [&](const ReferenceDevice& reference) { return reference.uuid == offer.uuid; });
     if (known == node.devices.end() && reused < event.reused.size()) {
       known = node.devices.begin() + static_cast<std::ptrdiff_t>(event.reused[reused++]);
       give_back_slot(*known, offer.uuid);
     }
-    if (known == node.devices.end()) known = node.devices.insert(known, BookDevice{.uuid = offer.uuid});
+    if (known == node.devices.end()) known = node.devices.insert(known, ReferenceDevice{.uuid = offer.uuid});
     known->memory_mb = offer.memory_mb;
     known->model = offer.model;
     known->mig_next = offer.mig;
@@ -45,17 +45,17 @@ void Auditor::on(const NodeRegistered& event) {
 }
 
 // The slot of a device that is gone is another one's now.
-void Auditor::give_back_slot(BookDevice& gone, const std::string& uuid) {
+void Auditor::give_back_slot(ReferenceDevice& gone, const std::string& uuid) {
   if (gone.condition != DeviceCondition::kMissing || gone.state != DeviceState::kFree || gone.barred ||
       gone.promised_to.valid())
     fail("the slot of " + gone.uuid + " is given to " + uuid + " and is not vacant");
-  gone = BookDevice{.uuid = uuid, .generation = gone.generation + 1};
+  gone = ReferenceDevice{.uuid = uuid, .generation = gone.generation + 1};
 }
 
 void Auditor::on(const NodeRemoved& event) {
-  const BookNode& node = nodes_.at(event.node);
+  const ReferenceNode& node = nodes_.at(event.node);
   if (node.state == NodeState::kReady) fail("node " + node.name + " is removed while it reports");
-  for (const BookDevice& device : node.devices) {
+  for (const ReferenceDevice& device : node.devices) {
     if (device.state != DeviceState::kFree || device.promised_to.valid())
       fail("node " + node.name + " is removed and its " + device.uuid + " is not free");
   }
@@ -69,7 +69,7 @@ void Auditor::on(const NodeRemoved& event) {
 }
 
 void Auditor::on(const NodeStateChanged& event) {
-  BookNode& node = nodes_.at(event.node);
+  ReferenceNode& node = nodes_.at(event.node);
   node.state = event.to;
   if (event.to == NodeState::kUnreachable) node.silent_at = schedule_.now();
   if (event.to != NodeState::kLost) return;
@@ -79,7 +79,7 @@ void Auditor::on(const NodeStateChanged& event) {
 }
 
 void Auditor::on(const NodeAvailabilityChanged& event) {
-  BookNode& node = nodes_.at(event.node);
+  ReferenceNode& node = nodes_.at(event.node);
   const bool by_itself = event.to == Availability::kDraining && event.by == "scheduler";
   if (by_itself && replica_.config.auto_drain_percent == 0)
     fail("node " + node.name + " is drained by nobody");
@@ -100,7 +100,7 @@ bool Auditor::may_drain_another() const {
 }
 
 void Auditor::on(const NodeLabeled& event) {
-  BookNode& node = nodes_.at(event.change->node);
+  ReferenceNode& node = nodes_.at(event.change->node);
   for (const std::string& name : event.change->remove) node.labels.erase(name);
   for (const Label& label : event.change->set) node.labels[label.name] = label.value;
   for (const std::string& name : event.change->remove) {
@@ -123,7 +123,7 @@ void Auditor::on(const BookingMade& event) {
 
 // A placed job is gone when the next reservation of others begins on its nodes, as far as it says how long it
 // runs. The plan is some moments older than its record, and did not know of reservations made meanwhile.
-void Auditor::check_ends_before_bookings(const AttemptPlaced& event, const BookJob& job) {
+void Auditor::check_ends_before_bookings(const AttemptPlaced& event, const ReferenceJob& job) {
   constexpr Duration kPlanAgeMax = milliseconds(100);
   if (job.max_runtime.ns <= 0) return;
   const BookingId own{job.parts.front().booking};
@@ -164,14 +164,14 @@ void Auditor::on(const DeviceBarred& event) {
 }
 
 void Auditor::on(const DeviceHeatChanged& event) {
-  BookDevice* heated = device(event.node, event.device);
+  ReferenceDevice* heated = device(event.node, event.device);
   if (event.hot && !ever_hot_.contains(heated->uuid)) fail(heated->uuid + " is called hot and never was");
   if (event.hot && event.detail.empty()) fail(heated->uuid + " is called hot without evidence");
   heated->hot = event.hot;
 }
 
 void Auditor::on(const DeviceFaultChanged& event) {
-  BookDevice* broken = device(event.node, event.device);
+  ReferenceDevice* broken = device(event.node, event.device);
   broken->faulty = event.fault >= FaultClass::kDrain;
   if (broken->faulty && !ever_faulty_.contains(broken->uuid))
     fail(broken->uuid + " is called faulty and never was");
@@ -180,12 +180,12 @@ void Auditor::on(const DeviceFaultChanged& event) {
 }
 
 void Auditor::on(const DeviceOccupied& event) {
-  BookDevice* again = device(event.node, event.device);
+  ReferenceDevice* again = device(event.node, event.device);
   again->state = again->shares.empty() ? DeviceState::kDraining : DeviceState::kShared;
 }
 
 void Auditor::on(const DeviceFreed& event) {
-  BookDevice* freed = device(event.node, event.device);
+  ReferenceDevice* freed = device(event.node, event.device);
   if (freed->state == DeviceState::kFree || freed->state == DeviceState::kHeld) {
     fail("device " + freed->uuid + " is freed and was " + std::string(to_string(freed->state)));
   }
@@ -199,7 +199,7 @@ void Auditor::on(const DeviceFreed& event) {
   free_device(*freed);
 }
 
-void Auditor::free_device(BookDevice& freed) {
+void Auditor::free_device(ReferenceDevice& freed) {
   if (device_in_use(freed.uuid)) fail("device " + freed.uuid + " is freed and still in use");
   freed.state = DeviceState::kFree;
   freed.generation += 1;
@@ -207,7 +207,7 @@ void Auditor::free_device(BookDevice& freed) {
 }
 
 void Auditor::on(const DeviceQuarantined& event) {
-  BookDevice* bad = device(event.node, event.device);
+  ReferenceDevice* bad = device(event.node, event.device);
   const bool drains = bad->state == DeviceState::kDraining ||
                       (bad->state == DeviceState::kShared &&
                        std::any_of(bad->shares.begin(), bad->shares.end(),

@@ -3,12 +3,12 @@
 
 #include "sim/audit/auditor.h"
 
-// Where a job asked to run, compared with what the book says of nodes.
+// Where a job asked to run, compared with what the reference says of nodes.
 namespace gpusched::sim {
 void Auditor::check_wishes(JobId job, const Part& part, const Member& member) {
   if (part.place.empty()) return;
   const PlaceRequest& place = part.place.front();
-  const BookNode& node = nodes_.at(member.node);
+  const ReferenceNode& node = nodes_.at(member.node);
   const auto has = [&](const LabelTerm& term) {
     const auto own = node.labels.find(term.name);
     const auto told = node.agent_labels.find(term.name);
@@ -63,9 +63,9 @@ void Auditor::check_lonely(JobId job, const Part& part, const Member& member) {
     }
   }
   if (!wanted) return;
-  for (const BookDevice& book : nodes_.at(member.node).devices) {
-    if (book.state == DeviceState::kDraining)
-      fail(name_of(job) + " is to be alone on a node where " + book.uuid + " still drains");
+  for (const ReferenceDevice& reference : nodes_.at(member.node).devices) {
+    if (reference.state == DeviceState::kDraining)
+      fail(name_of(job) + " is to be alone on a node where " + reference.uuid + " still drains");
   }
   for (const auto& [other, promise] : promises_) {
     for (const Member& kept : promise.members) {
@@ -75,14 +75,14 @@ void Auditor::check_lonely(JobId job, const Part& part, const Member& member) {
   }
 }
 
-void Auditor::take_parts(BookJob& job, const std::vector<Part>& parts) {
+void Auditor::take_parts(ReferenceJob& job, const std::vector<Part>& parts) {
   job.parts = parts;
   job.last_least = parts.back().member_count;
   job.last_most = parts.back().members_most();
 }
 
 // No gang in part, none over its domain, and no two members where each has a node of its own.
-void Auditor::check_gang(const AttemptPlaced& event, BookJob& job) {
+void Auditor::check_gang(const AttemptPlaced& event, ReferenceJob& job) {
   std::vector<int32_t> counts(job.parts.size(), 0);
   std::set<NodeId> nodes;
   std::set<std::string> racks;
@@ -108,7 +108,7 @@ void Auditor::check_gang(const AttemptPlaced& event, BookJob& job) {
   if (job.last_most > job.last_least) job.parts.back().member_count = counts.back();
 }
 
-void Auditor::drop_share(const AttemptKey& key, BookDevice& shared) {
+void Auditor::drop_share(const AttemptKey& key, ReferenceDevice& shared) {
   const auto share = shared.shares.find(key);
   if (share == shared.shares.end() || !share->second.draining)
     return fail(name_of(key) + " gives a share of " + shared.uuid + " back that it has or never had");

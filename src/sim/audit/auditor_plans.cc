@@ -82,20 +82,20 @@ void Auditor::end_plan(const Command& command, const Events& events) {
 
 // Rule 1: nobody is ended without whom it would do.
 
-Auditor::Room Auditor::given_by(const Member& member, NodeId node, const BookDevice& like) {
+Auditor::Room Auditor::given_by(const Member& member, NodeId node, const ReferenceDevice& like) {
   Room room;
   if (member.node != node || member.state == MemberState::kEnded) return room;
   room.cpu_milli = member.cpu_milli;
   room.memory_mb = member.memory_mb;
   if (member.gpu_milli > 0) return room;
   for (uint64_t rest = member.device_mask; rest != 0; rest &= rest - 1) {
-    const BookDevice* held = device(node, static_cast<uint32_t>(std::countr_zero(rest)));
+    const ReferenceDevice* held = device(node, static_cast<uint32_t>(std::countr_zero(rest)));
     room.devices += is_alike(*held, like) && !held->promised_to.valid() ? 1 : 0;
   }
   return room;
 }
 
-bool Auditor::is_alike(const BookDevice& one, const BookDevice& like) {
+bool Auditor::is_alike(const ReferenceDevice& one, const ReferenceDevice& like) {
   const bool fit = one.condition == DeviceCondition::kOk && !one.barred && !one.hot && !one.faulty &&
                    !one.mig && !one.mig_next;
   return fit && one.state != DeviceState::kQuarantined && one.model == like.model &&
@@ -103,10 +103,10 @@ bool Auditor::is_alike(const BookDevice& one, const BookDevice& like) {
 }
 
 /// Room of the node that nobody has, and nobody was promised.
-Auditor::Room Auditor::free_on(NodeId id, const BookDevice& like) {
-  const BookNode& node = nodes_.at(id);
+Auditor::Room Auditor::free_on(NodeId id, const ReferenceDevice& like) {
+  const ReferenceNode& node = nodes_.at(id);
   Room room{.cpu_milli = node.cpu_milli, .memory_mb = node.memory_mb};
-  for (const BookDevice& one : node.devices)
+  for (const ReferenceDevice& one : node.devices)
     room.devices +=
         one.state == DeviceState::kFree && !one.promised_to.valid() && is_alike(one, like) ? 1 : 0;
   for (const JobAttempt& live : live_) {
@@ -130,13 +130,13 @@ Auditor::Room Auditor::free_on(NodeId id, const BookDevice& like) {
 void Auditor::check_victims_needed(const Promise& promise) {
   if (plan_ == nullptr || promise.victims.empty() || promise.members.size() != 1) return;
   const Member& kept = promise.members.front();
-  const BookJob& job = jobs_.at(promise.job);
+  const ReferenceJob& job = jobs_.at(promise.job);
   const Part& part = job.parts.front();
-  static const BookDevice kNone;
-  const BookDevice* const of_mask =
+  static const ReferenceDevice kNone;
+  const ReferenceDevice* const of_mask =
       kept.device_mask == 0 ? nullptr
                             : device(kept.node, static_cast<uint32_t>(std::countr_zero(kept.device_mask)));
-  const BookDevice& like = of_mask == nullptr ? kNone : *of_mask;
+  const ReferenceDevice& like = of_mask == nullptr ? kNone : *of_mask;
   const Room free = free_on(kept.node, like);
   const auto fits = [&](const Room& room) {
     return room.devices >= part.gpu_count && room.cpu_milli >= part.cpu_milli &&
@@ -160,7 +160,7 @@ void Auditor::check_victims_needed(const Promise& promise) {
   Room coming = free;
   bool shut = false;
   for (const JobAttempt& live : live_) {
-    const BookAttempt& attempt = attempts_.at(live);
+    const ReferenceAttempt& attempt = attempts_.at(live);
     const bool here = std::ranges::any_of(attempt.members, [&](const Member& member) {
       return member.node == kept.node && member.state != MemberState::kEnded;
     });
@@ -184,7 +184,7 @@ void Auditor::check_victims_needed(const Promise& promise) {
 int64_t Auditor::idle_of(TenantId tenant) const {
   int64_t held = usage_of(tenant).gpu_thousandths();
   for (const JobAttempt& live : live_) {
-    const BookJob& job = jobs_.at(live.first);
+    const ReferenceJob& job = jobs_.at(live.first);
     if (job.state == JobState::kPreempted && !attempts_.at(live).abandoned && is_in(job.tenant, tenant))
       held -= thousandths_of(job.parts);
   }
@@ -199,7 +199,7 @@ int64_t Auditor::held_by_work(bool online) const {
   };
   int64_t held = 0;
   for (const JobAttempt& live : live_) {
-    const BookJob& job = jobs_.at(live.first);
+    const ReferenceJob& job = jobs_.at(live.first);
     if (attempts_.at(live).abandoned || job.state == JobState::kPreempted || !counts(live.first)) continue;
     held += thousandths_of(job.parts);
   }
@@ -218,7 +218,7 @@ int64_t Auditor::gpus_in_service() const {
 }
 
 /// Before the attempt is in the books; its job's last part has as many members as were placed.
-void Auditor::check_growth(const AttemptPlaced& event, const BookJob& job) {
+void Auditor::check_growth(const AttemptPlaced& event, const ReferenceJob& job) {
   if (plan_ == nullptr || job.last_most <= job.last_least) return;
   if (job.parts.back().member_count <= job.last_least) return;
   const int64_t taken = thousandths_of(job.parts);
@@ -232,11 +232,11 @@ void Auditor::check_growth(const AttemptPlaced& event, const BookJob& job) {
     const auto lined = lined_at_.find(id);
     if (waiting == nullptr || !waiting->is_queued() || lined == lined_at_.end()) continue;
     if (lined->second > plan_->based_on) continue;
-    const BookJob& book = jobs_.at(id);
-    if (thousandths_of(book.parts) == 0) continue;
+    const ReferenceJob& reference = jobs_.at(id);
+    if (thousandths_of(reference.parts) == 0) continue;
     other_waits = other_waits || (work_of(replica_.class_of(*waiting).parts) == WorkClass::kOnline) != online;
     TenantId top;
-    for (TenantId at = book.tenant; at.valid(); at = tenants_.at(at).parent)
+    for (TenantId at = reference.tenant; at.valid(); at = tenants_.at(at).parent)
       if (tenants_.at(at).guarantee.gpus > 0) top = at;
     if (top.valid() && !is_in(job.tenant, top)) owed[top] = idle_of(top);
   }
@@ -314,7 +314,7 @@ bool Auditor::exceeds(const First& limit, const Amount& used, const Amount& want
 
 /// The nearest limit that keeps the job waiting, of a tenant or of its pool.
 std::optional<Auditor::First> Auditor::blocked_below(JobId id) const {
-  const BookJob& job = jobs_.at(id);
+  const ReferenceJob& job = jobs_.at(id);
   const Amount own = total_of(job.parts);
   std::optional<First> nearest;
   // False: it can never start below this limit, and so keeps nothing of any.
@@ -325,7 +325,7 @@ std::optional<Auditor::First> Auditor::blocked_below(JobId id) const {
     return true;
   };
   for (TenantId at = job.tenant; at.valid(); at = tenants_.at(at).parent) {
-    const BookTenant& tenant = tenants_.at(at);
+    const ReferenceTenant& tenant = tenants_.at(at);
     // How much memory it would be given depends on where, and GPU hours come back by themselves.
     const int64_t memory = tenant.limits.get(Resource::kGpuMemory);
     if (memory != Limits::kUnlimited || tenant.window.ns > 0) return std::nullopt;
@@ -338,7 +338,7 @@ std::optional<Auditor::First> Auditor::blocked_below(JobId id) const {
 }
 
 /// A node takes the job at once.
-bool Auditor::has_room(const BookJob& job) {
+bool Auditor::has_room(const ReferenceJob& job) {
   const Part& part = job.parts.front();
   const bool plain = job.parts.size() == 1 && part.member_count == 1 && !part.is_elastic() &&
                      !part.is_share() && part.place.empty() && !part.may_span_nodes && part.booking == 0 &&
@@ -350,7 +350,7 @@ bool Auditor::has_room(const BookJob& job) {
     if (node.removed || node.state != NodeState::kReady || node.availability != Availability::kInService)
       return false;
     if (!heard_.contains(id) || known == nullptr || known->booked_from != kNever) return false;
-    const auto takes = [&](const BookDevice& like) {
+    const auto takes = [&](const ReferenceDevice& like) {
       const Room room = free_on(id, like);
       return room.devices >= part.gpu_count && room.cpu_milli >= part.cpu_milli &&
              room.memory_mb >= part.memory_mb;
@@ -359,7 +359,7 @@ bool Auditor::has_room(const BookJob& job) {
         live_, [&](const JobAttempt& live) { return is_exclusive(jobs_.at(live.first).parts); });
     if (shut) return false;
     if (part.gpu_count == 0) return takes({});
-    return std::ranges::any_of(node.devices, [&](const BookDevice& like) {
+    return std::ranges::any_of(node.devices, [&](const ReferenceDevice& like) {
       return gpu_model_matches(like.model, part.gpu_model) && like.memory_mb >= part.gpu_memory_mb &&
              takes(like);
     });
@@ -387,7 +387,7 @@ void Auditor::note_first() {
 }
 
 /// Before the attempt is in the books.
-void Auditor::check_first_kept(const AttemptPlaced& event, const BookJob& job) {
+void Auditor::check_first_kept(const AttemptPlaced& event, const ReferenceJob& job) {
   if (plan_ == nullptr || !first_.job.valid() || first_.since > plan_->based_on) return;
   const std::optional<Amount> used = used_below(first_);
   if (event.job == first_.job || !used.has_value() || !is_below(first_, event.job)) return;
@@ -414,7 +414,7 @@ void Auditor::check_first_kept(const AttemptPlaced& event, const BookJob& job) {
 Time Auditor::back_by(Time now) const {
   Time back = now + kStopExpected;
   for (const JobAttempt& live : live_) {
-    const BookJob& other = jobs_.at(live.first);
+    const ReferenceJob& other = jobs_.at(live.first);
     const Attempt* known = replica_.find_attempt(live.first, live.second);
     if (known == nullptr || attempts_.at(live).abandoned) continue;
     const Time begin = known->started_at.valid() ? known->started_at : known->placed_at;
@@ -423,7 +423,7 @@ Time Auditor::back_by(Time now) const {
   return back;
 }
 
-Duration Auditor::run_of(const BookJob& job) {
+Duration Auditor::run_of(const ReferenceJob& job) {
   return job.max_runtime.ns > 0 ? job.max_runtime : policy::LimitRunTimes::kUnlimitedRunTime;
 }
 

@@ -22,7 +22,7 @@ void for_each_device(const Promise& promise, Visit&& visit) {
 
 void Auditor::on(const DevicesPromised& event) {
   const Promise& promise = *event.promise;
-  BookJob& job = jobs_.at(promise.job);
+  ReferenceJob& job = jobs_.at(promise.job);
   if (promise.moves) return book_move(promise, job);
   if (job.final || job.state != JobState::kPending || job.held || job.backs_off || job.promised)
     fail(name_of(promise.job) + " is promised something and does not wait for it");
@@ -46,7 +46,7 @@ void Auditor::on(const DevicesPromised& event) {
   }
   check_victims_needed(promise);
   for_each_device(promise, [&](NodeId node, uint32_t index) {
-    BookDevice* kept = device(node, index);
+    ReferenceDevice* kept = device(node, index);
     const bool victims = kept->state == DeviceState::kHeld &&
                          std::any_of(promise.victims.begin(), promise.victims.end(), [&](const auto& victim) {
                            return kept->held_by.job == victim.job && kept->held_by.attempt == victim.attempt;
@@ -66,7 +66,7 @@ void Auditor::on(const DevicesPromised& event) {
 }
 
 /// Where a job is moved to: it is being ended elsewhere, and what it holds there counts until then.
-void Auditor::book_move(const Promise& promise, const BookJob& job) {
+void Auditor::book_move(const Promise& promise, const ReferenceJob& job) {
   const auto attempt = attempts_.find({promise.job, promise.attempt});
   const bool moves = job.state == JobState::kPreempted && attempt != attempts_.end() &&
                      attempt->second.live && attempt->second.preempted && job.attempts == promise.attempt;
@@ -74,7 +74,7 @@ void Auditor::book_move(const Promise& promise, const BookJob& job) {
   if (promise.amount != Amount{} || !promise.victims.empty())
     fail(name_of(promise.job) + " is moved and others are ended for it");
   for_each_device(promise, [&](NodeId node, uint32_t index) {
-    BookDevice* kept = device(node, index);
+    ReferenceDevice* kept = device(node, index);
     if (kept->state != DeviceState::kFree)
       fail(name_of(promise.job) + " is moved to " + kept->uuid + ", which is not free");
     if (kept->promised_to.valid()) fail(kept->uuid + " is promised twice");
@@ -87,14 +87,14 @@ void Auditor::book_move(const Promise& promise, const BookJob& job) {
 void Auditor::note_on_its_way(JobId id, Time at) {
   const auto found = promises_.find(id);
   if (found == promises_.end() || !found->second.moves || replica_.config.feature_level < 10) return;
-  const BookJob& job = jobs_.at(id);
+  const ReferenceJob& job = jobs_.at(id);
   found->second.amount = total_of(job.parts);
   found->second.amount.gpu_memory_mb += given_mb(job, found->second.members);
   begin_hold(id, 0, at);
 }
 
 // A promise is for all that the job asks for: each of its members, whole.
-bool Auditor::is_of(const Promise& promise, const BookJob& job) {
+bool Auditor::is_of(const Promise& promise, const ReferenceJob& job) {
   std::vector<int32_t> members(job.parts.size(), 0);
   for (const Member& member : promise.members) {
     if (member.part >= job.parts.size()) return false;
@@ -114,7 +114,7 @@ bool Auditor::is_of(const Promise& promise, const BookJob& job) {
 
 // A promise is kept, or somebody or something is to blame.
 void Auditor::check_excuse(const PromiseEnded& event, const Promise& promise) {
-  const BookJob& job = jobs_.at(event.job);
+  const ReferenceJob& job = jobs_.at(event.job);
   bool excused = false;
   switch (event.why) {
     case PromiseEnd::kPlaced:
@@ -126,14 +126,14 @@ void Auditor::check_excuse(const PromiseEnded& event, const Promise& promise) {
       break;
     case PromiseEnd::kNode:
       for (const Member& member : promise.members) {
-        const BookNode& node = nodes_.at(member.node);
+        const ReferenceNode& node = nodes_.at(member.node);
         excused = excused || node.state != NodeState::kReady || node.availability != Availability::kInService;
       }
       break;
     case PromiseEnd::kDevice:
       excused = !is_of(promise, job);  // Changed, it may ask for more than these devices have.
       for_each_device(promise, [&](NodeId node, uint32_t index) {
-        const BookDevice* kept = device(node, index);
+        const ReferenceDevice* kept = device(node, index);
         excused = excused || kept->condition != DeviceCondition::kOk || kept->barred || kept->hot ||
                   kept->faulty || kept->state == DeviceState::kQuarantined || kept->mig ||
                   kept->mig_next;  // Promises are of whole devices.
@@ -149,10 +149,10 @@ void Auditor::check_excuse(const PromiseEnded& event, const Promise& promise) {
              {Resource::kGpus, Resource::kGpuMemory, Resource::kCpu, Resource::kMemory, Resource::kJobs}) {
           excused = excused || amount_of(usage, resource) > tenants_.at(tenant).limits.get(resource);
         }
-        const BookTenant& book = tenants_.at(tenant);
-        if (own.has_gpus() && book.window.ns > 0) {
+        const ReferenceTenant& reference = tenants_.at(tenant);
+        if (own.has_gpus() && reference.window.ns > 0) {
           const auto [used, rounded] = gpu_ms_of(tenant, event.at);
-          excused = excused || used + rounded >= book.gpu_ms_max;
+          excused = excused || used + rounded >= reference.gpu_ms_max;
         }
       }
       break;

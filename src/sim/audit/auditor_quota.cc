@@ -12,7 +12,7 @@ int64_t milli_of(const std::vector<Part>& parts) { return total_of(parts).gpu_th
 }  // namespace
 
 // Memory of the devices that were given, where the job names no size.
-int64_t Auditor::given_mb(const BookJob& job, const std::vector<Member>& members) {
+int64_t Auditor::given_mb(const ReferenceJob& job, const std::vector<Member>& members) {
   if (replica_.config.feature_level < 10) return 0;
   int64_t given = 0;
   for (const Member& member : members) {
@@ -31,7 +31,7 @@ int64_t Auditor::given_mb(const BookJob& job, const std::vector<Member>& members
 Amount Auditor::usage_of(TenantId tenant) const {
   Amount usage;
   for (const JobAttempt& live : live_) {
-    const BookJob& job = jobs_.at(live.first);
+    const ReferenceJob& job = jobs_.at(live.first);
     if (attempts_.at(live).abandoned || !is_in(job.tenant, tenant)) continue;
     usage.jobs += 1;
     usage.gpu_memory_mb += attempts_.at(live).given_mb;
@@ -54,7 +54,7 @@ Amount Auditor::usage_of(TenantId tenant) const {
   return usage;
 }
 
-void Auditor::take_quota(BookTenant& tenant, const UpdateTenant& change, Time at) {
+void Auditor::take_quota(ReferenceTenant& tenant, const UpdateTenant& change, Time at) {
   const auto take = [&](TenantField field, int64_t& to, int64_t from) {
     if ((change.given & field) != 0) to = from;
   };
@@ -70,8 +70,9 @@ void Auditor::take_quota(BookTenant& tenant, const UpdateTenant& change, Time at
 }
 
 void Auditor::begin_hold(JobId job, uint32_t attempt, Time at) {
-  const BookJob& book = jobs_.at(job);
-  holds_[{job, attempt}] = {.tenant = book.tenant, .milli = milli_of(book.parts), .from = at, .to = kNever};
+  const ReferenceJob& reference = jobs_.at(job);
+  holds_[{job, attempt}] = {
+      .tenant = reference.tenant, .milli = milli_of(reference.parts), .from = at, .to = kNever};
 }
 
 void Auditor::end_hold(JobId job, uint32_t attempt, Time at) {
@@ -87,8 +88,9 @@ void Auditor::end_hold(JobId job, uint32_t attempt, Time at) {
 }
 
 std::pair<int64_t, int64_t> Auditor::gpu_ms_of(TenantId tenant, Time now) const {
-  const BookTenant& book = tenants_.at(tenant);
-  const Time start = std::max(Time{now.ns / book.window.ns * book.window.ns}, book.window_since);
+  const ReferenceTenant& reference = tenants_.at(tenant);
+  const Time start =
+      std::max(Time{now.ns / reference.window.ns * reference.window.ns}, reference.window_since);
   int64_t sum = 0;
   int64_t changes = 0;
   bool shares = false;
@@ -106,13 +108,13 @@ std::pair<int64_t, int64_t> Auditor::gpu_ms_of(TenantId tenant, Time now) const 
   return {sum / kMilliPerGpu, shares ? roundings : 0};
 }
 
-void Auditor::check_gpu_time(JobId job, const BookJob& entry, Time at) {
+void Auditor::check_gpu_time(JobId job, const ReferenceJob& entry, Time at) {
   if (milli_of(entry.parts) == 0 || !gpu_time_known_) return;
   for (TenantId tenant = entry.tenant; tenant.valid(); tenant = tenants_.at(tenant).parent) {
-    const BookTenant& book = tenants_.at(tenant);
-    if (book.window.ns == 0) continue;
+    const ReferenceTenant& reference = tenants_.at(tenant);
+    if (reference.window.ns == 0) continue;
     const auto [used, rounded] = gpu_ms_of(tenant, at);
-    if (used - rounded < book.gpu_ms_max) continue;
+    if (used - rounded < reference.gpu_ms_max) continue;
     fail(name_of(job) + " starts although tenant " + std::to_string(tenant.value) +
          " has used up its GPU hours");
   }
@@ -120,30 +122,30 @@ void Auditor::check_gpu_time(JobId job, const BookJob& entry, Time at) {
 
 // A tenant that gives back what it borrowed keeps what it is guaranteed.
 void Auditor::check_reclaim(const Promise& promise) {
-  const BookJob& asking = jobs_.at(promise.job);
+  const ReferenceJob& asking = jobs_.at(promise.job);
   const bool by_gpus = milli_of(asking.parts) > 0;
   for (const Preemption& preemption : promise.victims) {
-    const BookJob& victim = jobs_.at(preemption.job);
+    const ReferenceJob& victim = jobs_.at(preemption.job);
     const bool judged_by_gpus = by_gpus && milli_of(victim.parts) > 0;
     for (TenantId tenant = victim.tenant; tenant.valid() && !is_in(asking.tenant, tenant);
          tenant = tenants_.at(tenant).parent) {
-      const BookTenant& book = tenants_.at(tenant);
+      const ReferenceTenant& reference = tenants_.at(tenant);
       Amount kept = usage_of(tenant);
       for (const JobAttempt& live : live_) {
-        const BookJob& job = jobs_.at(live.first);
+        const ReferenceJob& job = jobs_.at(live.first);
         if (job.state == JobState::kPreempted && !attempts_.at(live).abandoned && is_in(job.tenant, tenant))
           kept.add(negated(total_of(job.parts)));
       }
       // Victims that give GPUs for GPUs are compared in nothing else, also where others give cores.
       for (const Preemption& other : promise.victims) {
-        const BookJob& gives = jobs_.at(other.job);
+        const ReferenceJob& gives = jobs_.at(other.job);
         if (by_gpus && milli_of(gives.parts) > 0 && is_in(gives.tenant, tenant))
           kept.cpu_milli += total_of(gives.parts).cpu_milli;
       }
       const bool fails = judged_by_gpus
-                             ? kept.gpu_thousandths() < book.guarantee.gpus * kMilliPerGpu
+                             ? kept.gpu_thousandths() < reference.guarantee.gpus * kMilliPerGpu
                              : milli_of(victim.parts) == 0 && total_of(victim.parts).cpu_milli > 0 &&
-                                   kept.cpu_milli < book.guarantee.cpu_milli;
+                                   kept.cpu_milli < reference.guarantee.cpu_milli;
       if (fails)
         fail(name_of(promise.job) + " takes from tenant " + std::to_string(tenant.value) +
              " what that is guaranteed");
@@ -167,7 +169,7 @@ void Auditor::on(const TenantsForgotten& event) {
 
 void Auditor::on(const TenantUpdated& event) {
   const UpdateTenant& change = *event.change;
-  BookTenant& tenant = tenants_.at(change.tenant);
+  ReferenceTenant& tenant = tenants_.at(change.tenant);
   const auto take = [&](TenantField field, Resource resource) {
     if ((change.given & field) != 0) tenant.limits.set(resource, change.limits.get(resource));
   };

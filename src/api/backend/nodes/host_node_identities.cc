@@ -60,7 +60,7 @@ void HostBackend::create_node_token(const CallerPtr& caller, NodeTokenRequest re
                      .created_by = command.by,
                      .expires_at = expires_at,
                      .secret = std::move(made.text)};
-  // The client may use the token at once: `NodeDesk::join` looks where readers look.
+  // The client may use the token at once: `NodeEnrollment::join` looks where readers look.
   propose(*caller, std::move(command),
           [this, view = std::move(view), done = std::move(done)](Result<Decided> decided) {
             if (auto refused = refusal(decided)) return done(std::move(*refused));

@@ -55,8 +55,8 @@ SubmitJobs replica_of(const State& state, const Job& record, const ServiceKey& k
 
 }  // namespace
 
-ServiceKeeper::ServiceKeeper(Host& host, std::shared_ptr<ServiceBook> book)
-    : host_(host), book_(std::move(book)), timer_([this] { run(); }) {}
+ServiceKeeper::ServiceKeeper(Host& host, std::shared_ptr<ServiceIndex> index)
+    : host_(host), index_(std::move(index)), timer_([this] { run(); }) {}
 
 ServiceKeeper::~ServiceKeeper() { stop(); }
 
@@ -115,7 +115,7 @@ void ServiceKeeper::look_at(const ServiceKey& service, Time time) {
 }
 
 void ServiceKeeper::step_all(const Observer::View& view) {
-  for (const ServiceKey& key : book_->keys()) step(view, {key});
+  for (const ServiceKey& key : index_->keys()) step(view, {key});
 }
 
 void ServiceKeeper::step(const Observer::View& view, const std::set<ServiceKey>& changed) {
@@ -128,7 +128,7 @@ void ServiceKeeper::step(const Observer::View& view, const std::set<ServiceKey>&
 }
 
 void ServiceKeeper::take(const Observer::View& view, const ServiceKey& key, Time now) {
-  const std::optional<ServiceBook::Plan> plan = book_->plan(key, now);
+  const std::optional<ServiceIndex::Plan> plan = index_->plan(key, now);
   if (!plan) return keep_only(key, {});
   std::set<std::string> wanted;
   for (const JobId job : plan->steps.stops) wanted.insert(stop_id(job));
@@ -196,7 +196,7 @@ void ServiceKeeper::relabel(const Observer::View& view, const ServiceKey& key, J
                             const std::string& id,
                             const std::function<std::string(std::string_view spec)>& change) {
   const Job* const record = view.state.jobs.find(of);
-  if (record == nullptr || is_final(record->state) || !book_->begin(key)) return retry(key, id, kPassing);
+  if (record == nullptr || is_final(record->state) || !index_->begin(key)) return retry(key, id, kPassing);
   host_.propose(UpdateJob{.job = of,
                           .given = kJobSpec,
                           .spec = Blob(change(record->spec.view())),
@@ -254,17 +254,17 @@ void ServiceKeeper::decided(const ServiceKey& service, const std::string& id,
   const bool is_stop = id.starts_with("stop/");
   if (!decided.ok()) {
     if (!is_stop)
-      book_->note_problem(service, "a replica cannot be submitted now: " + decided.error().message);
+      index_->note_problem(service, "a replica cannot be submitted now: " + decided.error().message);
     return retry(service, id, kPassing);
   }
   const std::optional<Rejection>& refused = decided->applied.rejection;
   if (refused && is_stop) return retry(service, id, kRefused);  // It has ended, which is seen in a moment.
   const bool is_known = refused && refused->code == RejectionCode::kRequestKeyConflict;
   if (refused && !is_known) {
-    book_->note_problem(service, "a replica cannot be submitted: " + to_api_error(*refused, 1).message);
+    index_->note_problem(service, "a replica cannot be submitted: " + to_api_error(*refused, 1).message);
     return retry(service, id, kRefused);
   }
-  if (!is_stop && !refused) book_->note_problem(service, "");
+  if (!is_stop && !refused) index_->note_problem(service, "");
   const bool repeated = is_known || (!is_stop && decided->applied.repeated);
   const JobId job{decided->applied.first_id};
   host_.observer().read(decided->sequence, [self = shared_from_this(), service, id, repeated, job,

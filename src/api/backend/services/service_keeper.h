@@ -10,7 +10,7 @@
 #include <string_view>
 #include <thread>
 
-#include "api/backend/services/service_book.h"
+#include "api/backend/services/service_index.h"
 #include "base/time.h"
 #include "host/core/system_clock.h"
 #include "host/host.h"
@@ -23,10 +23,10 @@ namespace gpusched::api {
 class ServiceKeeper final : public std::enable_shared_from_this<ServiceKeeper> {
  public:
   /// The host must outlive it, or its `stop`.
-  ServiceKeeper(Host& host, std::shared_ptr<ServiceBook> book);
+  ServiceKeeper(Host& host, std::shared_ptr<ServiceIndex> index);
   ~ServiceKeeper();
 
-  /// Looks at all services. On the observer's thread, after the book was told.
+  /// Looks at all services. On the observer's thread, after the index was told.
   void step_all(const Observer::View& view);
   /// Looks at these, which were changed. On the observer's thread, too.
   void step(const Observer::View& view, const std::set<ServiceKey>& changed);
@@ -68,7 +68,7 @@ class ServiceKeeper final : public std::enable_shared_from_this<ServiceKeeper> {
   Time now() const { return clock_.wall(); }
 
   Host& host_;
-  const std::shared_ptr<ServiceBook> book_;
+  const std::shared_ptr<ServiceIndex> index_;
   const SystemClock clock_;
 
   mutable std::mutex mutex_;  // Guards all below.

@@ -28,7 +28,7 @@ struct QueueKey {
 };
 
 /// How many jobs are in the queues that services follow, kept up to date by what changes: jobs are looked at
-/// all together once, when somebody begins to follow a queue. Not thread-safe: ServiceBook guards it.
+/// all together once, when somebody begins to follow a queue. Not thread-safe: ServiceIndex guards it.
 class ServiceQueues {
  public:
   bool empty() const { return queues_.empty(); }

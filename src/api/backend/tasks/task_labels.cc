@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "api/backend/tasks/task_book.h"
+#include "api/backend/tasks/task_index.h"
 #include "api/contract/spec_peek.h"
 
 namespace gpusched::api {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "api/backend/tasks/task_book.h"
+#include "api/backend/tasks/task_index.h"
 #include "gpusched/v1/types.pb.h"
 
 namespace gpusched::api {

@@ -48,11 +48,11 @@ std::string refusal_text(const ApiError& error) {
 
 class AgentTasksService final : public GrpcService {
  public:
-  AgentTasksService(Backend& backend, TaskBook& book, GrpcThread& thread, const Doorkeeper& doorkeeper,
+  AgentTasksService(Backend& backend, TaskIndex& index, GrpcThread& thread, const Doorkeeper& doorkeeper,
                     const AgentTasksOptions& options)
       : GrpcService(algogpu::GPUScheduler::service_full_name()),
         backend_(backend),
-        book_(book),
+        index_(index),
         doorkeeper_(doorkeeper),
         workers_(options.workers),
         admission_(options.limits) {
@@ -77,12 +77,12 @@ class AgentTasksService final : public GrpcService {
       const auto told = [call, response](const Answer<JobId>& outcome) {
         answer_submission(call, outcome, *response);
       };
-      switch (book_.begin(task.tenant, task.id, told)) {
-        case TaskBook::Begun::kKnown:
+      switch (index_.begin(task.tenant, task.id, told)) {
+        case TaskIndex::Begun::kKnown:
           return answer_known(call, caller, task, response);
-        case TaskBook::Begun::kAfter:
+        case TaskIndex::Begun::kAfter:
           return;
-        case TaskBook::Begun::kFirst:
+        case TaskIndex::Begun::kFirst:
           break;
       }
       if (!parsed) return settle(task, parsed.error(), told);
@@ -119,7 +119,7 @@ class AgentTasksService final : public GrpcService {
       response->set_status(algogpu::TASK_STATUS_FAILED);
       response->set_message(std::string(kNotFound));
       if (!may_with_tasks(*caller, access::Action::kSeeJob)) return call.finish();
-      const std::optional<JobId> job = book_.find(tenant, id);
+      const std::optional<JobId> job = index_.find(tenant, id);
       if (!job) {
         show_refused(tenant, id, *response);
         return call.finish();
@@ -140,7 +140,7 @@ class AgentTasksService final : public GrpcService {
     guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
       std::optional<JobId> job;
       if (may_with_tasks(*caller, access::Action::kSeeJob))
-        job = book_.find(access::home_tenant(*caller), request->task_id());
+        job = index_.find(access::home_tenant(*caller), request->task_id());
       if (!job) {
         response->set_message(std::string(kNothingToCancel));
         return call.finish_refused({ErrorKind::kJobNotFound, std::string(kNothingToCancel)});
@@ -172,7 +172,7 @@ class AgentTasksService final : public GrpcService {
           for (const DeviceView& device : node.devices)
             for (const JobId job : jobs_on(device)) jobs.push_back(job);
         }
-        std::erase_if(jobs, [this](JobId job) { return book_.id_of(job).empty(); });
+        std::erase_if(jobs, [this](JobId job) { return index_.id_of(job).empty(); });
         JobFilter filter{.state = JobState::kRunning};
         // A task's id is its job's name, where the caller may know that.
         filter.details = {.message = false, .place = false, .gpus = false};
@@ -194,7 +194,7 @@ class AgentTasksService final : public GrpcService {
     const auto feed = std::make_shared<TaskFeed>(writer);
     const auto watch = std::make_shared<std::shared_ptr<void>>();
     writer->on_gone([watch] { watch->reset(); });
-    *watch = book_.watch(*caller, [feed](const TaskChange& change) { feed->push(change); });
+    *watch = index_.watch(*caller, [feed](const TaskChange& change) { feed->push(change); });
     writer->begin();
   }
 
@@ -213,23 +213,23 @@ class AgentTasksService final : public GrpcService {
   }
 
   std::optional<std::string_view> admit(const Submission& task) {
-    const int64_t others = book_.waiting(task.tenant) - 1;
+    const int64_t others = index_.waiting(task.tenant) - 1;
     const std::lock_guard lock(mutex_);
     return admission_.admit(task.tenant, task.user, task.kind, others, steady_now(), wall_now());
   }
 
   /// Notes the outcome and tells it, also to those who submitted the same task meanwhile.
-  void settle(const Submission& task, const Answer<JobId>& outcome, const TaskBook::Outcome& told) {
+  void settle(const Submission& task, const Answer<JobId>& outcome, const TaskIndex::Outcome& told) {
     {
       const std::lock_guard lock(mutex_);
       if (outcome) {
         refused_.forget(task.tenant, task.id);
       } else if (is_refusal(outcome.error())) {
         refused_.note(task.tenant, task.id, {.message = refusal_text(outcome.error()), .at = wall_now()});
-        book_.note_refused(task.tenant);
+        index_.note_refused(task.tenant);
       }
     }
-    book_.settle(task.tenant, task.id, outcome);
+    index_.settle(task.tenant, task.id, outcome);
     told(outcome);
   }
 
@@ -254,7 +254,7 @@ class AgentTasksService final : public GrpcService {
   /// The same id again.
   void answer_known(const GrpcCall& call, const CallerPtr& caller, const Submission& task,
                     algogpu::TaskResponse* response) {
-    const std::optional<JobId> job = book_.find(task.tenant, task.id);
+    const std::optional<JobId> job = index_.find(task.tenant, task.id);
     if (!job) {
       return call.fail({.kind = ErrorKind::kUnavailable,
                         .message = "the task is being forgotten; try again",
@@ -294,7 +294,7 @@ class AgentTasksService final : public GrpcService {
   }
 
   Backend& backend_;
-  TaskBook& book_;
+  TaskIndex& index_;
   const Doorkeeper& doorkeeper_;
   const TaskWorkers workers_;
   std::mutex mutex_;  // Guards all below.
@@ -304,10 +304,10 @@ class AgentTasksService final : public GrpcService {
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> make_agent_tasks_service(Backend& backend, TaskBook& book, GrpcThread& thread,
-                                                        const Doorkeeper& doorkeeper,
+std::unique_ptr<grpc::Service> make_agent_tasks_service(Backend& backend, TaskIndex& index,
+                                                        GrpcThread& thread, const Doorkeeper& doorkeeper,
                                                         const AgentTasksOptions& options) {
-  return std::make_unique<AgentTasksService>(backend, book, thread, doorkeeper, options);
+  return std::make_unique<AgentTasksService>(backend, index, thread, doorkeeper, options);
 }
 
 }  // namespace gpusched::api

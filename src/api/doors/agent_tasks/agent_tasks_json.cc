@@ -67,7 +67,7 @@ std::string gpu_metrics_json(const std::vector<NodeView>& nodes) {
   return out;
 }
 
-std::string queue_json(const TaskBook::Counts& counts, const std::vector<JobView>& pending,
+std::string queue_json(const TaskIndex::Counts& counts, const std::vector<JobView>& pending,
                        const std::vector<JobView>& running) {
   std::string out;
   JsonWriter json(out);
@@ -80,7 +80,7 @@ std::string queue_json(const TaskBook::Counts& counts, const std::vector<JobView
   return out;
 }
 
-std::string task_metrics_json(const TaskBook::Counts& counts, const std::string& gpus, Time now) {
+std::string task_metrics_json(const TaskIndex::Counts& counts, const std::string& gpus, Time now) {
   std::string out;
   JsonWriter json(out);
   json.begin_object().field("timestamp", seconds_of(now));

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "api/backend/tasks/task_book.h"
+#include "api/backend/tasks/task_index.h"
 #include "api/contract/jobs.h"
 #include "api/contract/nodes.h"
 #include "base/time.h"
@@ -16,9 +16,9 @@ std::string health_json(Time now);
 std::string gpu_metrics_json(const std::vector<NodeView>& nodes);
 /// `pending` and `running` may be the oldest of many; `counts` says how many there are. Jobs whose
 /// description the caller may not see are left out.
-std::string queue_json(const TaskBook::Counts& counts, const std::vector<JobView>& pending,
+std::string queue_json(const TaskIndex::Counts& counts, const std::vector<JobView>& pending,
                        const std::vector<JobView>& running);
 /// `gpus`: as gpu_metrics_json has them; they stand in a text, as clients expect it.
-std::string task_metrics_json(const TaskBook::Counts& counts, const std::string& gpus, Time now);
+std::string task_metrics_json(const TaskIndex::Counts& counts, const std::string& gpus, Time now);
 
 }  // namespace gpusched::api

@@ -72,15 +72,15 @@ void AgentTasksRest::queue_status(const HttpRequest&, const Segments&, const Res
   // As of any list of jobs: who may see none is told of none.
   if (!may_with_tasks(*caller, Action::kSeeJob)) return call->send(200, queue_json({}, {}, {}));
   const TenantId tenant = access::home_tenant(*caller);
-  const TaskBook::Counts counts = book_.counts(tenant);
+  const TaskIndex::Counts counts = index_.counts(tenant);
   // The walls between owners are looked after by the list of jobs.
   backend_.get_jobs(
-      caller, book_.tasks(tenant, TaskState::kPending, kPageMax), in_state(std::nullopt),
+      caller, index_.tasks(tenant, TaskState::kPending, kPageMax), in_state(std::nullopt),
       [this, call, tenant, counts](Answer<JobPage> pending) {
         if (!pending) return call->fail(pending.error());
         std::erase_if(pending->jobs,
                       [](const JobView& job) { return task_state_of(job.state) != TaskState::kPending; });
-        backend_.get_jobs(call->caller(), book_.tasks(tenant, TaskState::kRunning, kPageMax),
+        backend_.get_jobs(call->caller(), index_.tasks(tenant, TaskState::kRunning, kPageMax),
                           in_state(JobState::kRunning),
                           [call, counts, waiting = std::move(pending->jobs)](const Answer<JobPage>& running) {
                             if (!running) return call->fail(running.error());
@@ -91,8 +91,8 @@ void AgentTasksRest::queue_status(const HttpRequest&, const Segments&, const Res
 
 void AgentTasksRest::metrics(const HttpRequest&, const Segments&, const RestCallPtr& call) {
   const CallerPtr& caller = call->caller();
-  TaskBook::Counts counts;
-  if (may_with_tasks(*caller, Action::kSeeJob)) counts = book_.counts(access::home_tenant(*caller));
+  TaskIndex::Counts counts;
+  if (may_with_tasks(*caller, Action::kSeeJob)) counts = index_.counts(access::home_tenant(*caller));
   backend_.list_nodes(caller, [call, counts](const Answer<std::vector<NodeView>>& nodes) {
     if (!nodes) return call->fail(nodes.error());
     call->send(200, task_metrics_json(counts, gpu_metrics_json(*nodes), wall_now()));

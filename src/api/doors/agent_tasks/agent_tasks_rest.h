@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "api/backend/tasks/task_book.h"
+#include "api/backend/tasks/task_index.h"
 #include "api/contract/backend.h"
 #include "api/doors/rest_routes.h"
 #include "api/http/rest_gate.h"
@@ -18,7 +18,7 @@ namespace gpusched::api {
 /// nothing blocks it.
 class AgentTasksRest {
  public:
-  AgentTasksRest(Backend& backend, TaskBook& book) : backend_(backend), book_(book) {}
+  AgentTasksRest(Backend& backend, TaskIndex& index) : backend_(backend), index_(index) {}
 
   /// Whether a path at the API's port is this door's.
   static bool takes(std::string_view path);
@@ -44,7 +44,7 @@ class AgentTasksRest {
   void metrics(const HttpRequest&, const Segments&, const RestCallPtr& call);
 
   Backend& backend_;
-  TaskBook& book_;
+  TaskIndex& index_;
 };
 
 }  // namespace gpusched::api

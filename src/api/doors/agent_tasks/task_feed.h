@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "api/backend/tasks/task_book.h"
+#include "api/backend/tasks/task_index.h"
 #include "api/doors/agent_tasks/task_messages.h"
 #include "api/grpc/grpc_call.h"
 #include "base/queue_limits.h"

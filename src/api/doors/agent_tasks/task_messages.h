@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "algogpu/algogpu.pb.h"
-#include "api/backend/tasks/task_book.h"
+#include "api/backend/tasks/task_index.h"
 #include "api/contract/jobs.h"
 #include "api/contract/nodes.h"
 #include "api/doors/agent_tasks/task_admission.h"

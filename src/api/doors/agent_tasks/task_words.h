@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "api/backend/tasks/task_book.h"
+#include "api/backend/tasks/task_index.h"
 #include "base/task_labels.h"
 #include "base/time.h"
 

@@ -142,7 +142,7 @@ void AllocationRest::allocate(const HttpRequest& request, const Segments&, const
   parsed->by = requester_of(request);
   call->note().name_user(*parsed);
   trace_jobs(*parsed, request.traceparent, call->note());
-  desk_.allocate(call->caller(), std::move(*parsed), [this, call](Answer<Submitted> answer) {
+  admission_.allocate(call->caller(), std::move(*parsed), [this, call](Answer<Submitted> answer) {
     if (!answer) return call->fail(answer.error());
     call->note().name_jobs(*answer);
     call->send(202, allocated_json(cluster(), answer->first_job));

@@ -10,7 +10,7 @@
 
 #include "api/contract/backend.h"
 #include "api/doors/allocation/allocation_json.h"
-#include "api/doors/allocation/lease_desk.h"
+#include "api/doors/allocation/lease_admission.h"
 #include "api/doors/rest_routes.h"
 #include "api/http/rest_gate.h"
 
@@ -33,7 +33,7 @@ class Heartbeats {
 /// written by `allocation_error`. Requests come on the server's thread; nothing blocks it.
 class AllocationRest {
  public:
-  explicit AllocationRest(Backend& backend) : backend_(backend), desk_(backend) {}
+  explicit AllocationRest(Backend& backend) : backend_(backend), admission_(backend) {}
   void attach(HttpServer& server) { server_ = &server; }
 
   /// Whether a path is this door's.
@@ -81,7 +81,7 @@ class AllocationRest {
 
   Backend& backend_;
   HttpServer* server_ = nullptr;
-  LeaseDesk desk_;
+  LeaseAdmission admission_;
   Heartbeats heartbeats_;
   mutable std::mutex mutex_;
   std::string cluster_;  ///< Empty: it has not been asked for, or has none yet.

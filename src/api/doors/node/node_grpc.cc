@@ -8,7 +8,7 @@
 #include <optional>
 #include <set>
 
-#include "api/backend/nodes/node_desk.h"
+#include "api/backend/nodes/node_enrollment.h"
 #include "api/doors/node/order_seal.h"
 #include "api/grpc/agent_socket.h"
 #include "api/grpc/grpc_call.h"
@@ -58,8 +58,8 @@ class Session final : public NodeSession, public std::enable_shared_from_this<Se
   /// Tells the agent why, and ends the stream. Any thread.
   void refuse(const ApiError& why);
   /// On the thread.
-  void on_enrolled(const NodeDesk::Issued& issued);
-  static void answer_renewal(Session& session, const NodeDesk::Issued& issued);
+  void on_enrolled(const NodeEnrollment::Issued& issued);
+  static void answer_renewal(Session& session, const NodeEnrollment::Issued& issued);
   /// From now on. On the thread.
   void sign_orders(OrderSeal seal) { seal_ = std::move(seal); }
   /// The host has dealt with a message of the agent's.
@@ -202,8 +202,8 @@ class Stream final : public StreamBase, public GrpcWaiter {
     delete this;
   }
 
-  /// The desk's answer to a machine that is to become a node.
-  void on_enrolled(const NodeDesk::Issued& issued) {
+  /// The enrollment's answer to a machine that is to become a node.
+  void on_enrolled(const NodeEnrollment::Issued& issued) {
     if (!issued) {
       refuse(issued.error().kind, issued.error().message);
     } else {
@@ -211,7 +211,7 @@ class Stream final : public StreamBase, public GrpcWaiter {
       note_.tell(nullptr);
       v1::SchedulerMessage message;
       message.mutable_enrolled()->set_certificates(*issued);
-      message.mutable_enrolled()->set_order_key(options_.desk->order_key()->public_key());
+      message.mutable_enrolled()->set_order_key(options_.enrollment->order_key()->public_key());
       session_->send(message);
     }
     session_->close();
@@ -244,8 +244,8 @@ class Stream final : public StreamBase, public GrpcWaiter {
     note_.line.caller = std::make_shared<const access::Caller>(
         access::Caller{.kind = access::CallerKind::kNode, .name = name_, .node = name_});
     note_.tell(nullptr);
-    if (claim_ && takes_signed_orders_ && options_.desk->order_key() != nullptr) {
-      session_->sign_orders({options_.desk->order_key(), claim_->node, agent_nonce_});
+    if (claim_ && takes_signed_orders_ && options_.enrollment->order_key() != nullptr) {
+      session_->sign_orders({options_.enrollment->order_key(), claim_->node, agent_nonce_});
       tell_order_keys();
     }
     id_ = host_.node_opened(session_);
@@ -253,17 +253,17 @@ class Stream final : public StreamBase, public GrpcWaiter {
   }
   /// Signed by a key that the node knows: so it learns the next one in time.
   void tell_order_keys() {
-    if (options_.desk->told_order_keys().empty()) return;
+    if (options_.enrollment->told_order_keys().empty()) return;
     v1::SchedulerMessage message;
-    message.mutable_renewed()->set_order_key(options_.desk->told_order_keys());
+    message.mutable_renewed()->set_order_key(options_.enrollment->told_order_keys());
     session_->send(message);
   }
   /// Whether it may speak as the node, from now on. A certificate that it shows has proved who it is; the
   /// name of Hello is the only one that was looked at.
   bool let_in(const std::string& node) {
-    if (options_.desk == nullptr) return true;
-    Answer<std::shared_ptr<void>> place =
-        options_.desk->let_in(node, claim_, [session = std::weak_ptr(session_), node](const ApiError& why) {
+    if (options_.enrollment == nullptr) return true;
+    Answer<std::shared_ptr<void>> place = options_.enrollment->let_in(
+        node, claim_, [session = std::weak_ptr(session_), node](const ApiError& why) {
           if (const auto open = session.lock()) open->refuse(why);
           log_event(LogLevel::kWarning, "scheduler", "agent_cut_off", {},
                     {{"node", node}, {"code", row_of(why.kind).code}});
@@ -275,7 +275,7 @@ class Stream final : public StreamBase, public GrpcWaiter {
   }
   /// A machine that is to become a node. It proves nothing but its token, and leaves with the answer.
   bool enroll() {
-    if (options_.desk == nullptr || !is_secure(context())) {
+    if (options_.enrollment == nullptr || !is_secure(context())) {
       return refuse(
           ErrorKind::kUnprocessable,
           "node tokens are taken over TLS only; set api.enable_tls where the scheduler runs, and join "
@@ -286,9 +286,9 @@ class Stream final : public StreamBase, public GrpcWaiter {
         return refuse(limited->kind, limited->message);
     }
     enrolling_ = true;
-    options_.desk->join(
+    options_.enrollment->join(
         name_, incoming_.enroll().token(), incoming_.enroll().request(),
-        [session = session_](NodeDesk::Issued issued) {
+        [session = session_](NodeEnrollment::Issued issued) {
           session->thread_.run([session, issued = std::move(issued)] { session->on_enrolled(issued); });
         });
     return true;
@@ -304,18 +304,18 @@ class Stream final : public StreamBase, public GrpcWaiter {
                                    : "only a node that shows a certificate gets the next one"});
     }
     renewed_ = now;
-    options_.desk->renew(*claim_, incoming_.renew().request(), [session = session_](NodeDesk::Issued issued) {
-      Session::answer_renewal(*session, issued);
-    });
+    options_.enrollment->renew(
+        *claim_, incoming_.renew().request(),
+        [session = session_](NodeEnrollment::Issued issued) { Session::answer_renewal(*session, issued); });
   }
   /// False: nothing more is to be read until the host has dealt with some of it.
   bool hand_over() {
     if (incoming_.has_renew()) {
-      if (options_.desk != nullptr) renew();
+      if (options_.enrollment != nullptr) renew();
       return true;
     }
     // A node that was let in does not go on as another one.
-    if (incoming_.has_register_() && options_.desk != nullptr &&
+    if (incoming_.has_register_() && options_.enrollment != nullptr &&
         incoming_.register_().node_name() != spoken_for_) {
       refuse(ErrorKind::kPermissionDenied, "one connection speaks for one node; connect again");
       session_->close();
@@ -364,14 +364,15 @@ class Stream final : public StreamBase, public GrpcWaiter {
   bool check_proof() {
     const std::string both = agent_nonce_ + nonce_;
     const bool knows_token = sign::proves(incoming_.prove().proof(), options_.token, sign::kAgentLabel, both);
-    if (options_.desk != nullptr) {
-      Answer<std::optional<sign::NodeClaim>> claim = options_.desk->claim_of(certificate_of(context()));
+    if (options_.enrollment != nullptr) {
+      Answer<std::optional<sign::NodeClaim>> claim = options_.enrollment->claim_of(certificate_of(context()));
       if (!claim) return refuse(claim.error().kind, claim.error().message);
       claim_ = std::move(*claim);
       // A stranger is not told which nodes have certificates.
       const bool known = claim_.has_value() || is_trusted(knows_token);
       if (known) {
-        if (const auto why = options_.desk->refusal(name_, claim_)) return refuse(why->kind, why->message);
+        if (const auto why = options_.enrollment->refusal(name_, claim_))
+          return refuse(why->kind, why->message);
       }
     }
     proven_ = is_trusted(knows_token) || claim_.has_value();
@@ -422,7 +423,7 @@ class Stream final : public StreamBase, public GrpcWaiter {
   std::optional<SessionId> id_;  ///< Once it may speak.
 };
 
-void Session::on_enrolled(const NodeDesk::Issued& issued) {
+void Session::on_enrolled(const NodeEnrollment::Issued& issued) {
   Stream* stream = nullptr;
   {
     const std::lock_guard lock(mutex_);
@@ -439,7 +440,7 @@ void Session::refuse(const ApiError& why) {
   close();
 }
 
-void Session::answer_renewal(Session& session, const NodeDesk::Issued& issued) {
+void Session::answer_renewal(Session& session, const NodeEnrollment::Issued& issued) {
   v1::SchedulerMessage message;
   if (issued) {
     message.mutable_renewed()->set_certificates(*issued);

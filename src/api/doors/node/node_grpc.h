@@ -13,16 +13,16 @@ namespace gpusched::api {
 
 class Admission;
 class GrpcThread;
-class NodeDesk;
+class NodeEnrollment;
 
 struct NodeServiceOptions {
-  std::string token;               ///< Agents must prove to know it.
-  std::string token_file = {};     ///< Told to agents on this machine; empty: nothing.
-  bool everybody_trusted = false;  ///< For tests of doors: no proof is asked for.
-  bool old_handshake = false;      ///< Agents may prove it in the way of older ones.
-  NodeDesk* desk = nullptr;        ///< Desk of nodes' identities; null: there are none.
-  Admission* admission = nullptr;  ///< Limits for machines that want to become nodes; null: none.
-  std::string version;             ///< Told to agents.
+  std::string token;                     ///< Agents must prove to know it.
+  std::string token_file = {};           ///< Told to agents on this machine; empty: nothing.
+  bool everybody_trusted = false;        ///< For tests of doors: no proof is asked for.
+  bool old_handshake = false;            ///< Agents may prove it in the way of older ones.
+  NodeEnrollment* enrollment = nullptr;  ///< Desk of nodes' identities; null: there are none.
+  Admission* admission = nullptr;        ///< Limits for machines that want to become nodes; null: none.
+  std::string version;                   ///< Told to agents.
 };
 
 /// gpusched.v1.NodeProtocol: checks who an agent is and hands its stream to the host's node hub.

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "api/doors/sign_in/sign_in_pages.h"
-#include "base/text/only_value.h"
+#include "base/text/single_value.h"
 
 namespace gpusched::api {
 namespace {
@@ -83,14 +83,14 @@ void SignInRest::login(const HttpRequest& request, const Segments&, const RestCa
     call->note().drop();
     return call->send(ask_first_page());
   }
-  desk_->start(request.peer, [call, here](Answer<SignInDesk::Started> started) {
+  flow_->start(request.peer, [call, here](Answer<SignInFlow::Started> started) {
     if (!started) return send_refusal(call, started.error());
     call->note().drop();  // The result is told at the end.
     HttpResponse response = html_page(303, "Sign in", "");
     response.headers.emplace_back("Location", started->url);
     response.headers.emplace_back("Set-Cookie",
                                   set_cookie(*here, sign_in_cookie(*here), started->cookie,
-                                             SignInDesk::kPendingLives.ns / seconds(1).ns, false));
+                                             SignInFlow::kPendingLives.ns / seconds(1).ns, false));
     call->send(std::move(response));
   });
 }
@@ -109,16 +109,16 @@ void SignInRest::callback(const HttpRequest& request, const Segments&, const Res
                         {ErrorKind::kInvalidArgument, "the provider's answer is malformed; sign in again"});
   const FoundCookie cookie = find_cookie(request.cookie, sign_in_cookie(*here));
   const auto text = [&](std::string_view name) {
-    return only_value(*query, name).value_or(std::string_view());
+    return single_value(*query, name).value_or(std::string_view());
   };
   const bool names_issuer = std::ranges::any_of(*query, [](const auto& one) { return one.first == "iss"; });
-  const SignInDesk::Brought brought{
+  const SignInFlow::Brought brought{
       .cookie = cookie.value,
       .state = text("state"),
       .code = text("code"),
       .issuer = names_issuer ? std::optional(text("iss")) : std::nullopt,  // Two of them are nobody's.
       .error = text("error")};
-  desk_->finish(request.peer, brought, [call, here](Answer<SignInDesk::SignedIn> done) {
+  flow_->finish(request.peer, brought, [call, here](Answer<SignInFlow::SignedIn> done) {
     if (!done) return send_refusal(call, done.error());
     call->note().line.caller = done->caller;
     HttpResponse page = signed_in_page(*done->caller);
@@ -135,7 +135,7 @@ void SignInRest::logout(const HttpRequest&, const Segments&, const RestCallPtr& 
   if (session == 0 || here == nullptr)
     return send_refusal(call, {ErrorKind::kUnauthenticated,
                                "there is no session to end: this request came without the cookie of one"});
-  desk_->end(session);
+  flow_->end(session);
   HttpResponse page = signed_out_page();
   page.headers.emplace_back("Set-Cookie", set_cookie(*here, session_cookie(*here), "", 0, true));
   call->send(std::move(page));
@@ -161,7 +161,7 @@ std::string SignInRest::banner(const HttpRequest& request) const {
   if (here == nullptr) return {};
   const FoundCookie cookie = find_cookie(request.cookie, session_cookie(*here));
   if (!cookie.is_there || check_own_page(request, *here)) return docs_banner(nullptr);
-  const Answer<CallerPtr> caller = desk_->holder_of_session(cookie.value);
+  const Answer<CallerPtr> caller = flow_->holder_of_session(cookie.value);
   return docs_banner(caller ? caller->get() : nullptr);
 }
 

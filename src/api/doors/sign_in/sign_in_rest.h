@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "api/backend/tokens/sign_in_desk.h"
+#include "api/backend/tokens/sign_in_flow.h"
 #include "api/contract/backend.h"
 #include "api/doors/rest_routes.h"
 #include "api/http/rest_gate.h"
@@ -20,9 +20,9 @@ class SignInRest {
  public:
   static constexpr int64_t kJobsShown = 20;
 
-  /// `desk` null: nobody signs in. It must outlive the server's shutdown.
-  SignInRest(Backend& backend, std::shared_ptr<SignInDesk> desk)
-      : backend_(backend), desk_(std::move(desk)) {}
+  /// `flow` null: nobody signs in. It must outlive the server's shutdown.
+  SignInRest(Backend& backend, std::shared_ptr<SignInFlow> flow)
+      : backend_(backend), flow_(std::move(flow)) {}
 
   /// Whether a path is this door's.
   static bool takes(std::string_view path) {
@@ -49,10 +49,10 @@ class SignInRest {
   void callback(const HttpRequest& request, const Segments&, const RestCallPtr& call);
   void logout(const HttpRequest& request, const Segments&, const RestCallPtr& call);
   void me(const HttpRequest& request, const Segments&, const RestCallPtr& call);
-  std::shared_ptr<const BrowserPlace> place() const { return desk_ == nullptr ? nullptr : desk_->place(); }
+  std::shared_ptr<const BrowserPlace> place() const { return flow_ == nullptr ? nullptr : flow_->place(); }
 
   Backend& backend_;
-  const std::shared_ptr<SignInDesk> desk_;
+  const std::shared_ptr<SignInFlow> flow_;
 };
 
 }  // namespace gpusched::api

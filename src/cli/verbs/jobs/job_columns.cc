@@ -379,8 +379,8 @@ std::string job_command_text(const Json& job) {
 
 bool never_starts(const Json& job) {
   // The codes of waiting that only a new node or new labels lift: src/engine/planner/wait_reason.h.
-  constexpr std::string_view kNever[] = {"no_such_device", "too_large", "no_feature",    "no_labels",
-                                         "no_such_layout", "no_domain", "gang_too_large"};
+  constexpr std::string_view kNever[] = {"no_matching_gpu", "too_large", "no_feature",    "no_labels",
+                                         "no_such_layout",  "no_domain", "gang_too_large"};
   return job["state"].text() == "pending" && !job["held"].boolean() &&
          std::ranges::find(kNever, job["reason"].text()) != std::end(kNever);
 }

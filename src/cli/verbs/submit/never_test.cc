@@ -12,7 +12,7 @@ Reply submitted(const Request&) {
 }
 
 TEST(Submitting, WarnsOfAJobThatNoNodeCouldRun) {
-  for (const char* const reason : {"no_such_device", "held"}) {
+  for (const char* const reason : {"no_matching_gpu", "held"}) {
     std::vector<Request> seen;
     const Ran ran = run_against(
         [&](const Request& request) {

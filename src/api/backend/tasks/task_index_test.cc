@@ -1,0 +1,136 @@
+#include "api/backend/tasks/task_index.h"
+
+#include <gtest/gtest.h>
+
+#include "api/testing/tenants_test.h"
+
+namespace gpusched::api {
+namespace {
+
+/// The index of a backend over a real host.
+class TaskIndexs : public TenantsTest {
+ protected:
+  TaskIndexs() {
+    for (const char* const name : {"lab", "other"}) {
+      TenantRequest tenant;
+      tenant.name = name;
+      (std::string(name) == "lab" ? lab_ : other_) = make_tenant(tenant);
+    }
+    ana_->bindings = {{.tenant = lab_, .role = Role::kUser}};
+    bob_->bindings = {{.tenant = other_, .role = Role::kUser}};
+  }
+  JobId submit_task(const CallerPtr& who, const std::string& tenant, const std::string& id) {
+    return submit_as(
+        who, R"({"tenant_id":")" + tenant + R"(","script":"true","labels":{"agent_task_id":")" + id + "\"}}");
+  }
+  void cancel(JobId job) {
+    answer<Unit>([&](auto done) { backend_.cancel(admin(), job, "", "an admin", std::move(done)); });
+    wait_for(job, JobState::kCancelled);
+  }
+  TaskIndex& index() { return backend_.tasks(); }
+
+  TenantId lab_, other_;
+  std::shared_ptr<access::Caller> bob_ = person("bob");
+};
+
+TEST_F(TaskIndexs, KnowTasksByTheirLabelAndTenant) {
+  const JobId first = submit_task(ana_, "lab", "t-1");
+  const JobId again = submit_task(ana_, "lab", "t-1");  // At another door, where it is any label.
+  const JobId theirs = submit_task(bob_, "other", "t-1");
+  const JobId plain = submit_as(ana_, R"({"tenant_id":"lab","script":"true","labels":{"team":"t-1"}})");
+  EXPECT_EQ(index().find(lab_, "t-1"), first);
+  EXPECT_EQ(index().find(other_, "t-1"), theirs);
+  EXPECT_FALSE(index().find(lab_, "t-2").has_value());
+  EXPECT_EQ(index().id_of(again), "t-1");
+  EXPECT_EQ(index().id_of(plain), "");
+  EXPECT_EQ(index().waiting(lab_), 2);
+  EXPECT_EQ(index().waiting(other_), 1);
+  cancel(first);
+  EXPECT_EQ(index().waiting(lab_), 1);
+  EXPECT_EQ(index().find(lab_, "t-1"), first);  // As long as the job is kept.
+}
+
+TEST_F(TaskIndexs, AreFilledFromTheJobsAtAStart) {
+  const JobId first = submit_task(ana_, "lab", "t-1");
+  const JobId ended = submit_task(ana_, "lab", "t-2");
+  cancel(ended);
+  HostBackend later(*host_, {});
+  EXPECT_EQ(later.tasks().find(lab_, "t-1"), first);
+  EXPECT_EQ(later.tasks().find(lab_, "t-2"), ended);
+  EXPECT_EQ(later.tasks().waiting(lab_), 1);
+  EXPECT_EQ(later.tasks().begin(lab_, "t-1", nullptr), TaskIndex::Begun::kKnown);
+  EXPECT_EQ(later.tasks().begin(lab_, "t-2", nullptr), TaskIndex::Begun::kKnown);
+}
+
+TEST_F(TaskIndexs, CountAndListTheTasksOfATenant) {
+  const JobId first = submit_task(ana_, "lab", "t-1");
+  const JobId second = submit_task(ana_, "lab", "t-2");
+  const JobId theirs = submit_task(bob_, "other", "t-1");
+  EXPECT_EQ(index().tasks(lab_, TaskState::kPending, 10), (std::vector{first, second}));
+  EXPECT_EQ(index().tasks(lab_, TaskState::kPending, 1), std::vector{first});
+  EXPECT_TRUE(index().tasks(lab_, TaskState::kRunning, 10).empty());
+  cancel(first);
+  index().note_refused(lab_);
+  EXPECT_EQ(index().tasks(lab_, TaskState::kPending, 10), std::vector{second});
+  EXPECT_EQ(index().tasks(other_, TaskState::kPending, 10), std::vector{theirs});
+  const TaskIndex::Counts counts = index().counts(lab_);
+  EXPECT_EQ(counts.pending, 1);
+  EXPECT_EQ(counts.running, 0);
+  EXPECT_EQ(counts.cancelled, 1);
+  EXPECT_EQ(counts.refused, 1);
+  EXPECT_EQ(index().counts(other_).refused, 0);
+  HostBackend later(*host_, {});
+  EXPECT_EQ(later.tasks().counts(lab_).cancelled, 1);
+  EXPECT_EQ(later.tasks().counts(lab_).refused, 0);
+}
+
+TEST_F(TaskIndexs, MakeOneJobOfSubmissionsAtTheSameTime) {
+  std::vector<std::string> told;
+  const auto note = [&told](const Answer<JobId>& outcome) {
+    told.push_back(outcome.ok() ? job_name(*outcome) : outcome.error().message);
+  };
+  EXPECT_EQ(index().begin(lab_, "t-1", note), TaskIndex::Begun::kFirst);
+  EXPECT_EQ(index().waiting(lab_), 1);
+  EXPECT_EQ(index().begin(lab_, "t-1", note), TaskIndex::Begun::kAfter);
+  EXPECT_EQ(index().begin(other_, "t-1", note), TaskIndex::Begun::kFirst);
+  EXPECT_TRUE(told.empty());
+  index().settle(lab_, "t-1", ApiError{ErrorKind::kRateExceeded, "insufficient token"});
+  EXPECT_EQ(told, std::vector<std::string>{"insufficient token"});
+  EXPECT_EQ(index().waiting(lab_), 0);
+  // A refused task may come again.
+  EXPECT_EQ(index().begin(lab_, "t-1", note), TaskIndex::Begun::kFirst);
+  const JobId job = submit_task(ana_, "lab", "t-1");
+  EXPECT_EQ(index().waiting(lab_), 1);  // Once, not as a submission and as a job.
+  EXPECT_EQ(index().begin(lab_, "t-1", note), TaskIndex::Begun::kKnown);
+  index().settle(lab_, "t-1", job);
+  EXPECT_EQ(index().waiting(lab_), 1);
+  // The scheduler may accept it before the index has seen the job.
+  EXPECT_EQ(index().begin(lab_, "t-2", note), TaskIndex::Begun::kFirst);
+  index().settle(lab_, "t-2", JobId{987});
+  EXPECT_EQ(index().begin(lab_, "t-2", note), TaskIndex::Begun::kKnown);
+  EXPECT_EQ(index().find(lab_, "t-2"), JobId{987});
+}
+
+TEST_F(TaskIndexs, TellWatchersOfTheirOwnTasksInOrder) {
+  std::mutex mutex;
+  std::vector<std::string> told;
+  const auto note = [&](const TaskChange& change) {
+    const std::lock_guard lock(mutex);
+    told.push_back(change.id + " " + std::to_string(static_cast<int>(change.state)));
+    EXPECT_TRUE(change.job.valid() && change.at.valid());
+    EXPECT_NE(change.message, "");
+  };
+  std::shared_ptr<void> watch = index().watch(ana_, note);
+  submit_task(bob_, "other", "theirs");
+  const JobId first = submit_task(ana_, "lab", "t-1");
+  submit_as(ana_, R"({"tenant_id":"lab","script":"true"})");
+  submit_task(ana_, "lab", "t-2");
+  cancel(first);
+  watch.reset();
+  submit_task(ana_, "lab", "t-3");
+  const std::lock_guard lock(mutex);
+  EXPECT_EQ(told, (std::vector<std::string>{"t-1 0", "t-2 0", "t-1 4"}));
+}
+
+}  // namespace
+}  // namespace gpusched::api
