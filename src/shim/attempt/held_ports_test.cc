@@ -17,7 +17,7 @@
 namespace gpusched::shim {
 namespace {
 
-const AttemptKey kKey{JobId{7}, 1, 0};
+const AttemptKey kHolder{JobId{7}, 1, 0};
 
 /// Listens where it can; 0, or why it cannot.
 int listen_error(int socket_file, uint32_t port) {
@@ -51,7 +51,7 @@ struct Attempt {
       : wish(std::string(kPortWishVariable) + '=' +
              to_line({.ports = range, .probe = ReadyProbe{.path = "/up"}})),
         environment{other.data(), wish.data(), nullptr},
-        problem(ports.take(0, environment, kKey, is_container)) {
+        problem(ports.take(0, environment, kHolder, is_container)) {
     if (const auto noted = parse_service_port(ports.note().substr(0, ports.note().find('\n')))) {
       port = noted->ports.first;
       EXPECT_EQ(noted->ports.last, port);
@@ -125,12 +125,12 @@ TEST(HeldPorts, WithoutAWishThereIsNone) {
   HeldPorts ports;
   std::string home = "HOME=/";
   std::vector<char*> environment{home.data(), nullptr};
-  EXPECT_EQ(ports.take(0, environment, kKey, false), "");
+  EXPECT_EQ(ports.take(0, environment, kHolder, false), "");
   EXPECT_EQ(ports.note(), "");
   EXPECT_EQ(ports.hand_over(true), -1);
   std::string bad = std::string(kPortWishVariable) + "=some";
   environment = {bad.data(), nullptr};
-  EXPECT_NE(ports.take(0, environment, kKey, false), "");
+  EXPECT_NE(ports.take(0, environment, kHolder, false), "");
 }
 
 }  // namespace

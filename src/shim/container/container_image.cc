@@ -25,7 +25,6 @@ constexpr Duration kLockLook = milliseconds(100);
 constexpr Duration kPauseFirst = milliseconds(500);
 constexpr Duration kPauseMax = minutes(1);
 constexpr std::size_t kRecordBytesMax = 16 * 1024;
-constexpr std::size_t kReasonBytesMax = 600;
 
 Time boot_now() {
   timespec now{};
@@ -45,7 +44,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 /// Whole or not at all: readers see the old file or the new one.
-void write_file(const std::string& path, const std::string& text) {
+void write_record(const std::string& path, const std::string& text) {
   const std::string draft = path + '.' + std::to_string(getpid());
   const int file = open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (file < 0) return;  // Records save time; nothing depends on them.
@@ -224,7 +223,7 @@ Result<ResolvedImage> ImageFinder::find() {
     if (!brought) return brought;
     found = std::move(*brought);
   }
-  if (!digest_given) write_file(pin, plan_.image + '\n' + found->id + '\n' + found->digest + '\n');
+  if (!digest_given) write_record(pin, plan_.image + '\n' + found->id + '\n' + found->digest + '\n');
   return *found;
 }
 
@@ -267,8 +266,8 @@ std::optional<ResolvedImage> ImageFinder::recorded(const std::string& reference)
 void ImageFinder::record(const std::string& reference, const ResolvedImage& image,
                          const std::string& stamp) const {
   if (stamp.empty()) return;
-  write_file(path("image-" + record_name(plan_, reference)),
-             stamp + '\n' + reference + '\n' + image.id + '\n' + image.digest + '\n');
+  write_record(path("image-" + record_name(plan_, reference)),
+               stamp + '\n' + reference + '\n' + image.id + '\n' + image.digest + '\n');
 }
 
 std::optional<ResolvedImage> ImageFinder::inspect(const std::string& reference) const {
@@ -306,7 +305,7 @@ void ImageFinder::note_credential(const ResolvedImage& image) const {
   const std::string known = read_small_file(file.c_str(), kRecordBytesMax);
   const std::vector<std::string> lines = lines_of(known);
   if (std::find(lines.begin(), lines.end(), plan_.auth_file) != lines.end()) return;
-  write_file(file, known + plan_.auth_file + '\n');
+  write_record(file, known + plan_.auth_file + '\n');
 }
 
 Result<ResolvedImage> ImageFinder::pull_once_on_node(const std::string& reference) {
@@ -327,8 +326,8 @@ Result<ResolvedImage> ImageFinder::pull_once_on_node(const std::string& referenc
   if (!image) return image;
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
-  write_file(mark, std::to_string(now.tv_sec) + '.' + std::to_string(now.tv_nsec) + ' ' +
-                       std::to_string(getpid()) + '\n');
+  write_record(mark, std::to_string(now.tv_sec) + '.' + std::to_string(now.tv_nsec) + ' ' +
+                         std::to_string(getpid()) + '\n');
   return image;
 }
 

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "shim/container/container_tool.h"
 #include "shim/processes.h"
 
 extern char** environ;
@@ -23,7 +24,6 @@ namespace {
 constexpr std::size_t kEnvironmentBytesMax = 8 * 1024 * 1024;
 constexpr int kExitNotExecutable = 126;
 constexpr int kExitNotFound = 127;
-constexpr int kExitSignalBase = 128;
 
 void say(const std::string& line) {
   std::size_t done = 0;

@@ -33,7 +33,6 @@ namespace gpusched::shim {
 namespace {
 
 constexpr int kExitNotCreated = 125;  // Podman's and docker's own failures.
-constexpr int kExitSignalBase = 128;
 constexpr int kRemoveTriesMax = 20;
 constexpr int kSignalTriesMax = 5;
 constexpr Duration kGatePause = milliseconds(10);
@@ -42,7 +41,6 @@ constexpr Duration kRemovePatience = seconds(60);
 constexpr Duration kSignalPatience = seconds(20);
 constexpr std::size_t kEntryBytesMax =
     32 * 1024;  ///< Size of an environment file's line; runtimes read no longer ones.
-constexpr std::size_t kReasonBytesMax = 600;
 constexpr off_t kErrorsLookedAt = 4096;
 
 int64_t wall_ns() {

@@ -22,7 +22,6 @@ namespace gpusched::shim {
 namespace {
 
 constexpr int kExitNotStarted = 127;
-constexpr int kExitSignalBase = 128;
 constexpr int kHighDescriptor = 200;
 constexpr std::size_t kErrorsKept = 16 * 1024;
 constexpr std::size_t kOutputMax = 1024 * 1024;

@@ -13,6 +13,12 @@
 /// Other programs, run by the runner of a container: command lines of container runtimes.
 namespace gpusched::shim {
 
+/// Exit code of a program that a signal ended, less the signal's number.
+constexpr int kExitSignalBase = 128;
+
+/// Longest reason taken from the output of a tool.
+constexpr std::size_t kReasonBytesMax = 600;
+
 /// Learns of the order to end (SIGTERM, SIGINT, SIGHUP) and of children's ends, by a descriptor. One for each
 /// process, made before the first child. Not thread-safe.
 class SignalWatch {

@@ -5,26 +5,26 @@
 namespace gpusched::shim {
 namespace {
 
-const AttemptKey kTask{JobId{12}, 2, 0};
+const AttemptKey kSentTask{JobId{12}, 2, 0};
 
 TEST(TaskWire, ATaskIsReadAsItWasSent) {
   const std::string frame("{\"id\":\"12-2-0\"}\n\0\xFF", 18);
-  const std::string packet = encode(WorkerTask{.key = kTask, .max_runtime = seconds(3), .frame = frame});
+  const std::string packet = encode(WorkerTask{.key = kSentTask, .max_runtime = seconds(3), .frame = frame});
   const std::optional<WorkerTask> read = decode_task(packet);
   ASSERT_TRUE(read);
-  EXPECT_EQ(read->key, kTask);
+  EXPECT_EQ(read->key, kSentTask);
   EXPECT_EQ(read->max_runtime, seconds(3));
   EXPECT_EQ(read->frame, frame);
   for (std::size_t size = 0; size < packet.size(); ++size)
     EXPECT_FALSE(decode_task(std::string_view(packet).substr(0, size))) << size;
   EXPECT_FALSE(decode_task(packet + "x"));
-  EXPECT_FALSE(decode_task(encode(WorkerTask{.key = kTask, .max_runtime = Duration{-1}, .frame = {}})));
+  EXPECT_FALSE(decode_task(encode(WorkerTask{.key = kSentTask, .max_runtime = Duration{-1}, .frame = {}})));
   EXPECT_FALSE(decode_task(encode(
-      WorkerTask{.key = kTask, .max_runtime = {}, .frame = std::string(kTaskFrameBytesMax + 1, 'x')})));
+      WorkerTask{.key = kSentTask, .max_runtime = {}, .frame = std::string(kTaskFrameBytesMax + 1, 'x')})));
 }
 
 TEST(TaskWire, ATaskMayNameASpareFolder) {
-  WorkerTask task{.key = kTask, .max_runtime = {}, .frame = "{}\n", .spare_folder = "12"};
+  WorkerTask task{.key = kSentTask, .max_runtime = {}, .frame = "{}\n", .spare_folder = "12"};
   const std::string packet = encode(task);
   const std::optional<WorkerTask> read = decode_task(packet);
   ASSERT_TRUE(read);
@@ -38,12 +38,12 @@ TEST(TaskWire, ATaskMayNameASpareFolder) {
 }
 
 TEST(TaskWire, AGreetingSaysWhichTasksThereAre) {
-  WorkerGreeting greeting{.pid = 7, .shim_pid = 6, .tasks = {{.key = kTask, .started_unix_ns = 99}}};
+  WorkerGreeting greeting{.pid = 7, .shim_pid = 6, .tasks = {{.key = kSentTask, .started_unix_ns = 99}}};
   const std::string busy = encode(greeting);
   const std::optional<WorkerGreeting> read = decode_greeting(busy);
   ASSERT_TRUE(read);
   ASSERT_EQ(read->tasks.size(), 1u);
-  EXPECT_EQ(read->tasks.front().key, kTask);
+  EXPECT_EQ(read->tasks.front().key, kSentTask);
   EXPECT_EQ(read->pid, 7);
   EXPECT_EQ(read->shim_pid, 6);
   EXPECT_EQ(read->tasks.front().started_unix_ns, 99);
@@ -66,14 +66,14 @@ TEST(TaskWire, WhatIsSaidOfRoomAndStopsIsReadAsItWasSent) {
   EXPECT_EQ(room->tasks, 8u);
   EXPECT_TRUE(room->cancels);
   EXPECT_FALSE(decode_room(encode(WorkerRoom{.tasks = kTasksAtOnceMax + 1})));
-  const std::string packet = encode(TaskStop{.key = kTask, .grace = seconds(2)});
+  const std::string packet = encode(TaskStop{.key = kSentTask, .grace = seconds(2)});
   const std::optional<TaskStop> stop = decode_stop_task(packet);
   ASSERT_TRUE(stop);
-  EXPECT_EQ(stop->key, kTask);
+  EXPECT_EQ(stop->key, kSentTask);
   EXPECT_EQ(stop->grace, seconds(2));
   EXPECT_FALSE(decode_task(packet));
   EXPECT_FALSE(decode_greeting(packet));
-  EXPECT_FALSE(decode_stop_task(encode(TaskStop{.key = kTask, .grace = Duration{-1}})));
+  EXPECT_FALSE(decode_stop_task(encode(TaskStop{.key = kSentTask, .grace = Duration{-1}})));
 }
 
 TEST(TaskWire, AWorkerSaysHowManyTasksItTakes) {
@@ -91,7 +91,7 @@ TEST(TaskWire, AWorkerSaysHowManyTasksItTakes) {
 TEST(TaskWire, AnAnswerNamesItsTaskAndItsExitCode) {
   const std::optional<AnswerLine> answer = parse_answer_line("12-2-0 3");
   ASSERT_TRUE(answer);
-  EXPECT_EQ(answer->key, kTask);
+  EXPECT_EQ(answer->key, kSentTask);
   EXPECT_EQ(answer->exit_code, 3);
   EXPECT_EQ(answer->words, "");
   EXPECT_EQ(parse_answer_line("12-2-0 1 no such model")->words, "no such model");
@@ -103,7 +103,7 @@ TEST(TaskWire, AnAnswerNamesItsTaskAndItsExitCode) {
 }
 
 TEST(TaskWire, NoJobHasAWorkersNumber) {
-  EXPECT_FALSE(is_worker_key(kTask));
+  EXPECT_FALSE(is_worker_key(kSentTask));
   EXPECT_TRUE(is_worker_key({JobId{kWorkerJobFirst}, 1, 0}));
 }
 
