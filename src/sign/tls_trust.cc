@@ -18,7 +18,7 @@
 namespace gpusched::sign {
 namespace {
 
-constexpr unsigned char kHttp[] = "\x08http/1.1";
+constexpr unsigned char kHttp1[] = "\x08http/1.1";
 constexpr unsigned char kHttp2[] = "\x02h2";
 constexpr std::string_view kFingerprintMark = "sha256:";
 constexpr std::size_t kDigestBytes = 32;
@@ -226,7 +226,7 @@ std::unique_ptr<TlsChannel> TlsTrust::connect(int socket, const std::string& hos
   TlsChannel::Native ssl(SSL_new(context_));
   CHECK(ssl != nullptr);
   SSL_set_connect_state(ssl.get());
-  if (use == TlsUse::kHttp) SSL_set_alpn_protos(ssl.get(), kHttp, sizeof kHttp - 1);
+  if (use == TlsUse::kHttp) SSL_set_alpn_protos(ssl.get(), kHttp1, sizeof kHttp1 - 1);
   if (use == TlsUse::kGrpc) SSL_set_alpn_protos(ssl.get(), kHttp2, sizeof kHttp2 - 1);
   const bool address = is_address(host);
   // RFC 6066, 3: an address is no server name.

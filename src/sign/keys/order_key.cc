@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "sign/keys/private_file.h"
+#include "sign/keys/sodium.h"
 
 namespace gpusched::sign {
 namespace {
@@ -27,11 +28,6 @@ struct Free {
   void operator()(BIO* text) const { BIO_free(text); }
 };
 using Key = std::unique_ptr<EVP_PKEY, Free>;
-
-void init_sodium() {
-  static const bool ready = sodium_init() >= 0;
-  CHECK(ready);
-}
 
 const unsigned char* bytes_of(std::string_view text) {
   return reinterpret_cast<const unsigned char*>(text.data());

@@ -3,14 +3,10 @@
 #include <sodium.h>
 
 #include "base/check.h"
+#include "sign/keys/sodium.h"
 
 namespace gpusched::sign {
 namespace {
-
-void init_sodium() {
-  static const bool ready = sodium_init() >= 0;
-  CHECK(ready);
-}
 
 std::string hash_of(std::string_view text, std::string_view key, std::size_t bytes) {
   std::string hash(bytes, '\0');
