@@ -24,7 +24,7 @@ struct NodeTokenOptions {
   bool json = false;
 };
 
-int complain(const std::string& message, int status) {
+int complain_of_token(const std::string& message, int status) {
   std::fprintf(stderr, "gpu-scheduler node-token: %s\n", message.c_str());
   return status;
 }
@@ -66,12 +66,12 @@ int create(const NodeTokenOptions& options) {
   if (!expires_s)
     return complain("--expires: \"" + options.expires + "\" is no span such as 30m, 1h or 2d", 2);
   Result<AdminClient> scheduler = AdminClient::open(options.access);
-  if (!scheduler.ok()) return complain(scheduler.error().message, 2);
+  if (!scheduler.ok()) return complain_of_token(scheduler.error().message, 2);
   // Before there is a secret to lose.
   int file = -1;
   if (!options.out.empty()) {
     file = ::open(options.out.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (file < 0) return complain("cannot create " + options.out + ": " + std::strerror(errno), 2);
+    if (file < 0) return complain_of_token("cannot create " + options.out + ": " + std::strerror(errno), 2);
   }
   const Result<Json> made = scheduler->call(
       {.method = "POST", .target = "/v1/node-tokens", .body = request_body(options, *expires_s)});
@@ -80,12 +80,12 @@ int create(const NodeTokenOptions& options) {
       ::close(file);
       ::unlink(options.out.c_str());
     }
-    return complain(made.error().message, 1);
+    return complain_of_token(made.error().message, 1);
   }
   const std::string secret = (*made)["secret"].text();
   if (file >= 0 && !fill(file, secret))
-    return complain("cannot write " + options.out + ": " + std::strerror(errno) + "; create another token",
-                    1);
+    return complain_of_token(
+        "cannot write " + options.out + ": " + std::strerror(errno) + "; create another token", 1);
   if (options.json && file < 0) {
     std::printf("%s\n", made->serialize().c_str());
   } else if (file < 0) {

@@ -8,7 +8,7 @@
 namespace gpusched {
 namespace {
 
-constexpr Duration kConnect = seconds(2), kAnswer = seconds(4);
+constexpr Duration kConnectMax = seconds(2), kAnswerMax = seconds(4);
 constexpr auto kSameAgain = std::chrono::minutes(1);
 
 /// A session here ends with its id token: what would outlive it is not asked for.
@@ -29,8 +29,8 @@ OidcProvider::Found OidcProvider::provider() {
   Result<login::Provider> read = login::Provider::discover(
       options_.issuer, login::ProviderReach{.ca_file = options_.ca_file,
                                             .private_hosts = &options_.private_hosts,
-                                            .connect = kConnect,
-                                            .answer = kAnswer});
+                                            .connect = kConnectMax,
+                                            .answer = kAnswerMax});
   if (read.ok()) {
     found_ = std::make_shared<const login::Provider>(std::move(*read));
     due_ = Clock::now() + options_.document_lives;
