@@ -10,7 +10,7 @@
 namespace gpusched::cli {
 namespace {
 
-Error usage(std::string sentence) {
+Error usage_error(std::string sentence) {
   return {.code = ErrorCode::kInvalidArgument, .message = std::move(sentence)};
 }
 
@@ -108,14 +108,14 @@ Error unknown_verb(const std::string& group, const std::string& word,
                    const std::vector<std::string>& behind) {
   const std::string full = group.empty() ? word : group + " " + word;
   if (const std::string line = group.empty() ? foreign_line(word, behind) : ""; !line.empty())
-    return usage("there is no command " + word + "; write: " + line);
+    return usage_error("there is no command " + word + "; write: " + line);
   const std::string near = nearest_of(word, names_behind(group));
   if (!near.empty()) {
-    return usage("there is no command " + full + "; did you mean " + (group.empty() ? "" : group + " ") +
-                 near + "?");
+    return usage_error("there is no command " + full + "; did you mean " +
+                       (group.empty() ? "" : group + " ") + near + "?");
   }
-  return usage("there is no command " + full + "; gpu-cli " + (group.empty() ? "" : group + " ") +
-               "--help lists them");
+  return usage_error("there is no command " + full + "; gpu-cli " + (group.empty() ? "" : group + " ") +
+                     "--help lists them");
 }
 
 Result<Unit> apply_context(Options& options, const CliIo& io) {
@@ -126,7 +126,7 @@ Result<Unit> apply_context(Options& options, const CliIo& io) {
   if (name.empty()) return Unit{};
   const auto found = contexts->all.find(name);
   if (found == contexts->all.end()) {
-    return usage("there is no context " + name + "; gpu-cli context list shows the contexts");
+    return usage_error("there is no context " + name + "; gpu-cli context list shows the contexts");
   }
   options.context = name;
   if (options.api_url.empty()) options.api_url = found->second.api_url;
@@ -201,8 +201,8 @@ Result<CommandLine> split_command_line(const std::vector<std::string>& words) {
     }
     const OptionSpec* const option = global.find(word.substr(0, word.find('=')));
     if (option == nullptr) {
-      return usage("there is no option " + word +
-                   " before the command's name; gpu-cli --help lists the options");
+      return usage_error("there is no option " + word +
+                         " before the command's name; gpu-cli --help lists the options");
     }
     line.words.push_back(word);
     const bool has_value = !option->value.empty() && word.find('=') == std::string::npos;
@@ -215,7 +215,7 @@ Result<CommandLine> split_command_line(const std::vector<std::string>& words) {
 Result<Unit> complete_options(Options& options, const CliIo& io, bool offline) {
   if (!options.request_timeout.empty()) {
     const Result<int64_t> span = parse_duration_seconds(options.request_timeout);
-    if (!span) return usage("--request-timeout: " + span.error().message);
+    if (!span) return usage_error("--request-timeout: " + span.error().message);
     options.call_timeout = seconds(*span);
   }
   if (offline) return Unit{};
@@ -237,7 +237,7 @@ Result<Unit> complete_options(Options& options, const CliIo& io, bool offline) {
   if (options.api_url.empty()) options.api_url = kDefaultUrl;
   // Whoever names a certificate expects that nothing is sent in the clear.
   if (wants_tls && !options.api_url.starts_with("https://"))
-    return usage("--ca-file needs a URL that begins with https://, and not " + options.api_url);
+    return usage_error("--ca-file needs a URL that begins with https://, and not " + options.api_url);
   return Unit{};
 }
 

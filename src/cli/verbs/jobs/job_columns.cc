@@ -15,10 +15,6 @@ constexpr int64_t kSecond = 1'000'000'000;
 
 Time time_of(const Json& job, std::string_view name) { return parse_rfc3339(job[name].text()); }
 
-std::string number_text(const Json& value) {
-  return value.is_number() ? std::to_string(value.integer()) : std::string();
-}
-
 std::string relative(const Json& job, std::string_view name, Time now) {
   const Time time = time_of(job, name);
   return time.valid() ? format_relative(time, now) : "";
@@ -38,10 +34,6 @@ int64_t gpus_order(const Json& job) {
 int64_t cpus_order(const Json& job) {
   const Json milli = job_field(job, "cpu_milli");
   return milli.is_number() ? milli.integer() : std::llround(job["cpu_cores"].number() * 1000);
-}
-
-std::string size_text(const Json& value) {
-  return value.integer() > 0 ? format_size_mb(value.integer()) : "";
 }
 
 int64_t limit_seconds(const Json& job) {
@@ -303,6 +295,14 @@ std::vector<JobColumn> make_columns() {
 }
 
 }  // namespace
+
+std::string number_text(const Json& value) {
+  return value.is_number() ? std::to_string(value.integer()) : std::string();
+}
+
+std::string size_text(const Json& value) {
+  return value.integer() > 0 ? format_size_mb(value.integer()) : std::string();
+}
 
 Json job_field(const Json& job, std::string_view name) {
   Json value = job[name];

@@ -30,6 +30,10 @@ std::string cpu_time_text(const Json& job);
 std::string gpu_use_text(const Json& job);
 /// A word list as one would type it; a script's first line.
 std::string job_command_text(const Json& job);
+/// An integer in digits; empty when the value is no number.
+std::string number_text(const Json& value);
+/// An amount of memory in MB, such as "2G"; empty when it is 0 or no number.
+std::string size_text(const Json& value);
 /// The state; "held" for a pending job that somebody holds, "pending (never)" for one that no registered node
 /// could ever run, "stopping" for one that was cancelled and has not ended yet.
 std::string shown_state(const Json& job);

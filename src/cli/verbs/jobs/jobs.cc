@@ -31,17 +31,9 @@ std::string time_text(const Json& value, Time now) {
   return time.valid() ? format_relative(time, now) + " (" + format_local(time) + ")" : "";
 }
 
-std::string number_text(const Json& value) {
-  return value.is_number() ? std::to_string(value.integer()) : std::string();
-}
-
 /// The number when it is given and not zero.
 std::string count_text(const Json& value) {
   return value.integer() != 0 ? std::to_string(value.integer()) : std::string();
-}
-
-std::string size_text(const Json& value) {
-  return value.integer() > 0 ? format_size_mb(value.integer()) : std::string();
 }
 
 /// "K=V, K=V"

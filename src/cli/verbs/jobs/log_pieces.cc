@@ -6,7 +6,7 @@
 namespace gpusched::cli {
 namespace {
 
-constexpr std::size_t kLineBytesMax = 32 << 20;
+constexpr std::size_t kPieceBytesMax = 32 << 20;
 
 }  // namespace
 
@@ -15,7 +15,7 @@ bool LogPieces::take(std::string_view data) {
     const std::size_t feed = data.find('\n');
     line_ += data.substr(0, feed);
     if (feed == std::string_view::npos) {
-      broken_ = line_.size() > kLineBytesMax;
+      broken_ = line_.size() > kPieceBytesMax;
       return !broken_;
     }
     data.remove_prefix(feed + 1);

@@ -12,7 +12,7 @@
 namespace gpusched::cli {
 namespace {
 
-constexpr Duration kLook = milliseconds(500);
+constexpr Duration kRebootLook = milliseconds(500);
 constexpr std::string_view kReason = "rolling reboot from boot ";
 
 volatile std::sig_atomic_t interrupted = 0;
@@ -181,7 +181,7 @@ int NodeReboot::run(const std::string& title) {
     if (waited > (step == Step::kWaitDrained ? drain_max_ : boot_max_)) return overdue(step, node.json);
     progress.show(title + " " + std::string(words_of(step)) + ", " +
                   format_duration(waited.ns / 1'000'000'000));
-    io.pause(kLook);
+    io.pause(kRebootLook);
   }
   return 128 + SIGINT;
 }

@@ -19,7 +19,7 @@
 namespace gpusched::cli {
 namespace {
 
-constexpr int kSignalBase = 128;
+constexpr int kKilledBase = 128;
 constexpr std::size_t kReadBytes = 16 * 1024;
 constexpr std::size_t kWriteBytes =
     PIPE_BUF;  // As much as a descriptor takes without blocking, once poll says so.
@@ -218,7 +218,7 @@ class SessionScreen {
 
   /// Says how it ended, and with what gpu-cli ends.
   int conclude() {
-    if (killed_by_ != 0) return kSignalBase + killed_by_;
+    if (killed_by_ != 0) return kKilledBase + killed_by_;
     if (detached_) {
       session_.io().err(
           "\r\n"
@@ -245,7 +245,7 @@ class SessionScreen {
       session_.io().err("gpu-cli: " + lost_output(output_lost_) + "\n");
       if (signal == 0 && end_["exit_code"].integer() == 0) return kExitOutputLost;
     }
-    return signal != 0 ? kSignalBase + signal : static_cast<int>(end_["exit_code"].integer());
+    return signal != 0 ? kKilledBase + signal : static_cast<int>(end_["exit_code"].integer());
   }
 
   Session& session_;

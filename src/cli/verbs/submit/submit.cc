@@ -13,14 +13,14 @@ namespace {
 
 /// The record of an interactive job when it is decided whether it starts: it waits no longer.
 Reply wait_until_decided(Session& session, const std::string& job) {
-  constexpr Duration kPause = milliseconds(200);
+  constexpr Duration kRetryPause = milliseconds(200);
   constexpr int64_t kTriesMax = (limits::kInteractiveSecondsMax + 60) * 5;
   Reply record;
   for (int64_t tries = 0; tries < kTriesMax; ++tries) {
     record = poll_job(session, job, Duration{});
     if (record && record.json["state"].text() != "pending") break;
     if (!record && !record.trouble->passing) break;
-    session.io().pause(kPause);
+    session.io().pause(kRetryPause);
   }
   return record;
 }

@@ -14,7 +14,9 @@ constexpr std::string_view kMark = "#GPU";
 constexpr std::string_view kSlurmMark = "#SBATCH";
 constexpr std::string_view kBlank = " \t\r";
 
-Error bad(const std::string& sentence) { return {.code = ErrorCode::kInvalidArgument, .message = sentence}; }
+Error unusable(const std::string& sentence) {
+  return {.code = ErrorCode::kInvalidArgument, .message = sentence};
+}
 
 std::string base_name(std::string path) {
   while (path.ends_with('/')) path.pop_back();
@@ -25,7 +27,7 @@ Result<std::string> file_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text(kScriptBytesMax + 1, '\0');
   if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file && !file.eof()) return bad("cannot read the script " + path);
+  if (!file && !file.eof()) return unusable("cannot read the script " + path);
   text.resize(static_cast<size_t>(file.gcount()));
   return text;
 }
@@ -48,7 +50,7 @@ Result<std::vector<std::string>> interpreter_words(const Script& script) {
   if (!script.text.starts_with("#!")) return words;
   const Result<std::vector<std::string>> parted = shell_words(trimmed(first_line(script.text)).substr(2));
   if (!parted || parted->empty())
-    return bad(script.name + ":1: the line names no interpreter; write, for example, #!/bin/bash");
+    return unusable(script.name + ":1: the line names no interpreter; write, for example, #!/bin/bash");
   words = *parted;
   std::string interpreter = base_name(words[0]);
   if (interpreter == "env") {
@@ -64,22 +66,23 @@ Result<std::vector<std::string>> interpreter_words(const Script& script) {
   } else if (is_one_of(interpreter, {"perl", "ruby"})) {
     words.insert(words.end(), {"-e", script.text, "--"});
   } else {
-    return bad(script.name + ":1: gpu-cli cannot pass a script to " + interpreter +
-               "; put it where the nodes can read it and run: gpu-cli submit -- " + interpreter + " FILE");
+    return unusable(script.name + ":1: gpu-cli cannot pass a script to " + interpreter +
+                    "; put it where the nodes can read it and run: gpu-cli submit -- " + interpreter +
+                    " FILE");
   }
   return words;
 }
 
 Result<Unit> check_text(const Script& script, const std::string& origin) {
   const std::string who = script.name.empty() ? "the script" : script.name;
-  if (script.text.find_first_not_of(" \t\r\n") == std::string::npos) return bad(origin + "it is empty");
+  if (script.text.find_first_not_of(" \t\r\n") == std::string::npos) return unusable(origin + "it is empty");
   if (script.text.find('\0') != std::string::npos) {
-    return bad(who + " is not a script; run a program with: gpu-cli submit -- " +
-               (script.name.empty() ? "FILE" : "./" + script.name));
+    return unusable(who + " is not a script; run a program with: gpu-cli submit -- " +
+                    (script.name.empty() ? "FILE" : "./" + script.name));
   }
   if (script.text.size() > kScriptBytesMax) {
-    return bad(who +
-               " is larger than 128 KiB; put it where the nodes can read it and give its path after --");
+    return unusable(who +
+                    " is larger than 128 KiB; put it where the nodes can read it and give its path after --");
   }
   return Unit{};
 }
@@ -100,14 +103,14 @@ Result<Script> read_script(const SubmitOptions& submit, const CliIo& io) {
   Script script;
   if (source == "-") {
     Result<std::string> text = io.read_stdin();
-    if (!text) return bad(text.error().message);
+    if (!text) return unusable(text.error().message);
     script.text = std::move(*text);
   } else if (std::ifstream(source).good()) {
     Result<std::string> text = file_text(source);
-    if (!text) return bad(origin + text.error().message);
+    if (!text) return unusable(origin + text.error().message);
     script = {.text = std::move(*text), .name = base_name(source)};
   } else if (is_argument || is_script_name(source)) {
-    return bad(origin + "there is no file " + source + " (a command goes after --)");
+    return unusable(origin + "there is no file " + source + " (a command goes after --)");
   } else {
     script.text = source;
   }
@@ -151,9 +154,9 @@ Result<Unit> LineReader::take_gpu(std::string_view line, const std::string& plac
     return Unit{};
   }
   Result<std::vector<std::string>> parted = shell_words(line.substr(kMark.size()));
-  if (!parted) return bad(place + parted.error().message);
+  if (!parted) return unusable(place + parted.error().message);
   // Each line alone, so that a mistake is found where it is; then all together, for what was given.
-  if (const Result<Unit> good = grammar.parse(*parted); !good) return bad(place + good.error().message);
+  if (const Result<Unit> good = grammar.parse(*parted); !good) return unusable(place + good.error().message);
   words.insert(words.end(), parted->begin(), parted->end());
   return Unit{};
 }
@@ -167,7 +170,7 @@ Result<Unit> LineReader::take_slurm(std::string_view line, const std::string& pl
     return Unit{};
   }
   const Result<std::vector<std::string>> parted = shell_words(line.substr(kSlurmMark.size()));
-  if (!parted) return bad(place + parted.error().message);
+  if (!parted) return unusable(place + parted.error().message);
   return slurm.take(*parted, place);
 }
 
