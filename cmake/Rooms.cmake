@@ -1,13 +1,15 @@
 # A room is one folder under src/: a library, its tests beside it, a floor, and what it may see.
 #
 #   gpusched_room(NAME journal DEPS base LIBS Threads::Threads [PURE] [UNITY 8] [ALONE file.cc ...]
-#                 [TESTS_UNITY 5] [TESTS_ALONE file_test.cc ...] [EXCLUDE file.cc ...] [FOLDERS disk .])
+#                 [TESTS_UNITY 5] [TESTS_ALONE file_test.cc ...] [OPTIMIZE 1] [EXCLUDE file.cc ...] [FOLDERS disk .])
 #
 # FOLDERS names a larger room's folders from the lowest to the highest, "." being its files beside them: inside a room
 # includes point down too. tests/house holds that, with the exceptions in tests/house/exceptions.json.
 # UNITY compiles so many files of a folder at once (docs/adr/rooms.md): what they have in unnamed
 # namespaces must differ, but for the files named after ALONE. TESTS_UNITY and TESTS_ALONE are the same for the room's
 # tests (docs/adr/rooms.md#compile-several-tests-of-a-room-at-once).
+# OPTIMIZE is the level (-O1) of a room without a hot path in any program that it is linked into: the linker keeps one
+# copy of an inline function, and it may be this room's.
 # Includes point down the floors, never sideways: a DEPS entry on the same or a higher floor stops
 # the configuration. Sources are the folder's *.cc, tests its *_test.cc (one program <room>_test). What tests share, in
 # the folder testing/, is the library gpusched_<room>_testing: the room's own tests and those of rooms that may see it
@@ -123,7 +125,7 @@ function(gpusched_testing_library sources)
 endfunction()
 
 function(gpusched_room)
-  cmake_parse_arguments(ROOM "PURE" "NAME;UNITY;TESTS_UNITY" "DEPS;LIBS;ALONE;TESTS_ALONE;EXCLUDE;FOLDERS" ${ARGN})
+  cmake_parse_arguments(ROOM "PURE" "NAME;UNITY;TESTS_UNITY;OPTIMIZE" "DEPS;LIBS;ALONE;TESTS_ALONE;EXCLUDE;FOLDERS" ${ARGN})
   if(NOT DEFINED GPUSCHED_FLOOR_${ROOM_NAME})
     message(FATAL_ERROR "room ${ROOM_NAME} has no floor: add it to cmake/Rooms.cmake")
   endif()
@@ -165,6 +167,9 @@ function(gpusched_room)
     if(GPUSCHED_UNITY AND ROOM_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
       # The compiler takes a file that is included for a header.
       target_compile_options(gpusched_${ROOM_NAME} PRIVATE -Wno-subobject-linkage)
+    endif()
+    if(ROOM_OPTIMIZE)
+      target_compile_options(gpusched_${ROOM_NAME} PRIVATE $<$<CONFIG:Release>:-O${ROOM_OPTIMIZE}>)
     endif()
   else() # Headers only.
     set(visible INTERFACE)
