@@ -11,6 +11,8 @@ import termios
 
 from harness import program, wait_until
 
+READ_MAX = 1 << 20
+
 
 class Screen:
     """gpu-cli on a pseudo terminal of ours, which also shows how it leaves the terminal."""
@@ -32,10 +34,14 @@ class Screen:
         os.write(self.master, text.encode())
 
     def read(self, seconds=0.05):
-        ready, _, _ = select.select([self.master], [], [], seconds)
-        if ready:
+        """All that was shown. Waits so long for more, and then as long as it flows, up to a megabyte."""
+        before = len(self.seen)
+        while len(self.seen) < before + READ_MAX and select.select([self.master], [], [], seconds)[0]:
             with contextlib.suppress(OSError):
                 self.seen += os.read(self.master, 65536)
+                seconds = 0.01
+                continue
+            break
         return self.seen.decode("utf-8", "replace")
 
     def wait_for(self, text):
