@@ -3,16 +3,25 @@
 import pytest
 from harness import wait_until
 
+pytestmark = pytest.mark.shared_world
 NODES = ("n1", "n2", "n3")
 
 
+@pytest.fixture(scope="module", name="start_world")
+def start_world_fixture():
+    def start(new_world):
+        world = new_world(SCHEDULER_DRAIN_LIMIT_SECONDS=1, AGENT_HEARTBEAT_INTERVAL_MS=300)
+        world.scheduler.start()
+        for name in NODES:
+            world.add_agent(name).start()
+            world.api().wait_node(name)
+        return world
+
+    return start
+
+
 @pytest.fixture(name="cluster")
-def cluster_fixture(new_world):
-    world = new_world(SCHEDULER_DRAIN_LIMIT_SECONDS=1, AGENT_HEARTBEAT_INTERVAL_MS=300)
-    world.scheduler.start()
-    for name in NODES:
-        world.add_agent(name).start()
-        world.api().wait_node(name)
+def cluster_fixture(world):
     return world
 
 
@@ -56,6 +65,7 @@ def test_gang_scheduling_divides_what_no_node_has(cluster):
     assert api.wait_for(job)["state"] == "completed"
 
 
+@pytest.mark.own_world
 def test_the_command_line_asks_for_nodes_in_one_rack(cluster):
     api = cluster.api()
     words = ("--nodes", "2", "--gpus-per-node", "4", "--domain", "rack", "--domain-required")

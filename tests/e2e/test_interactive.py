@@ -3,16 +3,15 @@
 import pytest
 
 
-@pytest.fixture(name="busy")
-def busy_fixture(new_world):
+@pytest.fixture(scope="module", name="busy")
+def busy_fixture(new_module_world):
     """A world with one node that a job has filled."""
-    world = new_world(SCHEDULER_INTERACTIVE_WAIT_SECONDS=1, SCHEDULER_INTERACTIVE_GPUS_MAX=4)
+    world = new_module_world(SCHEDULER_INTERACTIVE_WAIT_SECONDS=1, SCHEDULER_INTERACTIVE_GPUS_MAX=4)
     world.scheduler.start()
     world.add_agent("n1").start()
     world.api().wait_node("n1")
-    first = world.cli("submit", "--now", "--time", "10m", "--gpus", "4", "--", "sleep", "600", expected=0).stdout.strip()
-    assert world.api().wait_for(first, ("running",))["state"] == "running"
-    world.first = first
+    job = world.cli("submit", "--now", "--time", "10m", "--gpus", "4", "--", "sleep", "600", expected=0).stdout.strip()
+    assert world.api().wait_for(job, ("running",))["state"] == "running"
     return world
 
 
@@ -23,7 +22,6 @@ def test_what_cannot_start_at_once_ends_and_says_so(busy):
     job = busy.api().submit("true", interactive=True, gpu_count=1, max_runtime_seconds=60)
     assert busy.api().wait_for(job)["state"] == "failed"
     assert busy.api().job(job)["reason"] == "not_at_once"
-    busy.api().cancel(busy.first)
 
 
 def test_what_is_too_large_or_long_is_refused_with_what_to_do(busy):
@@ -31,4 +29,3 @@ def test_what_is_too_large_or_long_is_refused_with_what_to_do(busy):
         refused = busy.api().post("/jobs", {"script": "true", "interactive": True, **fields}, 422)
         assert refused["code"] == "not_interactive"
         assert "submit it as an ordinary job" in refused["error"]
-    busy.api().cancel(busy.first)

@@ -11,11 +11,27 @@ import pytest
 from harness import IS_ROOT, PATIENCE_S, processes, read_bytes, wait_until
 
 
+pytestmark = pytest.mark.shared_world
+
+
+@pytest.fixture(scope="module", name="start_world")
+def start_world_fixture():
+    def start(new_world):
+        world = new_world(AGENT_HEARTBEAT_INTERVAL_MS=300)
+        world.scheduler.start()
+        world.add_agent("n1", allow_root_jobs=False, arguments=["--default-user", "nobody"] if IS_ROOT else []).start()
+        for name in ("vision", "other"):
+            world.cli("tenant", "create", "--name", name, expected=0)
+        return world
+
+    return start
+
+
 @pytest.fixture(name="world")
-def world_fixture(new_world):
-    world = new_world(AGENT_HEARTBEAT_INTERVAL_MS=300)
-    world.scheduler.start()
-    world.add_agent("n1", allow_root_jobs=False, arguments=["--default-user", "nobody"] if IS_ROOT else []).start()
+def world_fixture(world):
+    """Without the keys of the tests before, and with tenants vision and other."""
+    for key in world.cli_json("key", "list")["keys"]:
+        world.cli("key", "revoke", key["key_id"], expected=0)
     return world
 
 
@@ -26,8 +42,8 @@ def make_key(world, name, *words):
     return key_id, path.read_text().strip()
 
 
-def make_tenant(world, name):
-    return world.cli("tenant", "create", "--name", name, expected=0).stdout.strip()
+def tenant_id(world, name):
+    return world.api().get(f"/tenants/{name}")["id"]
 
 
 def status_of(world, secret, method="GET", path="/v1/jobs", body=None):
@@ -47,7 +63,6 @@ def audited(world, holder, key_id):
 
 
 def test_a_key_is_shown_once(world):
-    make_tenant(world, "vision")
     done = world.cli("key", "create", "ci", "--tenant", "vision", expected=0)
     secret = done.stdout.strip()
     assert secret.startswith("gsk_") and len(secret) == 81
@@ -74,7 +89,7 @@ def test_a_key_is_shown_once(world):
 
 
 def test_a_key_of_a_tenant_submits_sees_and_cancels_its_own(world):
-    tenant = make_tenant(world, "vision")
+    tenant = tenant_id(world, "vision")
     key_id, _ = make_key(world, "ci", "--tenant", "vision")
     with_key = ("--token-file", str(world.folder / "ci.key"))
     job = world.cli("submit", *with_key, "--", "sleep", "1000", expected=0).stdout.strip()
@@ -98,8 +113,8 @@ def test_a_key_of_a_tenant_submits_sees_and_cancels_its_own(world):
     assert job in world.cli("list", "--context", "ours", expected=0).stdout
 
 
+@pytest.mark.own_world
 def test_a_revoked_key_stays_so_over_a_crash(world):
-    make_tenant(world, "vision")
     lives, right = make_key(world, "ci", "--tenant", "vision")
     ended, wrong = make_key(world, "old", "--tenant", "vision")
     assert status_of(world, wrong)[0] == 200
@@ -141,6 +156,7 @@ def test_a_header_of_a_megabyte_is_refused(world):
     assert status_of(world, secret)[0] == 200
 
 
+@pytest.mark.own_world
 def test_an_expired_key_is_refused(world):
     key_id, secret = make_key(world, "short", "--expires", "2s")
     status = 200
@@ -152,8 +168,6 @@ def test_an_expired_key_is_refused(world):
 
 
 def test_a_key_of_a_tenants_admin_gives_no_more_than_it_has(world):
-    make_tenant(world, "vision")
-    make_tenant(world, "other")
     make_key(world, "boss", "--tenant", "vision", "--role", "tenant_admin", "--as-user", "nobody")
     as_boss = ("--token-file", str(world.folder / "boss.key"))
     made = world.cli("key", "create", "mine", "--as-user", "nobody", *as_boss, expected=0).stdout.strip()
@@ -186,7 +200,6 @@ def runs(command):
 
 @pytest.mark.parametrize("how", ["revoked", "expired", "lost"])
 def test_what_a_key_has_open_ends_with_it(world, how):
-    make_tenant(world, "vision")
     make_key(world, "owner", "--tenant", "vision")
     owned = ("--token-file", str(world.folder / "owner.key"))
     job = world.cli("submit", *owned, "--", "sh", "-c", "echo begun; sleep 1000", expected=0).stdout.strip()
@@ -218,6 +231,7 @@ def test_what_a_key_has_open_ends_with_it(world, how):
     assert world.api().job(job)["state"] == "running"
 
 
+@pytest.mark.own_world
 def test_the_last_use_of_a_key_is_shown_and_survives_a_restart(world):
     _, secret = make_key(world, "used")
     make_key(world, "unused")

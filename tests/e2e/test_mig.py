@@ -3,14 +3,20 @@
 import pytest
 from harness import wait_until
 
+pytestmark = pytest.mark.shared_world
 ONE = "1xA100-SXM4-80GB:mig"
 SHOW = ("echo $CUDA_VISIBLE_DEVICES $NVIDIA_VISIBLE_DEVICES $GPU_SCHEDULER_MIG_PROFILE $GPU_SCHEDULER_GPU_MILLI "
         "mps:$CUDA_MPS_PINNED_DEVICE_MEM_LIMIT$CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
 
 
+@pytest.fixture(scope="module", name="start_world")
+def start_world_fixture():
+    return make_cluster
+
+
 @pytest.fixture(name="cluster")
-def cluster_fixture(new_world):
-    return make_cluster(new_world)
+def cluster_fixture(world):
+    return world
 
 
 def make_cluster(new_world, sim_gpus=ONE):
@@ -136,6 +142,7 @@ def test_a_slice_that_cannot_be_destroyed_drains_with_the_reason(cluster):
     wait_empty(cluster)
 
 
+@pytest.mark.own_world
 def test_slices_outlive_agent_and_scheduler(cluster):
     api, agent = cluster.api(), cluster.agents()[0]
     jobs = [running(cluster, "gate") for _ in range(2)] + [running(cluster, "gate", "3g.40gb")]
@@ -157,6 +164,7 @@ def test_slices_outlive_agent_and_scheduler(cluster):
     wait_empty(cluster)
 
 
+@pytest.mark.own_world
 def test_jobs_that_end_while_the_agent_is_away_leave_no_slice(cluster):
     api, agent = cluster.api(), cluster.agents()[0]
     jobs = [running(cluster, "gate") for _ in range(3)]
@@ -168,6 +176,7 @@ def test_jobs_that_end_while_the_agent_is_away_leave_no_slice(cluster):
     wait_empty(cluster)
 
 
+@pytest.mark.own_world
 @pytest.mark.parametrize("made", [False, True], ids=["before it is there", "when it is there"])
 def test_an_agent_killed_while_a_slice_is_made(cluster, made):
     api, agent = cluster.api(), cluster.agents()[0]
@@ -226,6 +235,7 @@ def test_somebody_elses_instance_is_never_touched(new_world):
     assert api.wait_for(job)["state"] == "completed"
 
 
+@pytest.mark.own_world
 def test_a_slice_that_nobody_has_is_destroyed(cluster):
     agent = cluster.agents()[0]
     job = running(cluster, "gate")

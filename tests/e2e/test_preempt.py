@@ -7,19 +7,29 @@ import threading
 import pytest
 from harness import program, wait_until
 
+pytestmark = pytest.mark.shared_world
 # It saves its work when it is told to end.
 PATIENT = "trap 'echo saved; exit 143' TERM; echo up; while :; do sleep 0.1; done"
 
 
+@pytest.fixture(scope="module", name="start_world")
+def start_world_fixture():
+    def start(new_world):
+        """A world whose tenant batch may be preempted by tenant urgent, without protection."""
+        world = new_world(SCHEDULER_PREEMPTION_PROTECTION_SECONDS=0, SCHEDULER_PREEMPTION_WAIT_SECONDS=0)
+        world.scheduler.start()
+        world.add_agent("n1").start()
+        api = world.api()
+        api.wait_node("n1")
+        api.post("/tenants", {"name": "batch", "allow_preemption": True, "priority_tier": "low"}, 201)
+        api.post("/tenants", {"name": "urgent", "can_preempt_others": True, "priority_tier": "critical"}, 201)
+        return world
+
+    return start
+
+
 @pytest.fixture(name="tenants")
-def tenants_fixture(new_world):
-    """A world whose tenant batch may be preempted by tenant urgent, without protection."""
-    world = new_world(SCHEDULER_PREEMPTION_PROTECTION_SECONDS=0, SCHEDULER_PREEMPTION_WAIT_SECONDS=0)
-    world.scheduler.start()
-    world.add_agent("n1").start()
-    world.api().wait_node("n1")
-    world.api().post("/tenants", {"name": "batch", "allow_preemption": True, "priority_tier": "low"}, 201)
-    world.api().post("/tenants", {"name": "urgent", "can_preempt_others": True, "priority_tier": "critical"}, 201)
+def tenants_fixture(world):
     return world
 
 
@@ -143,6 +153,7 @@ def test_who_is_cancelled_while_it_saves_is_told_so(tenants):
     assert api.wait_for(high)["state"] == "completed"
 
 
+@pytest.mark.own_world
 def test_a_restarted_agent_goes_on_with_the_handshake(tenants):
     api = tenants.api()
     low = running_victim(api, handshake("while [ ! -e go ]; do sleep 0.1; done; touch \"$GPU_CHECKPOINT_FILE\""),

@@ -11,6 +11,15 @@ def world_fixture(new_world):
     return world
 
 
+@pytest.fixture(scope="module", name="one_node")
+def one_node_fixture(new_module_world):
+    """For tests that leave it as it was."""
+    world = new_module_world(AGENT_HEARTBEAT_INTERVAL_MS=300)
+    world.scheduler.start()
+    world.add_agent("n1", arguments=["--label", "zone=eu"]).start()
+    return world
+
+
 def test_labels_choose_the_node_and_a_new_one_lets_a_job_start(world):
     world.add_agent("eu", arguments=["--label", "zone=eu"]).start()
     world.add_agent("us", arguments=["--label", "zone=us", "--label", "spot=yes"]).start()
@@ -122,28 +131,25 @@ def test_spread_and_contiguous_lie_as_asked(world):
     ({"mig_profile": "9g.90gb"}, "no GPU has a MIG profile"),
     ({"mig_profile": "1g.10gb", "gpu_model": "A30"}, "its profiles are 4g.24gb"),
 ])
-def test_contradictions_are_refused_with_one_sentence(world, fields, said):
-    world.add_agent("n1").start()
-    status, body, _ = world.api().call("POST", "/api/v1/jobs", {"command": ["true"], **fields})
+def test_contradictions_are_refused_with_one_sentence(one_node, fields, said):
+    status, body, _ = one_node.api().call("POST", "/api/v1/jobs", {"command": ["true"], **fields})
     assert status == 422, body
     assert said in str(body), body
 
 
-def test_what_no_node_could_ever_meet_is_refused_on_request_naming_the_nearest(world):
-    world.add_agent("n1", arguments=["--label", "zone=eu"]).start()
-    status, body, _ = world.api().call("POST", "/api/v1/jobs", {
+def test_what_no_node_could_ever_meet_is_refused_on_request_naming_the_nearest(one_node):
+    status, body, _ = one_node.api().call("POST", "/api/v1/jobs", {
         "command": ["true"], "gpu_count": 8, "node_labels": ["zone=us"], "require_feasible": True})
     assert status == 422 and "infeasible" in str(body)
     assert "node n1 is the closest match: it has no label zone=us, and it has 4 of the 8 GPUs" in str(body)
 
 
-def test_the_command_line_and_script_lines_ask_for_it_and_show_it(world):
-    world.add_agent("n1", arguments=["--label", "zone=eu"]).start()
-    script = world.folder / "job.sh"
+def test_the_command_line_and_script_lines_ask_for_it_and_show_it(one_node):
+    script = one_node.folder / "job.sh"
     script.write_text("#!/bin/sh\n#GPU --gpus 2 --gpu-layout contiguous\n#GPU --node-label zone=eu --exclusive\ntrue\n")
-    job = world.cli("submit", str(script), expected=0).stdout.strip().split()[-1]
-    shown = world.cli("get", job, expected=0).stdout
+    job = one_node.cli("submit", str(script), expected=0).stdout.strip().split()[-1]
+    shown = one_node.cli("get", job, expected=0).stdout
     for word in ("contiguous", "zone=eu", "Exclusive"):
         assert word in shown, shown
-    done = world.cli("submit", "--gpus", "1", "--node-label", "a=b", "--without-label", "a", "--", "true")
+    done = one_node.cli("submit", "--gpus", "1", "--node-label", "a=b", "--without-label", "a", "--", "true")
     assert done.returncode != 0 and "both required and excluded" in done.stderr

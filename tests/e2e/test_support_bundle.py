@@ -4,6 +4,10 @@ import json
 import os
 import tarfile
 
+import pytest
+
+pytestmark = pytest.mark.shared_world
+
 
 def content(path):
     with tarfile.open(path) as archive:
@@ -64,6 +68,7 @@ def test_of_a_waiting_job_and_of_a_node(world):
     assert f"jobs/{waiting}.json" not in files
 
 
+@pytest.mark.own_world
 def test_of_the_cluster_has_the_newest_failed_and_the_longest_waiting_job(world, monkeypatch):
     api = world.api()
     for code in (3, 4):
