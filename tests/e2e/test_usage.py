@@ -108,10 +108,13 @@ def test_a_job_whose_shim_died_is_told_without_use(world):
     api.cancel(job_id)
 
 
-def test_how_busy_its_gpus_were_is_told(world):
+def test_how_busy_its_gpus_were_is_told(new_world):
+    world = new_world(AGENT_HEARTBEAT_INTERVAL_MS=200)  # As often the agent looks.
+    world.scheduler.start()
+    world.add_agent("n1").start()
     api, agent = world.api(), world.agents()[0]
     agent.set_gpus({index: {"utilization_percent": 75} for index in range(4)})
-    job_id = api.submit("sleep 25", gpu_count=2)
+    job_id = api.submit("sleep 4", gpu_count=2)
     usage = api.wait_for(job_id)["usage"]
     assert 0 < usage["gpu_use_permille"] <= 750
     assert "GPU use" in world.cli("get", job_id, expected=0).stdout
