@@ -237,7 +237,7 @@ void State::count_waiting(Tenant& tenant, int64_t change) {
     waiting_below[above->id] += change;
 }
 
-void State::count_spec(const Job& job, int64_t users, int64_t unfinished) {
+void State::count_spec(const Job& job, Tenant& tenant, int64_t users, int64_t unfinished) {
   const auto bytes = static_cast<int64_t>(job.spec.view().size());
   if (bytes == 0) return;
   if (job.array.valid()) {
@@ -254,13 +254,12 @@ void State::count_spec(const Job& job, int64_t users, int64_t unfinished) {
   spec_bytes += users * bytes;
   CHECK(spec_bytes >= 0);
   if (unfinished == 0) return;
-  Tenant* tenant = find_tenant(job.tenant);
-  CHECK(tenant != nullptr);
+  CHECK(tenant.id == job.tenant);
   unfinished_spec_bytes += unfinished * bytes;
-  tenant->unfinished_spec_bytes += unfinished * bytes;
-  const auto holder = unfinished_spec_bytes_of.try_emplace(spec_holder(*tenant)).first;
+  tenant.unfinished_spec_bytes += unfinished * bytes;
+  const auto holder = unfinished_spec_bytes_of.try_emplace(spec_holder(tenant)).first;
   holder->second += unfinished * bytes;
-  CHECK(holder->second >= 0 && tenant->unfinished_spec_bytes >= 0 && unfinished_spec_bytes <= spec_bytes);
+  CHECK(holder->second >= 0 && tenant.unfinished_spec_bytes >= 0 && unfinished_spec_bytes <= spec_bytes);
   if (holder->second == 0) unfinished_spec_bytes_of.erase(holder);
 }
 
@@ -272,9 +271,10 @@ int64_t State::own_spec_bytes(const Job& job) const {
 
 void State::set_spec(Job& job, Blob spec) {
   const int64_t unfinished = is_final(job.state) ? 0 : 1;
-  count_spec(job, -1, -unfinished);
+  Tenant& tenant = tenant_at(job.tenant);
+  count_spec(job, tenant, -1, -unfinished);
   job.spec = std::move(spec);
-  count_spec(job, 1, unfinished);
+  count_spec(job, tenant, 1, unfinished);
 }
 
 void State::set_anonymous(Tenant& tenant, bool anonymous) {
@@ -297,7 +297,7 @@ Job& State::add_job(Job job) {
   ++state_counts[index];
   ++tenant->state_counts[index];
   if (added.state == JobState::kPreempted) count_stopping(added, 1);
-  count_spec(added, 1, is_final(added.state) ? 0 : 1);
+  count_spec(added, *tenant, 1, is_final(added.state) ? 0 : 1);
   if (is_final(added.state)) return added;
   ++tenant->unfinished;
   if (added.state != JobState::kPending) return added;
@@ -317,7 +317,7 @@ void State::remove_job(JobId id) {
   --tenant->state_counts[static_cast<std::size_t>(job->state)];
   release_class(job->job_class);
   owners.release(job->owner);
-  count_spec(*job, -1, 0);
+  count_spec(*job, *tenant, -1, 0);
   const JobId array = job->array;
   jobs.erase(id);
   if (array.valid()) element_removed(array, array == id);
@@ -354,7 +354,7 @@ void State::move_job(Job& job, JobState to, JobReason reason) {
   if (is_final(to)) {
     CHECK(tenant->unfinished > 0);
     --tenant->unfinished;
-    count_spec(job, 0, -1);
+    count_spec(job, *tenant, 0, -1);
     finished.push_back(job.id);
     if (job.deadline.valid())
       timers.erase(Timer{.due = job.deadline, .kind = TimerKind::kDeadline, .id = job.id.value});

@@ -117,8 +117,14 @@ struct State {
   Time skipped_last;  ///< Time of the latest change of `skipped`.
 
   // Look-ups. Null when there is none.
-  const Tenant* find_tenant(TenantId id) const;
-  Tenant* find_tenant(TenantId id);
+  const Tenant* find_tenant(TenantId id) const {
+    if (!id.valid()) return nullptr;  // Above the top of a tree: asked for at every step of a job's life.
+    const auto it = tenant_by_id_.find(id.value);
+    return it == tenant_by_id_.end() ? nullptr : it->second;
+  }
+  Tenant* find_tenant(TenantId id) {
+    return const_cast<Tenant*>(static_cast<const State*>(this)->find_tenant(id));
+  }
   /// The tenant of that name; of several the one that was created first.
   const Tenant* find_tenant_named(std::string_view name) const;
   /// The ids of all tenants of that name that are not deleted, in ascending order.
@@ -177,7 +183,8 @@ struct State {
   /// The tenant that answers for the specifications of a tenant's jobs: the top of its tree; none for all
   /// tenants together that callers without a credential may make, however many they make.
   TenantId spec_holder(const Tenant& tenant) const {
-    return tenant.anonymous ? TenantId{} : root_of(tenant.id);
+    if (tenant.anonymous) return {};
+    return tenant.parent.valid() ? root_of(tenant.id) : tenant.id;
   }
   /// Bytes that only this job's specification takes: 0 where another job has the same one.
   int64_t own_spec_bytes(const Job& job) const;
@@ -311,7 +318,7 @@ struct State {
   void count_array_waiting(const Job& array_job, int64_t change);
   void count_waiting(Tenant& tenant, int64_t change);
   /// The job's specification has so many more users among all jobs, and among those that are not final.
-  void count_spec(const Job& job, int64_t users, int64_t unfinished);
+  void count_spec(const Job& job, Tenant& tenant, int64_t users, int64_t unfinished);
   void element_moved(const Job& job, JobState from);
   void element_removed(JobId array, bool is_array);
   void forget_dependent(const Dependent& dependent);

@@ -9,12 +9,6 @@
 
 namespace gpusched {
 
-const Tenant* State::find_tenant(TenantId id) const {
-  const auto it = tenant_by_id_.find(id.value);
-  return it == tenant_by_id_.end() ? nullptr : it->second;
-}
-Tenant* State::find_tenant(TenantId id) { return const_cast<Tenant*>(std::as_const(*this).find_tenant(id)); }
-
 const Tenant* State::find_tenant_named(std::string_view name) const {
   const std::span<const TenantId> ids = tenants_named(name);
   return ids.empty() ? nullptr : find_tenant(ids.front());

@@ -273,24 +273,6 @@ std::string_view to_string(Resource resource) {
   UNREACHABLE();
 }
 
-int64_t amount_of(const Amount& amount, Resource resource) {
-  switch (resource) {
-    case Resource::kNone:
-      return 0;
-    case Resource::kGpus:
-      return amount.gpus + milli_up(amount.gpu_milli);  // A limit may be too large for thousandths.
-    case Resource::kGpuMemory:
-      return amount.gpu_memory_mb;
-    case Resource::kCpu:
-      return amount.cpu_milli;
-    case Resource::kMemory:
-      return amount.memory_mb;
-    case Resource::kJobs:
-      return amount.jobs;
-  }
-  UNREACHABLE();
-}
-
 int64_t exact_of(const Amount& amount, Resource resource) {
   return resource == Resource::kGpus ? amount.gpu_thousandths() : amount_of(amount, resource);
 }

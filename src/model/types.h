@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/blob.h"
+#include "base/check.h"
 #include "base/fields.h"
 #include "base/ids.h"
 #include "base/time.h"
@@ -356,7 +357,23 @@ Amount total_of(const std::vector<Part>& parts, int32_t last_members);
 enum class Resource : uint8_t { kNone = 0, kGpus, kGpuMemory, kCpu, kMemory, kJobs };
 std::string_view to_string(Resource resource);
 /// Returns GPUs as whole ones and shares together, rounded up, to be compared with limits.
-int64_t amount_of(const Amount& amount, Resource resource);
+inline int64_t amount_of(const Amount& amount, Resource resource) {
+  switch (resource) {
+    case Resource::kNone:
+      return 0;
+    case Resource::kGpus:
+      return amount.gpus + milli_up(amount.gpu_milli);  // A limit may be too large for thousandths.
+    case Resource::kGpuMemory:
+      return amount.gpu_memory_mb;
+    case Resource::kCpu:
+      return amount.cpu_milli;
+    case Resource::kMemory:
+      return amount.memory_mb;
+    case Resource::kJobs:
+      return amount.jobs;
+  }
+  UNREACHABLE();
+}
 /// Returns GPUs exactly, in thousandths; any other resource as `amount_of` does.
 int64_t exact_of(const Amount& amount, Resource resource);
 

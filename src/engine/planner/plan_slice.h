@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "base/limits.h"
 #include "base/queue_limits.h"
@@ -9,14 +10,21 @@
 
 namespace gpusched {
 
-/// A slice of a cycle takes no further group: it has limits::kPlacementsPerSlice, or limits::kMembersPerSlice
-/// members.
-inline bool is_full(const CommitPlan& plan) {
-  if (plan.groups.size() >= limits::kPlacementsPerSlice) return true;
-  std::size_t members = 0;
-  for (const PlanGroup& group : plan.groups) members += group.members.size();
-  return members >= limits::kMembersPerSlice;
-}
+/// Counts what a slice of a cycle does. Groups are only added to its plan, and each is counted once, since it
+/// is asked before each placement.
+struct SliceWork {
+  uint64_t visits = 0;  ///< Nodes looked at.
+
+  /// Returns whether it takes no further group: it has limits::kPlacementsPerSlice, or
+  /// limits::kMembersPerSlice members.
+  bool is_full(const CommitPlan& plan) {
+    for (; groups < plan.groups.size(); ++groups) members += plan.groups[groups].members.size();
+    return groups >= limits::kPlacementsPerSlice || members >= limits::kMembersPerSlice;
+  }
+
+  std::size_t groups = 0;   ///< Counted so far,
+  std::size_t members = 0;  ///< and their members.
+};
 
 /// Until when expectations are trusted beside a job that is promised `start` now.
 Time trust_until(Time now, Time start);

@@ -349,7 +349,7 @@ Planner::Slice Planner::plan(const State& state, Time now) {
   CHECK(planned_.empty());  // One plan in flight at a time.
   if (paused_) return {.plan = {.based_on = state.last.sequence, .groups = {}}};
   ++cycle_;
-  visits_ = 0;
+  slice_ = {};
   passes_left_ = kPassesMax;
   now_ = std::max({now, now_, state.last.at});
   for (const uint32_t slot : dirty_nodes_) refresh_node(state, slot);
@@ -365,7 +365,7 @@ Planner::Slice Planner::plan(const State& state, Time now) {
   start_promised(state, slice.plan);
   Cursors cursors;
   while (!queue_.empty()) {
-    if (is_full(slice.plan) || visits_ >= limits::kNodeVisitsPerSlice) {
+    if (slice_.is_full(slice.plan) || slice_.visits >= limits::kNodeVisitsPerSlice) {
       slice.more = true;
       break;
     }
@@ -384,7 +384,7 @@ Planner::Slice Planner::plan(const State& state, Time now) {
   // Keys of this slice were ranked with what it has placed.
   if (pool_rooms(state) != rooms_ranked_) someone_moved_ = true;
   for (const auto& [job_class, cursor] : cursors) planned_classes_.push_back(job_class);
-  slice.looks = visits_;
+  slice.looks = slice_.visits;
   return slice;
 }
 

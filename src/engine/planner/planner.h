@@ -20,6 +20,7 @@
 #include "engine/planner/gang_fit.h"
 #include "engine/planner/lines/job_lines.h"
 #include "engine/planner/lines/task_spaces.h"
+#include "engine/planner/plan_slice.h"
 #include "engine/planner/slice_index.h"
 #include "engine/planner/wait_reason.h"
 #include "engine/policy/backfill/release_timeline.h"
@@ -546,7 +547,7 @@ class Planner {
   Amount capacity_;  ///< Total of the nodes in service.
   Time now_;
   uint64_t cycle_ = 0;
-  uint64_t visits_ = 0;           ///< Nodes looked at in this slice.
+  SliceWork slice_;
   uint32_t passes_left_ = 0;      ///< Jobs behind a blocked one that this slice may still try.
   std::vector<Planned> planned_;  ///< In the plan in flight.
   std::vector<uint32_t> planned_classes_;
@@ -566,10 +567,10 @@ template <typename Visit>
 void Planner::catch_up(uint64_t& known, Visit&& visit) {
   const uint64_t end = changed_begin_ + changed_log_.size();
   if (known < changed_begin_ || end - known > nodes_.size()) {
-    visits_ += nodes_.size();
+    slice_.visits += nodes_.size();
     for (uint32_t slot = 0; slot < nodes_.size(); ++slot) visit(slot);
   } else {
-    visits_ += end - known;
+    slice_.visits += end - known;
     uint32_t last = Bitmap::kNone;
     for (uint64_t at = known; at < end; ++at) {
       const uint32_t slot = changed_log_[at - changed_begin_];

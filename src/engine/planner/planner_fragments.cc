@@ -106,7 +106,7 @@ Planner::Choice Planner::choose_by_fragments(const State& state, Candidate& cand
   Shape& entry = shape_of(candidate.job_class);
   const Part& part = entry.parts.front();
   const auto accept = [&](const policy::FragmentationPlacement::Found& found) {
-    ++visits_;
+    ++slice_.visits;
     const uint32_t kind = part.gpu_count == 0 ? FreeIndex::kNoDevices : found.device_class;
     if (entry.excluded.test(found.node) || !passes(state, found.node, kind, part)) return false;
     if (part.is_share()) {  // Room for a share that asks for its part of the memory is not in the index.

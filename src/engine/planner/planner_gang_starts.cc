@@ -281,7 +281,7 @@ std::optional<Planner::Reservation> Planner::gang_start(const State& state, uint
   for (uint32_t slot = 0; slot < nodes_.size(); ++slot) {
     if (nodes_[slot].ready && nodes_[slot].first_release <= now_) find_steps(state, shape, slot);
   }
-  visits_ += nodes_.size();
+  slice_.visits += nodes_.size();
   std::vector<bool> open = open_nodes(state, job_class);
   const Reservation* before = reservation_of(job_class);
   const auto start_in_open = [&]() -> std::optional<Reservation> {

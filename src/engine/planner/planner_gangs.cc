@@ -272,7 +272,7 @@ std::optional<GangFit> Planner::choose_gang(const State& state, Candidate& candi
   refresh_gang(state, shape);
   const Gang& gang = *shape.gang;
   const Part& main = shape.parts[gang.main];
-  visits_ += nodes_.size() / kNodesPerVisit;
+  slice_.visits += nodes_.size() / kNodesPerVisit;
   for (std::size_t i = 0; i < shape.parts.size(); ++i) {
     if (gang.rooms[i].most_of(domains_, widest_of(main)) < shape.parts[i].member_count) return std::nullopt;
   }
@@ -285,7 +285,7 @@ std::optional<GangFit> Planner::choose_gang(const State& state, Candidate& candi
   const auto search = [&](const GangRoom& room, Candidate* asking) {
     if (others.empty()) return fit_gang(domains_, room, wish);
     return fit_parts(domains_, room, wish, others, [&](uint32_t slot, const std::vector<int32_t>& counts) {
-      ++visits_;
+      ++slice_.visits;
       return room_beside(state, shape, slot, counts, asking);
     });
   };

@@ -193,7 +193,7 @@ void Planner::refresh_excluded(const State& state, Shape& shape) {
     if (linked) count_links(state, shape, slot);
   };
   const bool all = shape.excluded_known < relabeled_begin_ || end - shape.excluded_known > nodes_.size();
-  visits_ += all ? nodes_.size() : end - shape.excluded_known;
+  slice_.visits += all ? nodes_.size() : end - shape.excluded_known;
   if (all) {
     for (uint32_t slot = 0; slot < nodes_.size(); ++slot) look(slot);
   } else {
@@ -391,7 +391,7 @@ uint32_t Planner::scan_bucket(const State& state, Candidate& candidate, uint32_t
   uint32_t rated = 0;
   for (uint32_t slot = bucket.next_not_in(entry.refused, 0); slot != Bitmap::kNone;
        slot = bucket.next_not_in(entry.refused, slot + 1)) {
-    ++visits_;
+    ++slice_.visits;
     NodeView view = view_of(state, slot, index_class, part);
     if (shared && view.shared_mask == 0) continue;
     const bool fits =
@@ -443,7 +443,7 @@ Planner::Choice Planner::choose_on(const State& state, Candidate& candidate, uin
                   .device_class = device_class,
                   .score = {}};
   };
-  ++visits_;
+  ++slice_.visits;
   if (part.gpu_count == 0) look(FreeIndex::kNoDevices);
   const auto look_among = [&](uint64_t device_classes) {
     for (const auto& [kind, mask] : nodes_[slot].class_masks) {

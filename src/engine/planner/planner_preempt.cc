@@ -170,7 +170,7 @@ void Planner::start_promised(const State& state, CommitPlan& plan) {
   if (!look_promised_) return;
   look_promised_ = false;
   for (const auto& [id, promise] : state.promises) {
-    if (is_full(plan)) {
+    if (slice_.is_full(plan)) {
       look_promised_ = true;
       return;
     }
@@ -290,7 +290,7 @@ std::optional<Planner::Preempting> Planner::victims_on(const State& state, const
       candidates.back().memory_mb += member.memory_mb;
       continue;
     }
-    visits_ += kVictimVisits;
+    slice_.visits += kVictimVisits;
     if (!may_end(state, job, *attempt, claim, look)) continue;
     const Job& victim = state.job_at(key.job);
     candidates.push_back({.job = &victim,
@@ -361,7 +361,7 @@ bool Planner::is_room_coming(const State& state, const Job& job, Candidate& cand
   const Part& part = shape.parts.front();
   const auto comes_on = [&](uint32_t slot) {
     if (!nodes_[slot].gives_back || !nodes_[slot].ready || shape.excluded.test(slot)) return false;
-    ++visits_;
+    ++slice_.visits;
     if (part.gpu_count == 0)
       return has_room_without_going(state, part, candidate, slot, FreeIndex::kNoDevices);
     return std::ranges::any_of(nodes_[slot].class_masks, [&](const auto& entry_of) {
@@ -369,7 +369,7 @@ bool Planner::is_room_coming(const State& state, const Job& job, Candidate& cand
              has_room_without_going(state, part, candidate, slot, entry_of.first);
     });
   };
-  visits_ += nodes_.size() / 16;
+  slice_.visits += nodes_.size() / 16;
   bool comes = false;
   for (uint32_t slot = 0; slot < nodes_.size() && !comes; ++slot) comes = comes_on(slot);
   return comes;
@@ -540,7 +540,7 @@ std::optional<Planner::Preempting> Planner::find_victims(const State& state, con
       if (part.gpu_count > 0 && ((shape_of(job.job_class).device_classes >> kind) & 1) != 0) consider(kind);
     }
   }
-  visits_ += count / 16;
+  slice_.visits += count / 16;
   return best;
 }
 

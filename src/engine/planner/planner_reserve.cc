@@ -321,17 +321,17 @@ bool Planner::pass_reservations(const State& state, JobId id, CommitPlan& plan) 
   if (shape_of(job->job_class).gang.has_value()) return place_gang(state, *job, candidate, plan);
   for (const Reservation& held : reservations_) {
     for (const Hold& hold : held.holds) {
-      if (visits_ >= limits::kNodeVisitsPerSlice) return false;
+      if (slice_.visits >= limits::kNodeVisitsPerSlice) return false;
       const Choice choice = choose_on(state, candidate, hold.node);
       if (choice.node == Bitmap::kNone) continue;
       place(state, *job, candidate, choice, plan);
       return true;
     }
   }
-  visits_ += booked_nodes_.size() / 16;
+  slice_.visits += booked_nodes_.size() / 16;
   for (const uint32_t slot : booked_nodes_) {
     if (!has_room_before_booking(state, *job, slot)) continue;
-    if (visits_ >= limits::kNodeVisitsPerSlice) return false;
+    if (slice_.visits >= limits::kNodeVisitsPerSlice) return false;
     const Choice choice = choose_on(state, candidate, slot);
     if (choice.node == Bitmap::kNone) continue;
     place(state, *job, candidate, choice, plan);
@@ -363,7 +363,7 @@ void Planner::pass_behind_head(const State& state, uint32_t job_class, CommitPla
   OrderKey tried = begin;
   bool all = true;
   waiting_.visit_behind(state, job_class, begin, passes_left_ + std::size_t{1}, [&](const OrderKey& next) {
-    all = !is_full(plan) && passes_left_ > 0 && visits_ < limits::kNodeVisitsPerSlice;
+    all = !slice_.is_full(plan) && passes_left_ > 0 && slice_.visits < limits::kNodeVisitsPerSlice;
     if (!all) return false;
     --passes_left_;
     tried = next;
@@ -387,11 +387,11 @@ void Planner::pass_fresh(const State& state, CommitPlan& plan) {
         entry.state == ClassState::kBlocked && (entry.reason.of_limit || !shape_of(job_class).kept.empty());
     const std::vector<JobId> fresh = std::exchange(entry.fresh, {});
     for (const JobId job : fresh) {
-      if (kept && !is_full(plan)) pass(state, job, plan);
+      if (kept && !slice_.is_full(plan)) pass(state, job, plan);
     }
     // Further ones came than are noted. Where all have passed, nobody is left to be looked at again.
     const bool waits = kept && info(job_class).state == ClassState::kBlocked;
-    if (waits && (is_full(plan) || fresh.size() >= limits::kPassTriesMax)) pass_on(job_class);
+    if (waits && (slice_.is_full(plan) || fresh.size() >= limits::kPassTriesMax)) pass_on(job_class);
   }
 }
 

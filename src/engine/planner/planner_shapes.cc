@@ -179,7 +179,7 @@ std::optional<Planner::Reservation> Planner::earliest_start(const State& state, 
   std::size_t looks = 0;
   for (auto at = starts.order.begin(); at != starts.order.end() && looks <= nodes_.size(); ++looks) {
     const auto [start, slot] = *at;
-    ++visits_;
+    ++slice_.visits;
     const Reservation* own = reservation_of(job_class);
     if (is_reserved(slot) && (own == nullptr || own->on(slot) == nullptr)) {
       ++at;

@@ -49,7 +49,7 @@ bool Planner::takes_task(const State& state, Candidate& candidate, uint32_t kind
   Shape& shape = shape_of(candidate.job_class);
   const Part& part = shape.parts.front();
   if (shape.refused.test(space.node)) return false;
-  ++visits_;
+  ++slice_.visits;
   const policy::NodeView view = view_of(state, space.node, kind, part);
   if (((view.usable_mask >> space.device) & 1) == 0) return false;
   const bool fits = std::all_of(policies_.filters.begin(), policies_.filters.end(), [&](const auto& filter) {
