@@ -139,9 +139,10 @@ void Job::remember_node() {
 
 namespace {
 
-std::string packed_entry(const JobHistoryEntry& entry, Time since) {
-  std::string out;
-  ByteWriter writer(out);
+/// Room for an entry's numbers and what it used; its words come on top. A guess is enough.
+constexpr std::size_t kEntryNumbersBytes = 96;
+
+void pack_entry(ByteWriter& writer, const JobHistoryEntry& entry, Time since) {
   writer.u8(static_cast<uint8_t>(entry.step));
   writer.svarint(entry.at.ms() - since.ms());
   writer.varint(entry.attempt);
@@ -155,7 +156,7 @@ std::string packed_entry(const JobHistoryEntry& entry, Time since) {
       writer.svarint(entry.exit_code);
       writer.svarint(entry.signal);
       writer.bytes(std::string_view(entry.detail).substr(0, limits::kHistoryDetailMax));
-      out += packed_usage(entry.usage).view();
+      pack_usage(writer, entry.usage);
       break;
     case JobStep::kRequeued:
     case JobStep::kPreempted:
@@ -177,7 +178,6 @@ std::string packed_entry(const JobHistoryEntry& entry, Time since) {
       writer.bytes(entry.by);
       break;
   }
-  return out;
 }
 
 /// Not valid: no time that we would have written.
@@ -276,11 +276,23 @@ Blob with_entry(const Blob& packed, Time since, const JobHistoryEntry& entry) {
   for (; before.ok() && count >= limits::kHistoryEntriesMax; --count, ++dropped) before.bytes();
   if (!before.ok()) dropped = count = 0;  // Not written by us.
   std::string out;
+  out.reserve(before.remaining() + kEntryNumbersBytes + entry.detail.size() + entry.by.size());
   ByteWriter writer(out);
   writer.varint(dropped);
   writer.varint(count + 1);
   out += before.take(before.remaining());
-  writer.bytes(packed_entry(entry, since));
+  // Most entries are short: one byte is kept for the length, and a long one is written again behind its own.
+  const std::size_t at = out.size();
+  writer.u8(0);
+  pack_entry(writer, entry, since);
+  const std::size_t size = out.size() - at - 1;
+  if (size < 0x80) {
+    out[at] = static_cast<char>(size);
+  } else {
+    const std::string words = out.substr(at + 1);
+    out.resize(at);
+    writer.bytes(words);
+  }
   return Blob(out);
 }
 

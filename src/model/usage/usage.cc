@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include "base/bytes.h"
 #include "base/limits.h"
 
 namespace gpusched {
@@ -18,10 +17,8 @@ void Usage::add(const Usage& member) {
   peak_gpu_memory_mb = std::max(peak_gpu_memory_mb, member.peak_gpu_memory_mb);
 }
 
-Blob packed_usage(const AttemptUsage& usage) {
-  if (!usage.total.is_known()) return {};
-  std::string packed;
-  ByteWriter writer(packed);
+void pack_usage(ByteWriter& writer, const AttemptUsage& usage) {
+  if (!usage.total.is_known()) return;
   writer.varint(static_cast<uint64_t>(usage.total.peak_memory_bytes));
   writer.u8(usage.total.peak_of_process ? 1 : 0);
   writer.varint(static_cast<uint64_t>(usage.total.cpu_time.ns));
@@ -31,6 +28,12 @@ Blob packed_usage(const AttemptUsage& usage) {
   // Older records end here, and keep their bytes.
   if (usage.total.peak_gpu_memory_mb > 0)
     writer.varint(static_cast<uint64_t>(usage.total.peak_gpu_memory_mb));
+}
+
+Blob packed_usage(const AttemptUsage& usage) {
+  std::string packed;
+  ByteWriter writer(packed);
+  pack_usage(writer, usage);
   return Blob(packed);
 }
 

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "base/blob.h"
+#include "base/bytes.h"
 #include "base/time.h"
 
 namespace gpusched {
@@ -35,6 +36,8 @@ struct AttemptUsage {
 
   friend bool operator==(const AttemptUsage&, const AttemptUsage&) = default;
 };
+/// Writes nothing when nothing is known.
+void pack_usage(ByteWriter& writer, const AttemptUsage& usage);
 /// Empty when nothing is known.
 Blob packed_usage(const AttemptUsage& usage);
 /// Nothing is known when the bytes do not parse.
