@@ -1,10 +1,10 @@
 // rooms: base
-// source: cli/framework/grammar.cc
+// source: grammar/grammar.cc
 // source: cli/verbs/submit/submit_body.cc
 // source: cli/verbs/submit/submit_options.cc
 // source: cli/verbs/submit/slurm.cc
 // source: cli/verbs/submit/submit_script.cc
-// source: cli/terminal/job_name.cc
+// source: grammar/job_name.cc
 // source: cli/terminal/units.cc
 // source: client/json.cc
 //
@@ -45,8 +45,8 @@ void try_script(const std::string& text) {
   static const cli::CliIo kIo = fixed_io();
   const cli::Script script{.text = text, .name = "train.sh", .command = {}};
   static cli::SubmitOptions options;
-  static const cli::Grammar kGrammar = [] {
-    cli::Grammar grammar;
+  static const gpusched::Grammar kGrammar = [] {
+    gpusched::Grammar grammar;
     cli::declare_submit_options(grammar, options);
     return grammar;
   }();
