@@ -230,7 +230,7 @@ Applied delete_tenant(const State& state, const DeleteTenant& command, Stamp sta
 std::optional<Rejection> over_quota(const State& state, TenantId tenant, const Amount& wanted,
                                     bool with_usage) {
   for (const Tenant* at = state.find_tenant(tenant); at != nullptr; at = state.find_tenant(at->parent)) {
-    if (at->limits.plus_one == Amount{}) continue;  // Most have none.
+    if (at->limits.resources == ResourceLimits{}) continue;  // Most have none.
     for (const Resource resource :
          {Resource::kGpus, Resource::kGpuMemory, Resource::kCpu, Resource::kMemory, Resource::kJobs}) {
       const int64_t limit = at->limits.get(resource);
