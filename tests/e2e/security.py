@@ -72,12 +72,25 @@ def as_user(name, *words):
     return ["setpriv", f"--reuid={name}", f"--regid={name}", "--init-groups", *words]
 
 
+def link_or_copy(source, target):
+    """A second name is enough for a program, which is large and stays as it is."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def copy_programs(target):
+    """All programs once more, in a new folder, for users that cannot look where the checkout stands."""
+    return shutil.copytree(harness.bin_dir(), target, copy_function=link_or_copy)
+
+
 @contextlib.contextmanager
 def public_programs(monkeypatch):
     """The checkout may stand where another user cannot look."""
     folder = pathlib.Path(subprocess.check_output(["mktemp", "-d", "/var/tmp/gpusched-bin-XXXXXX"], text=True).strip())
     folder.chmod(0o755)
-    monkeypatch.setenv("GPUSCHED_BIN_DIR", str(shutil.copytree(harness.bin_dir(), folder / "bin")))
+    monkeypatch.setenv("GPUSCHED_BIN_DIR", str(copy_programs(folder / "bin")))
     try:
         yield
     finally:

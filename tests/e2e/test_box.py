@@ -15,10 +15,8 @@ Each rule of docs/reference/box.md has a test that fails when the rule is taken 
     --oom-score, --allow-set-user-id    end_jobs_first, set_user_id
     environment                         variables_of_the_node, agents_environment, other_devices;
                                         --export: test_cli.py, only_what_is_asked_for
-    time to end                         commands_group_are_told, grace_is, spend_the_grace
-    daemons                             daemon_without_environment;
-                                        test_hardening_jobs.py, daemons_that_a_job_leaves
-    cgroups                             no_group_is_left, belongs_to_no_attempt, without_cgroups_where_configured
+    cgroups                             without_cgroups_where_configured
+    what is left, and the time to end   test_box_end.py
 
 Each was tried on a machine whose cgroup controllers are of version 1; where they are of version 2 the same tests look
 at its files, and that these fail without the rule was not tried.
@@ -36,8 +34,10 @@ import subprocess
 
 import harness
 import pytest
-from harness import IS_ROOT, is_alive, read_bytes, wait_until
+from harness import IS_ROOT, read_bytes, wait_until
+from security import copy_programs
 
+pytestmark = pytest.mark.shared_world
 NEEDS_ROOT = pytest.mark.skipif(not IS_ROOT, reason="needs root: switches users, makes cgroups, mounts or device nodes")
 PLAIN = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 EAT = "head -c 400m /dev/zero | tail -n 1 > /dev/null"
@@ -53,11 +53,9 @@ def cgroups_are_writable():
 NEEDS_CGROUPS = pytest.mark.skipif(not cgroups_are_writable(), reason="needs writable cgroups")
 
 
-@pytest.fixture(name="boxed")
-def boxed_fixture(new_world):
-    """Starts a world whose agent has these arguments."""
-
-    def start(*arguments, settings=None, plain=False, **options):
+@pytest.fixture(scope="module", name="start_world")
+def start_world_fixture():
+    def start(new_world, *arguments, settings=None, plain=False, **options):
         world = new_world(SCHEDULER_DRAIN_LIMIT_SECONDS=5, AGENT_HEARTBEAT_INTERVAL_MS=300, **(settings or {}))
         world.folder.chmod(0o755)
         if plain:
@@ -66,6 +64,18 @@ def boxed_fixture(new_world):
         world.scheduler.start()
         world.add_agent("n1", arguments=arguments, prefix=PLAIN if plain else (), **options).start()
         return world
+
+    return start
+
+
+@pytest.fixture(name="boxed")
+def boxed_fixture(request, new_world, start_world):
+    """A world whose agent has these arguments; without any the module's, where that is not the test's own."""
+
+    def start(*arguments, **options):
+        if arguments or options:
+            return start_world(new_world, *arguments, **options)
+        return request.getfixturevalue("world")
 
     return start
 
@@ -79,7 +89,7 @@ def plain_programs_fixture(monkeypatch, tmp_path_factory):
         pytest.skip("setpriv is not installed")
     folder = pathlib.Path(subprocess.check_output(["mktemp", "-d", "/var/tmp/gpusched-bin-XXXXXX"], text=True).strip())
     folder.chmod(0o755)
-    monkeypatch.setenv("GPUSCHED_BIN_DIR", str(shutil.copytree(harness.bin_dir(), folder / "bin")))
+    monkeypatch.setenv("GPUSCHED_BIN_DIR", str(copy_programs(folder / "bin")))
     yield
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -263,6 +273,7 @@ def test_the_temporary_folder_is_the_jobs_own_and_goes_at_the_end(boxed):
     wait_until("it is gone", lambda: not folder.exists())
 
 
+@pytest.mark.own_world
 @pytest.mark.parametrize("agent_dies", [False, True])
 def test_the_temporary_folder_goes_also_when_the_shim_is_killed(boxed, agent_dies):
     world = boxed()
@@ -342,6 +353,7 @@ def soft_limits_fixture():
         resource.setrlimit(kind, limits)
 
 
+@pytest.mark.own_world
 def test_by_itself_a_job_has_no_core_dumps_and_all_the_locked_memory_that_there_is(boxed, soft_limits):
     hard_core, hard_memory = (resource.getrlimit(kind)[1] for kind in (resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK))
     if hard_core == 0 or hard_memory in range(0, 65537):
@@ -357,6 +369,7 @@ def test_a_limit_above_the_nodes_is_refused(boxed):
     is_refused(boxed("--limit", "nofile=900"), "allows at most 900", limits={"nofile": 1000})
 
 
+@pytest.mark.own_world
 def test_a_limit_that_does_not_exist_is_refused_by_name(boxed):
     world = boxed()
     status, answer, _ = world.api().call("POST", "/api/v1/jobs", {"script": "true", "limits": {"nofil": 900}})
@@ -409,6 +422,7 @@ def test_variables_of_the_node_come_before_the_jobs_own(boxed, tmp_path):
     assert run(api, "echo $NCCL_IB_HCA $UCX_TLS $NCCL_SOCKET_IFNAME", environment={"UCX_TLS": "tcp"}) == "mlx5_0 tcp eth0\n"
 
 
+@pytest.mark.own_world
 def test_nothing_of_the_agents_environment_reaches_a_job(boxed, monkeypatch):
     monkeypatch.setenv("GPUSCHED_BOX_SECRET", "hidden")
     api = boxed().api()
@@ -477,121 +491,6 @@ def test_each_job_has_its_own_cores_also_after_a_restart_of_the_agent(boxed):
         second = run(api, LOOK_AT_CORES, cpu_cores=1).strip()
         assert second.isdigit() and second != mine
     api.cancel(first)
-
-
-@NEEDS_CGROUPS
-def test_a_daemon_without_environment_dies_with_an_adopted_attempt_whose_shim_and_server_are_killed(boxed):
-    world = boxed()
-    api, agent = world.api(), world.agents()[0]
-    mark = f"600.{os.getpid()}"
-    job_id = api.submit(f"(env -i setsid sleep {mark} &); exec sleep 601")
-    api.wait_for(job_id, "running")
-    words = f"sleep\0{mark}\0".encode()
-    daemon = wait_until("the daemon runs", lambda: next(
-        (pid for pid in harness.processes() if read_bytes(f"/proc/{pid}/cmdline") == words), None))
-    servers = agent.children()
-    shim = agent.shim_of(job_id)
-    agent.restart()
-    for pid in (*servers, shim):
-        os.kill(pid, signal.SIGKILL)
-    wait_until("the daemon is dead", lambda: not is_alive(daemon))
-    api.cancel(job_id)
-    world.wait_nothing_runs()
-    wait_until("no group is left", lambda: not groups_of_attempts(world))
-
-
-def groups_of_attempts(world):
-    return [group for group in harness.cgroups_of(world.folder) if not group.endswith(world.agents()[0].mark())]
-
-
-@NEEDS_CGROUPS
-def test_no_group_is_left_of_ended_jobs(boxed):
-    world = boxed()
-    for _ in range(3):
-        run(world.api(), "true")
-    wait_until("no group is left", lambda: not groups_of_attempts(world))
-
-
-@NEEDS_CGROUPS
-def test_a_group_that_belongs_to_no_attempt_goes_with_all_in_it_when_the_agent_starts(boxed):
-    world = boxed()
-    agent = world.agents()[0]
-    agent.kill()
-    stray = subprocess.Popen(["sleep", "600"])
-    try:
-        for group in list(harness.cgroups_of(world.folder)):
-            left = pathlib.Path(group) / "7-1-0"
-            left.mkdir()
-            if "/freezer/" in group or (left / "cgroup.kill").exists():
-                (left / "cgroup.procs").write_text(str(stray.pid))
-        assert groups_of_attempts(world)
-        agent.start()
-        assert stray.wait(harness.PATIENCE_S) == -signal.SIGKILL
-        agent.restart()
-        wait_until("no group is left", lambda: not groups_of_attempts(world))
-    finally:
-        stray.kill()
-        stray.wait()
-
-
-LATE_AFTER_TERM = "trap told=1 TERM; i=0; while [ $i -lt 80 ]; do sleep 0.1; i=$((i + 1)); [ $told ] || i=0; done; echo late"
-LATE = "trap '' TERM; echo up; i=0; while [ $i -lt 80 ]; do sleep 0.1; i=$((i + 1)); [ -e %s ] || i=0; done; echo late"
-
-
-@pytest.mark.parametrize("scheduler_ms, agent_ms", [(200, 3_600_000), (0, 200)])
-def test_the_grace_is_the_schedulers_or_else_the_agents(boxed, scheduler_ms, agent_ms):
-    world = boxed("--grace-ms", str(agent_ms), settings={"SCHEDULER_GRACE_MS": scheduler_ms})
-    api = world.api()
-    stopped = world.folder / "stopped"
-    job_id = api.submit(LATE % stopped)
-    wait_until("it is up", lambda: api.job(job_id)["state"] == "running" and api.output(job_id) == "up\n")
-    stopped.touch()
-    api.cancel(job_id)
-    world.wait_nothing_runs()
-    assert api.output(job_id) == "up\n", "it lived for 8 s after its SIGTERM"
-
-
-@pytest.mark.parametrize("scheduler_ms, agent_ms", [(200, 3_600_000), (0, 200)])
-def test_the_grace_is_the_same_where_only_the_node_is_left_to_end_the_job(boxed, scheduler_ms, agent_ms):
-    world = boxed("--grace-ms", str(agent_ms), settings={"SCHEDULER_GRACE_MS": scheduler_ms})
-    api = world.api()
-    job_id = api.submit(LATE_AFTER_TERM, max_runtime_seconds=3)
-    api.wait_for(job_id, "running")
-    world.scheduler.kill()
-    world.wait_nothing_runs()
-    world.scheduler.start()
-    assert api.wait_for(job_id)["reason"] == "timeout"
-    assert "late" not in api.output(job_id), "it lived for 8 s after its SIGTERM"
-
-
-# It is told first; who was told with it may take longer, and a daemon is not told.
-TOLD = """
-me=$$
-(trap 'while kill -0 $me 2>/dev/null; do sleep 0.05; done; sleep 0.5; echo child; exit' TERM
- echo up; while :; do sleep 0.05; done) &
-setsid sh -c 'trap "echo daemon" TERM; echo up; while :; do sleep 0.05; done' &
-trap 'echo command; exit' TERM
-echo up; while :; do sleep 0.05; done
-"""
-
-
-def test_all_of_the_commands_group_are_told_to_end_and_have_their_time(boxed):
-    world = boxed("--grace-ms", "3600000")
-    api = world.api()
-    job_id = api.submit(TOLD)
-    wait_until("all are up", lambda: api.job(job_id)["state"] == "running" and api.output(job_id) == "up\n" * 3)
-    api.cancel(job_id)
-    world.wait_nothing_runs()
-    assert api.output(job_id) == "up\n" * 3 + "command\nchild\n"
-
-
-def test_a_daemon_does_not_spend_the_grace_of_a_command_that_ended(boxed):
-    world = boxed("--grace-ms", "3600000")
-    api = world.api()
-    job_id = api.submit("setsid sh -c 'trap \"\" TERM; while :; do sleep 0.1; done' & echo up; exec sleep 600")
-    wait_until("it is up", lambda: api.job(job_id)["state"] == "running" and api.output(job_id) == "up\n")
-    api.cancel(job_id)
-    world.wait_nothing_runs()
 
 
 @pytest.mark.parametrize("options, bit", [([], "1"), (["--no-new-privileges"], "1"), (["--allow-set-user-id"], "0")])

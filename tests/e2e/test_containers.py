@@ -12,6 +12,7 @@ import pytest
 import registry
 from harness import noise, wait_until
 
+pytestmark = pytest.mark.shared_world
 IMAGE = "localhost/shell:1"
 
 
@@ -37,24 +38,39 @@ def add_agent(world, podman, node="n1", more=(), **options):
     return agent
 
 
+@pytest.fixture(scope="module", name="start_world")
+def start_world_fixture(podman):
+    def start(new_world):
+        """A scheduler and an agent that runs containers."""
+        world = new_world()
+        world.scheduler.start()
+        world.data = world.folder / "data"
+        world.data.mkdir()
+        world.data.chmod(0o777)
+        (world.folder / "readable").mkdir()
+        (world.folder / "secret").mkdir()
+        world.credentials = world.folder / "credentials"
+        add_agent(world, podman, more=["--container-mount", str(world.data),
+                                       "--container-mount", f"{world.folder}/readable:ro",
+                                       "--container-credentials", str(world.credentials),
+                                       "--container-pull-patience-ms", "30000"]).start()
+        return world
+
+    return start
+
+
 @pytest.fixture(name="box")
-def box_fixture(new_world, podman):
-    """A scheduler and an agent that runs containers. Afterwards none is left."""
-    world = new_world()
-    world.scheduler.start()
-    world.data = world.folder / "data"
-    world.data.mkdir()
-    world.data.chmod(0o777)
-    (world.folder / "readable").mkdir()
-    (world.folder / "secret").mkdir()
-    world.credentials = world.folder / "credentials"
-    add_agent(world, podman, more=["--container-mount", str(world.data),
-                                   "--container-mount", f"{world.folder}/readable:ro",
-                                   "--container-credentials", str(world.credentials),
-                                   "--container-pull-patience-ms", "30000"]).start()
+def box_fixture(request, world, podman):
+    """Afterwards no container is left, and no file of the test's."""
     yield world
-    world.end()
+    if request.node.get_closest_marker("own_world"):
+        world.end()
+    else:
+        world.cancel_everything()
+        world.wait_nothing_runs()
     assert podman.containers() == []
+    for path in [*world.data.iterdir(), *(world.folder / "readable").iterdir()]:
+        path.unlink()
 
 
 def finished(world, job):
@@ -196,6 +212,7 @@ def test_memory_is_limited_and_a_kill_for_it_is_reported_as_that(box):
     assert (found["state"], found["cause"]) == ("failed", "out_of_memory")
 
 
+@pytest.mark.own_world
 def test_a_killed_agent_finds_its_containers_again(box):
     api = box.api()
     job = api.submit("echo ready; while [ ! -e go ]; do sleep 0.05; done; echo went", image=IMAGE,
@@ -209,6 +226,7 @@ def test_a_killed_agent_finds_its_containers_again(box):
     assert found["preempted_count"] == 0
 
 
+@pytest.mark.own_world
 def test_a_killed_shim_takes_its_container_with_it_and_the_job_is_tried_again(box, podman):
     api, agent = box.api(), box.agents()[0]
     job = api.submit("echo ready; [ -e again ] || { touch again; while :; do sleep 0.05; done; }", image=IMAGE,
@@ -222,6 +240,7 @@ def test_a_killed_shim_takes_its_container_with_it_and_the_job_is_tried_again(bo
     assert first[0] not in podman.containers()
 
 
+@pytest.mark.own_world
 def test_agent_and_shim_killed_together_leave_no_container(box, podman):
     api, agent = box.api(), box.agents()[0]
     job = api.submit("touch begun; while [ ! -e go ]; do sleep 0.05; done", image=IMAGE,
@@ -237,6 +256,7 @@ def test_agent_and_shim_killed_together_leave_no_container(box, podman):
     assert api.wait_for(job)["state"] == "completed"
 
 
+@pytest.mark.own_world
 def test_containers_of_forgotten_attempts_are_removed_when_the_agent_starts(box, podman):
     agent = box.agents()[0]
     agent.stop()
@@ -323,6 +343,7 @@ def test_a_retry_runs_what_the_first_attempt_pulled(box, library):
     assert set((box.data / "ran").read_text().splitlines()) == {"first"}
 
 
+@pytest.mark.own_world
 def test_a_retry_on_another_node_runs_what_the_first_attempt_pulled(box, library, podman):
     api = box.api()
     job = api.submit("cat /which >> /data/ran || echo first >> /data/ran; [ -e /data/go ]",
@@ -392,6 +413,7 @@ def test_a_cancelled_pull_ends(box, library):
     library.gate.set()
 
 
+@pytest.mark.own_world
 def test_an_agent_killed_during_a_pull_lets_it_finish(box, library):
     api = box.api()
     library.gate.clear()

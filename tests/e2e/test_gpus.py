@@ -5,14 +5,26 @@ import pwd
 import shutil
 
 import pytest
-from harness import IS_ROOT, bin_dir, is_alive, wait_until
+from harness import IS_ROOT, is_alive, wait_until
+from security import copy_programs
+
+
+pytestmark = pytest.mark.shared_world
+
+
+@pytest.fixture(scope="module", name="start_world")
+def start_world_fixture():
+    def start(new_world):
+        world = new_world(SCHEDULER_DRAIN_LIMIT_SECONDS=1, AGENT_HEARTBEAT_INTERVAL_MS=300)
+        world.scheduler.start()
+        world.add_agent("n1").start()
+        return world
+
+    return start
 
 
 @pytest.fixture(name="cluster")
-def cluster_fixture(new_world):
-    world = new_world(SCHEDULER_DRAIN_LIMIT_SECONDS=1, AGENT_HEARTBEAT_INTERVAL_MS=300)
-    world.scheduler.start()
-    world.add_agent("n1").start()
+def cluster_fixture(world):
     return world
 
 
@@ -48,6 +60,7 @@ def test_a_job_sees_exactly_its_granted_gpus_whatever_it_asks_for(cluster):
         api.wait_for(jobs[count])
 
 
+@pytest.mark.own_world
 def test_a_gpu_with_a_stuck_process_is_not_given_away_but_quarantined_with_the_evidence(cluster):
     api, agent = cluster.api(), cluster.agents()[0]
     gate = cluster.folder / "gate"
@@ -130,6 +143,7 @@ def test_an_operator_takes_a_gpu_out_of_service_and_puts_it_back(cluster):
     assert api.wait_for(waiting)["state"] == "completed"
 
 
+@pytest.mark.own_world
 def test_a_quarantined_gpu_runs_on_takes_nothing_new_and_shows_who_did_it_and_why(cluster):
     api, agent = cluster.api(), cluster.agents()[0]
     gate = cluster.folder / "gate"
@@ -305,7 +319,7 @@ def test_an_unprivileged_user_runs_everything(new_world, monkeypatch):
     user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     world.folder.chmod(0o777)
     # The checkout may stand where that user cannot look, as under root's home.
-    monkeypatch.setenv("GPUSCHED_BIN_DIR", str(shutil.copytree(bin_dir(), world.folder / "bin")))
+    monkeypatch.setenv("GPUSCHED_BIN_DIR", str(copy_programs(world.folder / "bin")))
     world.scheduler.prefix = user
     world.scheduler.start()
     agent = world.add_agent("n1", prefix=user)
