@@ -258,7 +258,7 @@ void Agent::keep_slices() {
   auto keeper = std::make_shared<SliceKeeper>(driver_, options_.data_folder, read_boot_id());
   if (log_->image().boot_id == read_boot_id()) {
     for (const auto& [key, attempt] : log_->image().attempts) {
-      if (attempt.closed) continue;
+      if (attempt.closed || attempt.of_earlier_boot) continue;
       for (std::size_t i = 0; i < attempt.devices.size(); ++i) {
         const HeldDevice& device = attempt.devices[i];
         if (!device.is_slice()) continue;
@@ -318,7 +318,7 @@ std::map<AttemptKey, ShimProcess> Agent::recorded_shims() const {
   std::map<AttemptKey, ShimProcess> shims;
   if (log_->image().boot_id != read_boot_id()) return shims;
   for (const auto& [key, attempt] : log_->image().attempts) {
-    if (attempt.shim.pid != 0) shims[key] = attempt.shim;
+    if (attempt.shim.pid != 0 && !attempt.of_earlier_boot) shims[key] = attempt.shim;
   }
   return shims;
 }

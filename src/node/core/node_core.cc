@@ -87,7 +87,7 @@ NodeCore::NodeCore(NodeOptions options, NodePorts ports, const StoreImage& image
 
 void NodeCore::restore(const StoreImage& image) {
   endings_.restore_closed(image.closed);
-  const bool earlier_boot = image.boot_id != options_.boot_id;
+  const bool booted = image.boot_id != options_.boot_id;
   for (const auto& [key, stored] : image.attempts) {
     AttemptRow& attempt = attempts_.add(key, state_of(stored));
     attempt.devices = devices_now(stored);
@@ -99,7 +99,7 @@ void NodeCore::restore(const StoreImage& image) {
     attempt.pid = stored.pid;
     attempt.started_unix_ns = stored.started_unix_ns;
     attempt.acked = stored.acked;
-    attempt.of_earlier_boot = earlier_boot;
+    attempt.of_earlier_boot = booted || stored.of_earlier_boot;
     attempt.of_earlier_agent = true;
     attempt.outcome = stored.outcome;
     if (attempt.over()) continue;
@@ -201,7 +201,9 @@ void NodeCore::add_attempts(v1::Register& out) {
   for (const agent::AttemptRow* attempt : told) {
     v1::AttemptOnNode& known = *out.add_attempts();
     *known.mutable_key() = to_wire(attempt->key);
-    known.set_ended(attempt->over() || attempt->state() == agent::AttemptState::kExamined);
+    // Of an earlier boot nothing runs, though what became of it may still be looked for.
+    known.set_ended(attempt->over() || attempt->of_earlier_boot ||
+                    attempt->state() == agent::AttemptState::kExamined);
     known.set_placed_at_ns(attempt->placed_at_ns);
     for (const HeldDevice& device : attempt->devices) {
       if (device.index >= options_.devices.size()) continue;  // A device of an earlier life of this node.

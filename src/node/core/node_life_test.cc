@@ -311,5 +311,42 @@ TEST(NodeLife, ARebootIsHandedToTheHooks) {
   EXPECT_EQ(node.hooks.reboots, std::vector<std::string>{"kernel update"});
 }
 
+const v1::Register& registration(const Node& node) { return node.link.sent.front().register_(); }
+
+TEST(NodeLife, OfAnEarlierBootEveryAttemptIsRegisteredAsEnded) {
+  Node node;
+  node.connect();
+  node.order_start(kKey);
+  node.core->on_shim_started(kKey, 99, 1);
+  node.core->settle();
+  node.begin("boot-1");
+  node.connect();
+  ASSERT_EQ(registration(node).attempts_size(), 1);
+  EXPECT_FALSE(registration(node).attempts(0).ended());
+  node.begin("boot-2");
+  node.connect();  // Before its outcome, which its shim wrote while no agent ran, is found.
+  ASSERT_EQ(registration(node).attempts_size(), 1);
+  EXPECT_TRUE(registration(node).attempts(0).ended());
+  node.end(kKey, 5);
+  node.sync();
+  ASSERT_EQ(node.count(v1::Report::kEnded), 1u);
+  EXPECT_EQ(node.last_outcome().exit_code(), 5);
+}
+
+TEST(NodeLife, AnAttemptOfAnEarlierBootStaysOneForTheSecondAgentOfABoot) {
+  Node node;
+  node.connect();
+  node.order_start(kKey);
+  node.begin("boot-2");  // It ends before it has found out anything.
+  node.begin("boot-2");
+  node.connect();
+  ASSERT_EQ(registration(node).attempts_size(), 1);
+  EXPECT_TRUE(registration(node).attempts(0).ended());
+  node.core->on_shim_lost(kKey, "no process");
+  node.core->settle();
+  node.sync();
+  EXPECT_EQ(node.last_outcome().cause(), v1::Outcome::NODE_LOST);
+}
+
 }  // namespace
 }  // namespace gpusched

@@ -337,34 +337,49 @@ void AttemptLog::take_segment(std::string_view text, uint64_t number) {
             {{"file", segment_path(number)}, {"offset", text.size() - rest.size()}, {"bytes", rest.size()}});
 }
 
+namespace {
+
+/// Hands over the records that an attempt consists of, but for that it is closed.
+template <typename Add>
+void add_attempt(const AttemptKey& key, const StoredAttempt& attempt, Add&& add) {
+  add({.kind = StoreRecord::Kind::kIntent,
+       .key = key,
+       .devices = attempt.devices,
+       .user = attempt.user,
+       .cores = attempt.cores,
+       .placed_at_ns = attempt.placed_at_ns});
+  if (!attempt.device_uuids.empty())
+    add({.kind = StoreRecord::Kind::kDevices, .key = key, .device_uuids = attempt.device_uuids});
+  if (attempt.prolog) add({.kind = StoreRecord::Kind::kProlog, .key = key});
+  if (attempt.pid != 0) {
+    add({.kind = StoreRecord::Kind::kStarted,
+         .key = key,
+         .pid = attempt.pid,
+         .started_unix_ns = attempt.started_unix_ns,
+         .identity = attempt.identity,
+         .shim = attempt.shim});
+  }
+  if (attempt.outcome) add({.kind = StoreRecord::Kind::kEnded, .key = key, .outcome = *attempt.outcome});
+  if (attempt.acked) add({.kind = StoreRecord::Kind::kAcked, .key = key});
+}
+
+}  // namespace
+
 std::string AttemptLog::snapshot() const {
   std::string bytes(kMagic);
   const auto add = [&bytes](const StoreRecord& record) { bytes += frame(encode_store_record(record)); };
+  const auto add_attempts = [&](bool of_earlier_boot) {
+    for (const auto& [key, attempt] : image_.attempts) {
+      if (attempt.of_earlier_boot == of_earlier_boot) add_attempt(key, attempt, add);
+    }
+  };
   bytes += frame(std::string(1, static_cast<char>(kSnapshotBegin)));
+  // Attempts before the record of the boot are of earlier ones.
+  add_attempts(true);
   if (image_.epoch > 0) {
     add({.kind = StoreRecord::Kind::kBoot, .boot_id = image_.boot_id, .epoch = image_.epoch});
   }
-  for (const auto& [key, attempt] : image_.attempts) {
-    add({.kind = StoreRecord::Kind::kIntent,
-         .key = key,
-         .devices = attempt.devices,
-         .user = attempt.user,
-         .cores = attempt.cores,
-         .placed_at_ns = attempt.placed_at_ns});
-    if (!attempt.device_uuids.empty())
-      add({.kind = StoreRecord::Kind::kDevices, .key = key, .device_uuids = attempt.device_uuids});
-    if (attempt.prolog) add({.kind = StoreRecord::Kind::kProlog, .key = key});
-    if (attempt.pid != 0) {
-      add({.kind = StoreRecord::Kind::kStarted,
-           .key = key,
-           .pid = attempt.pid,
-           .started_unix_ns = attempt.started_unix_ns,
-           .identity = attempt.identity,
-           .shim = attempt.shim});
-    }
-    if (attempt.outcome) add({.kind = StoreRecord::Kind::kEnded, .key = key, .outcome = *attempt.outcome});
-    if (attempt.acked) add({.kind = StoreRecord::Kind::kAcked, .key = key});
-  }
+  add_attempts(false);
   for (const AttemptKey& key : image_.closed) {
     if (image_.attempts.contains(key)) add({.kind = StoreRecord::Kind::kClosed, .key = key});
   }

@@ -67,6 +67,29 @@ TEST(AttemptLog, WhatWasAppendedIsThereAfterOpeningAgain) {
   EXPECT_FALSE(attempt.acked);
 }
 
+TEST(AttemptLog, WhichAttemptsAreOfAnEarlierBootIsKept) {
+  const TemporaryFolder folder;
+  const AttemptKey later{JobId{2}, 1, 0};
+  {
+    const auto log = open_log(folder);
+    log->append({.kind = Kind::kBoot, .boot_id = "b", .epoch = 1});
+    log->append({.kind = Kind::kIntent, .key = kKey});
+    log->append({.kind = Kind::kBoot, .boot_id = "b", .epoch = 2});
+    EXPECT_FALSE(log->image().attempts.at(kKey).of_earlier_boot);
+    log->append({.kind = Kind::kBoot, .boot_id = "c", .epoch = 3});
+    log->append({.kind = Kind::kIntent, .key = later});
+    log->append({.kind = Kind::kBoot, .boot_id = "c", .epoch = 4});
+    log->flush();
+  }
+  for (int opening = 0; opening < 3; ++opening) {  // From records, then from a snapshot.
+    const auto log = open_log(folder);
+    EXPECT_EQ(log->image().boot_id, "c");
+    EXPECT_EQ(log->image().epoch, 4u);
+    EXPECT_TRUE(log->image().attempts.at(kKey).of_earlier_boot);
+    EXPECT_FALSE(log->image().attempts.at(later).of_earlier_boot);
+  }
+}
+
 TEST(AttemptLog, SharesAndSlicesOfAnAttemptAreKept) {
   const TemporaryFolder folder;
   const AttemptKey other{JobId{2}, 1, 0};

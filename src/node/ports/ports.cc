@@ -83,6 +83,7 @@ std::string clean_text(std::string_view text, std::size_t size_max) {
 void StoreImage::apply(const StoreRecord& record) {
   switch (record.kind) {
     case StoreRecord::Kind::kBoot:
+      for (auto& [key, attempt] : attempts) attempt.of_earlier_boot |= record.boot_id != boot_id;
       boot_id = record.boot_id;
       epoch = record.epoch;
       return;

@@ -271,6 +271,8 @@ struct StoredAttempt {
   std::optional<v1::Outcome> outcome;
   bool acked = false;
   bool closed = false;
+  bool of_earlier_boot =
+      false;  ///< It was recorded before StoreImage::boot_id began: no process of it is left.
 };
 
 /// The contents of a store: the records' sum. Applying a record twice changes nothing.
