@@ -447,12 +447,12 @@ Snapshotter::Hooks HostImpl::snapshot_hooks() {
       .full = [this] { return journal_->space() == JournalSpace::kReserveOnly; },
       .free_bytes = [this] { return free_bytes().value_or(SnapshotPace::kUnknown); },
       .hold =
-          [this](bool waits, const std::string& reason) {
+          [this](JournalSpace space, const std::string& reason) {
             {
               const std::lock_guard lock(stats_mutex_);
-              hold_reason_ = waits ? reason : "";
+              hold_reason_ = space == JournalSpace::kOpen ? "" : reason;
             }
-            journal_thread_.hold(waits);
+            journal_thread_.hold(space);
             touch([] {});  // The loop looks at the space in its turn.
           },
       .press = [this] { propose(AdvanceTime{}, [](const Result<Decided>&) {}); },

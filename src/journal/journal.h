@@ -19,9 +19,10 @@ struct JournalRecord {
   std::string_view payload;     ///< Opaque here. Valid during the call only.
 };
 
-/// Free space of the journal.
-enum class JournalSpace {
-  kOpen,         ///< Any work may be appended.
+/// Free space of the journal, from the most to the least.
+enum class JournalSpace : uint8_t {
+  kOpen,       ///< Any work may be appended.
+  kNoNewWork,  ///< What waits already may be started. No journal says this: whoever watches its volume does.
   kReserveOnly,  ///< The disk is full: only ends, cancels and releases may be, into the reserve.
 };
 

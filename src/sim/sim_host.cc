@@ -43,7 +43,7 @@ struct SimHost::Life final : public GroupWriter {
   void start(DurableGroup group) override { host.write(std::move(group)); }
   std::size_t payload_max() const override { return journal->payload_max(); }
   JournalSpace space() const override {
-    return pace && pace->holds() ? JournalSpace::kReserveOnly : journal->space();
+    return std::max(pace ? pace->space() : JournalSpace::kOpen, journal->space());
   }
   bool full() const { return journal->space() == JournalSpace::kReserveOnly; }
 

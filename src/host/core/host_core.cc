@@ -162,7 +162,7 @@ void HostCore::propose(Proposal proposal) {
     return fail(proposal, too_large(proposal.command, proposal.bytes, bytes_max));
   if (const char* field = unprintable_field(proposal.command)) return fail(proposal, unprintable(field));
   const bool new_work = is_new_work(proposal.command);
-  if (new_work && storage_full_) return refuse_new_work(proposal);
+  if (new_work && !accepts_new_work()) return refuse_new_work(proposal);
   const bool full =
       queue_.size() >= tuning_.proposals_max || queue_.bytes() + proposal.bytes > tuning_.proposal_bytes_max;
   if (new_work && full) return fail(proposal, overloaded());
@@ -187,14 +187,14 @@ std::optional<TenantId> HostCore::holder_of(const Command& command) const {
 // In the way of every other command, so that it waits for room and for its turn as they do.
 void HostCore::configure() {
   if (!wanted_ || configuring_ || closed_) return;
-  if (!storage_full_) finished_kept_.reset();
+  if (accepts_new_work()) finished_kept_.reset();
   // Settings that commands of their own have set are not asked for again.
   EngineConfig config = config_taken(state_.config, *wanted_);
   if (finished_kept_) config.finished_jobs_max = std::min(config.finished_jobs_max, *finished_kept_);
   if (const std::optional<int64_t> kept = spec_room_.finished_kept())
     config.finished_jobs_max = std::min(config.finished_jobs_max, *kept);
   if (config == state_.config || config == refused_config_) return;
-  if (storage_full_ && !finished_kept_) return;
+  if (!accepts_new_work() && !finished_kept_) return;
   configuring_ = true;
   queue_.push_back(Proposal{.command = Configure{.config = config},
                             .decision = [this, config](const Result<Decided>& decided) {
@@ -207,7 +207,7 @@ void HostCore::configure() {
 
 void HostCore::keep_finished(int64_t count) {
   CHECK(count >= 0);
-  if (storage_full_) finished_kept_ = count;
+  if (!accepts_new_work()) finished_kept_ = count;
 }
 
 void HostCore::propose(EditSet set) {
@@ -231,7 +231,7 @@ void HostCore::propose(EditSet set) {
                                         std::to_string(limits::kEditsMax) + ", " + std::to_string(bytes_max) +
                                         " bytes); split them into several requests"});
   }
-  if (storage_full_ && !set.dry_run) return set.decided(storage_full_error());
+  if (!accepts_new_work() && !set.dry_run) return set.decided(storage_full_error());
   if (edit_sets_.size() >= limits::kEditSetsWaitingMax) return set.decided(overloaded());
   edit_sets_.push_back(std::move(set));
 }
@@ -263,23 +263,23 @@ void HostCore::refuse_edits(const Error& error) {
   for (const EditSet& set : std::exchange(edit_sets_, {})) set.decided(error);
 }
 
-void HostCore::turn() {
-  const bool full = writer_.space() == JournalSpace::kReserveOnly;
-  if (full != storage_full_) {
-    storage_full_ = full;
-    if (full) {
-      refuse_edits(storage_full_error());
-      // New work must not wait in the queue for a disk that may stay full.
-      for (Proposal& proposal : queue_.take_all()) {
-        if (is_new_work(proposal.command)) {
-          refuse_new_work(proposal);
-        } else {
-          queue_.push_back(std::move(proposal));
-        }
-      }
-      for (const auto& hook : group_done_) hook();
+void HostCore::look_at_space() {
+  const JournalSpace space = writer_.space();
+  if (std::exchange(space_, space) == space || accepts_new_work()) return;
+  refuse_edits(storage_full_error());
+  // New work must not wait in the queue for a disk that may stay full.
+  for (Proposal& proposal : queue_.take_all()) {
+    if (is_new_work(proposal.command)) {
+      refuse_new_work(proposal);
+    } else {
+      queue_.push_back(std::move(proposal));
     }
   }
+  for (const auto& hook : group_done_) hook();
+}
+
+void HostCore::turn() {
+  look_at_space();
   if (clock_.monotonic() >= nodes_.next_check()) nodes_.check_leases();
   if (nodes_.starts_wait()) nodes_.send_starts();
   spec_room_.look(state_);
@@ -312,8 +312,12 @@ void HostCore::end_plan() {
   planner_.plan_applied(state_);
 }
 
+bool HostCore::may_plan() const {
+  return !plan_in_flight_ && !starting_ && space_ != JournalSpace::kReserveOnly && !closed_;
+}
+
 void HostCore::plan() {
-  if (plan_in_flight_ || starting_ || storage_full_ || closed_) return;
+  if (!may_plan()) return;
   const Time now = stamps_.now();
   if (planner_.next_look() <= now) planner_.look_at_promises(now);
   if (!planner_.wants_cycle()) return;
@@ -490,12 +494,12 @@ Time HostCore::next_wakeup() const {
   if (nodes_.starts_wait()) return clock_.monotonic();
   if (!sink_.has_room()) return std::min(nodes_.next_check(), clock_.monotonic() + kBehindRetry);
   // A slice that placed nothing may have left others to look at.
-  if (!plan_in_flight_ && !starting_ && !storage_full_ && !closed_ && planner_.wants_cycle())
-    return clock_.monotonic();
+  if (may_plan() && planner_.wants_cycle()) return clock_.monotonic();
   Time next = nodes_.next_check();
   if (retry_at_ != kNever) next = std::min(next, retry_at_);
-  if (storage_full_) next = std::min(next, clock_.monotonic() + kFullRetry);
-  const Time due = std::min(state_.next_due(), planner_.next_look());
+  if (!accepts_new_work()) next = std::min(next, clock_.monotonic() + kFullRetry);
+  // A look that nobody may take now, as on a full disk, is no reason to wake: it would be due for ever.
+  const Time due = may_plan() ? std::min(state_.next_due(), planner_.next_look()) : state_.next_due();
   if (due == kNever || time_in_flight_ || starting_) return next;
   // The journal's clock runs within a twentieth of the monotonic one: being early only means looking again.
   const Duration wait = std::max(due - stamps_.last(), milliseconds(1));

@@ -106,7 +106,7 @@ class HostCore {
   bool idle() const { return !in_flight_ && queue_.empty() && edit_sets_.empty() && !planner_.wants_cycle(); }
   bool in_flight() const { return in_flight_; }
   /// Whether new work is accepted.
-  bool accepts_new_work() const { return !storage_full_; }
+  bool accepts_new_work() const { return space_ == JournalSpace::kOpen; }
   /// Proposals that are not decided, and what they take in the journal.
   std::size_t proposals_waiting() const { return queue_.size() + group_.size() + edit_sets_.size(); }
   std::size_t proposal_bytes_waiting() const { return queue_.bytes() + (in_flight_ ? group_bytes_ : 0); }
@@ -141,6 +141,8 @@ class HostCore {
   void apply_group();
   void finish(Proposal& proposal, const Applied& applied, uint64_t sequence);
   void observe(std::size_t begin);
+  void look_at_space();
+  bool may_plan() const;
   void plan();
   /// Has a plan made again that waited for the group before it for too long: what it decided by the clock
   /// (deadlines, graces, promised starts) may be wrong by now.
@@ -181,7 +183,7 @@ class HostCore {
   Time planned_at_;              ///< When the plan was made that waits or is in flight.
   bool time_in_flight_ = false;  ///< An AdvanceTime is queued or in flight.
   bool starting_ = false;        ///< The command that begins this scheduler's time is queued or in flight.
-  bool storage_full_ = false;
+  JournalSpace space_ = JournalSpace::kOpen;  ///< As of the last turn.
   bool closed_ = false;
   Time retry_at_ = kNever;  ///< When to try again after a full disk.
   std::optional<EngineConfig> wanted_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <functional>
@@ -23,10 +24,10 @@ class JournalThread final : public GroupWriter {
   void start(DurableGroup group) override;
   std::size_t payload_max() const override { return journal_.payload_max(); }
   JournalSpace space() const override {
-    return held_.load(std::memory_order_relaxed) ? JournalSpace::kReserveOnly : journal_.space();
+    return std::max(limit_.load(std::memory_order_relaxed), journal_.space());
   }
-  /// Keeps new work from the journal although that has room, or no longer.
-  void hold(bool held) { held_.store(held, std::memory_order_relaxed); }
+  /// Keeps work from the journal although that has room; kOpen: no longer.
+  void hold(JournalSpace limit) { limit_.store(limit, std::memory_order_relaxed); }
   /// How often the journal was made durable, and how long that took in all, its writes included.
   uint64_t sync_count() const { return syncs_.load(std::memory_order_relaxed); }
   Duration sync_time() const { return {sync_ns_.load(std::memory_order_relaxed)}; }
@@ -42,7 +43,7 @@ class JournalThread final : public GroupWriter {
   std::function<void(Result<Unit>)> done_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::atomic<bool> held_{false};
+  std::atomic<JournalSpace> limit_{JournalSpace::kOpen};
   std::atomic<uint64_t> syncs_{0};
   std::atomic<int64_t> sync_ns_{0};
   std::optional<DurableGroup> group_;

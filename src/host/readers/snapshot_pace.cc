@@ -57,16 +57,11 @@ void SnapshotPace::pause(Time now) {
   pauses_ = std::min(pauses_ + 1, kDoublingsMax);
 }
 
-bool SnapshotPace::lacks_room(uint64_t free_bytes) const {
-  if (free_bytes == kUnknown) return false;
-  const uint64_t needed = estimate() + options_.segment_bytes;
-  return free_bytes < (holds_ ? needed + needed / 8 : needed);  // Not on and off.
-}
-
 void SnapshotPace::see(uint64_t free_bytes) {
   unseen_bytes_ = 0;
   free_bytes_ = free_bytes;
-  holds_ = lacks_room(free_bytes);
+  short_ = free_bytes < needed();
+  holds_ = short_ || (holds_ && free_bytes < needed() + needed() / 8);  // Not on and off.
 }
 
 // How much the state has to shrink by.

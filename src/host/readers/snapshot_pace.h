@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "base/time.h"
+#include "journal/journal.h"
 
 namespace gpusched {
 
@@ -64,6 +65,12 @@ class SnapshotPace {
   /// Whether room for the next snapshot and for the journal's next segment was missing at the last look: new
   /// work must wait then, or the journal could never be shortened again.
   bool holds() const { return holds_; }
+  /// The same for starts of what waits already: they may go on where room is missing only for new work, which
+  /// has to wait for a little more. What fills the state may be nothing but jobs that wait.
+  JournalSpace space() const {
+    if (!holds_) return JournalSpace::kOpen;
+    return short_ ? JournalSpace::kReserveOnly : JournalSpace::kNoNewWork;
+  }
   /// How large the next snapshot will be at most, by what is known: small jobs take more of a state than of a
   /// journal.
   uint64_t estimate() const { return last_bytes_ + 2 * (bytes_since_ + pending_bytes_); }
@@ -72,7 +79,7 @@ class SnapshotPace {
 
  private:
   bool is_full(bool journal_full) const { return journal_full || holds_; }
-  bool lacks_room(uint64_t free_bytes) const;
+  uint64_t needed() const { return estimate() + options_.segment_bytes; }
   uint64_t missing() const;
   void pause(Time now);
 
@@ -86,6 +93,7 @@ class SnapshotPace {
   uint64_t free_bytes_ = kUnknown;  ///< At the last look.
   uint64_t shed_bytes_ = 0;         ///< `last_bytes_` when the state was last found too large.
   bool holds_ = false;
+  bool short_ = false;    ///< Less is free than is needed; else what is missing is the eighth above that.
   bool no_room_ = false;  ///< For the newest snapshot, which failed.
   int failures_ = 0;      ///< In a row.
   int pauses_ = 0;        ///< In a row, on a full volume.

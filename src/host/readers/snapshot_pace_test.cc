@@ -124,6 +124,23 @@ TEST(SnapshotPace, NewWorkWaitsBeforeTheNextSnapshotAndASegmentCannotBeWritten) 
   EXPECT_FALSE(holds(SnapshotPace::kUnknown)) << "what is not known holds nobody up";
 }
 
+// What fills the state may be jobs that wait: it shrinks by their being started.
+TEST(SnapshotPace, WhatWaitsMayStartWhereOnlyTheEighthIsMissing) {
+  SnapshotPace pace(every(256 * kMega));
+  pace.note(10 * kMega);
+  take(pace, 20 * kMega, kNow, false);
+  const auto space = [&](uint64_t free_bytes) {
+    pace.look(kNow, false, free_bytes);
+    return pace.space();
+  };
+  EXPECT_EQ(space(37 * kMega), JournalSpace::kOpen);
+  EXPECT_EQ(space(36 * kMega - 1), JournalSpace::kReserveOnly);
+  EXPECT_EQ(space(37 * kMega), JournalSpace::kNoNewWork);
+  pace.note(kMega);
+  EXPECT_EQ(space(37 * kMega), JournalSpace::kReserveOnly) << "the next snapshot is larger by now";
+  EXPECT_EQ(space(43 * kMega), JournalSpace::kOpen);
+}
+
 TEST(SnapshotPace, TheVolumeIsSeenAgainAfterASixteenthOfASegment) {
   SnapshotPace pace(every(256 * kMega));
   pace.note(kMega - 1);

@@ -171,13 +171,14 @@ void Snapshotter::see_room() {
 }
 
 void Snapshotter::tell_hold(std::unique_lock<std::mutex>& lock, uint64_t free_bytes) {
-  const bool holds = pace_.holds();
-  if (std::exchange(told_hold_, holds) == holds) return;
-  const std::string reason = "the volume has " + megabytes(free_bytes) +
-                             " left, but the next snapshot needs up to " + megabytes(pace_.estimate()) +
-                             " in addition to a journal segment of " + megabytes(segment_bytes_);
+  const JournalSpace space = pace_.space();
+  if (std::exchange(told_space_, space) == space) return;
+  std::string reason = "the volume has " + megabytes(free_bytes) +
+                       " left, but the next snapshot needs up to " + megabytes(pace_.estimate()) +
+                       " in addition to a journal segment of " + megabytes(segment_bytes_);
+  if (space == JournalSpace::kNoNewWork) reason += ", and an eighth more has to be free";
   lock.unlock();
-  hooks_.hold(holds, reason);
+  hooks_.hold(space, reason);
   lock.lock();
 }
 

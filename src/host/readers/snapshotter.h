@@ -40,8 +40,8 @@ class Snapshotter {
     std::function<bool()> full;
     /// Returns the free space on the volume; SnapshotPace::kUnknown: not known.
     std::function<uint64_t()> free_bytes;
-    /// New work has to wait for room, or no longer. The reason is a sentence.
-    std::function<void(bool waits, const std::string& reason)> hold;
+    /// What has to wait for room from now on. The reason is a sentence.
+    std::function<void(JournalSpace space, const std::string& reason)> hold;
     /// Has a record written that changes nothing.
     std::function<void()> press;
     /// So many bytes are missing although the journal is as short as it can be: the state has to shrink, of
@@ -87,7 +87,7 @@ class Snapshotter {
   SnapshotPace pace_;
   SnapshotStats stats_;
   std::optional<SnapshotImage> image_;
-  bool told_hold_ = false;
+  JournalSpace told_space_ = JournalSpace::kOpen;
   bool busy_ = false;
   bool stopping_ = false;
   std::thread thread_;

@@ -33,8 +33,8 @@ class SnapshotterTest : public ::testing::Test {
                              .full = [this] { return full_.load(); },
                              .free_bytes = [this] { return free_bytes_.load(); },
                              .hold =
-                                 [this](bool waits, const std::string&) {
-                                   held_ = waits;
+                                 [this](JournalSpace space, const std::string&) {
+                                   held_ = space != JournalSpace::kOpen;
                                    held_.notify_all();
                                  },
                              .press =
