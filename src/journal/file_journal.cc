@@ -179,7 +179,9 @@ Result<Unit> FileJournal::recover() {
   if (!done) return done;
   Result<JournalScan> scan = scan_all();
   if (!scan) return scan.error();
-  store_id_ = scan->store_id;
+  // Where no segment is in use, only the file says which journal this is: a number that one reading got wrong
+  // would be written into the first header, and every later start would take that for another journal's.
+  if (scan->store_id != store_id_) return readings_differ(dir_ + "/" + kVersionName);
   done = settle_marks(*scan);
   if (!done) return done;
   if (scan->truncate_after) {
@@ -230,11 +232,13 @@ Result<Unit> FileJournal::prepare_folder(uint64_t store_id) {
         .code = ErrorCode::kCorrupt,
         .message = dir_ + " has segments but no " + kVersionName + " file: restore the folder from a backup"};
   }
-  if (!version) {
+  if (version) {
+    store_id_ = version->store_id;
+  } else {
     report_.created = true;
-    const JournalVersion fresh{.format = kJournalFormatVersion,
-                               .store_id = store_id != 0 ? store_id : draw_store_id()};
-    done = replace_file(disk_, dir_, kVersionName, encode_version(fresh));
+    store_id_ = store_id != 0 ? store_id : draw_store_id();
+    done = replace_file(disk_, dir_, kVersionName,
+                        encode_version({.format = kJournalFormatVersion, .store_id = store_id_}));
   }
   if (done) done = open_mark(kTruncateName, kMarkBytes, truncate_mark_);
   if (done) done = open_late_mark(kCompactName, kCompactMarks * kMarkBytes, compact_mark_, *names);
