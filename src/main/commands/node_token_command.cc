@@ -64,7 +64,7 @@ bool fill(int file, const std::string& secret) {
 int create(const NodeTokenOptions& options) {
   const std::optional<int64_t> expires_s = parse_span_s(options.expires);
   if (!expires_s)
-    return complain("--expires: \"" + options.expires + "\" is no span such as 30m, 1h or 2d", 2);
+    return complain_of_token("--expires: \"" + options.expires + "\" is no span such as 30m, 1h or 2d", 2);
   Result<AdminClient> scheduler = AdminClient::open(options.access);
   if (!scheduler.ok()) return complain_of_token(scheduler.error().message, 2);
   // Before there is a secret to lose.
