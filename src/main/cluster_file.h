@@ -31,7 +31,7 @@ struct ClusterNode {
   std::string where = {};
 };
 
-/// What `admin apply` makes true, or what is true.
+/// The state that `admin apply` makes true, or the state that is true.
 struct ClusterFile {
   std::vector<ClusterTenant> tenants;  ///< Parents before their children.
   std::vector<ClusterNode> nodes;
@@ -59,7 +59,7 @@ struct ClusterChange {
 /// The body of POST /v1/cluster:edit that makes all of the changes or none.
 std::string edits_json(const std::vector<ClusterChange>& changes, bool dry_run);
 
-/// What must change for `wanted` to be true, parents before their children; none: it is true already.
+/// The changes that make `wanted` true, parents before their children; none: it is true already.
 /// kInvalidArgument for what no call can change: another parent, or a parent or node that nobody knows.
 Result<std::vector<ClusterChange>> plan_changes(const ClusterFile& present, const ClusterFile& wanted);
 

@@ -15,11 +15,11 @@
 namespace gpusched {
 
 struct FencingOptions {
-  std::string command;              ///< For `/bin/sh -c`; empty: nodes are not fenced.
-  Duration after = seconds(60);     ///< From the end of a node's lease on.
-  Duration timeout = seconds(120);  ///< Of one run; then it is killed, and has failed.
-  Duration pause = seconds(30);     ///< Before the second run for a node; each later one waits twice as long,
-  Duration pause_max = minutes(10);  ///< at most this.
+  std::string command;               ///< For `/bin/sh -c`; empty: nodes are not fenced.
+  Duration after = seconds(60);      ///< From the end of a node's lease on.
+  Duration timeout = seconds(120);   ///< For one run; then it is killed, and has failed.
+  Duration pause = seconds(30);      ///< Before a node's second run; doubled for each later one.
+  Duration pause_max = minutes(10);  ///< Longest pause.
 };
 
 /// Runs an operator's command for each node that is silent for so long, such as one that switches its power
@@ -49,7 +49,7 @@ class Fencing {
  private:
   struct Target {
     std::string name, boot_id;
-    Time due;  ///< Of the monotonic clock.
+    Time due;  ///< On the monotonic clock.
     Duration pause;
   };
   void run();

@@ -45,7 +45,7 @@ struct Options {
 /// One in so many drawn seeds is run twice.
 constexpr uint64_t kTwiceEvery = 20;
 
-/// What to print when a CHECK ends the process in the middle of a seed.
+/// Text that is printed when a CHECK ends the process in the middle of a seed.
 char g_last_words[1024];
 std::size_t g_last_words_size = 0;
 

@@ -44,7 +44,7 @@ void add_addresses_of_machine(std::set<std::string>& names) {
   ::freeifaddrs(all);
 }
 
-/// What may stand in a certificate as a name; other settings of api.host_names are none of a host.
+/// Whether a certificate may have it as a name; other settings of api.host_names name no host.
 bool is_host_name(const std::string& name) {
   return !name.empty() && name.size() <= 253 &&
          name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:*") ==
@@ -83,7 +83,7 @@ std::vector<std::string> server_names(const Config& config) {
 
 Result<bool> renew_own_certificate(const Config& config, const std::string& data_dir) {
   if (!wants_own_certificate(config)) return false;
-  std::error_code failed;  // Of a folder that cannot be made the authority tells.
+  std::error_code failed;  // Ignored: the authority tells of a folder that cannot be made.
   std::filesystem::create_directories(data_dir, failed);
   const Result<sign::Authority> authority = sign::Authority::open(authority_folder(data_dir));
   if (!authority.ok()) return authority.error();

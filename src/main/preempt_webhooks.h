@@ -17,10 +17,10 @@ namespace gpusched {
 struct PreemptWebhookOptions {
   std::string url;                 ///< Told of each preemption; empty: none is.
   std::vector<std::string> hosts;  ///< Jobs' own URLs are only told when their host is one of these.
-  Duration grace = {};             ///< Of a job that asks for none; zero: its agent's own.
+  Duration grace = {};             ///< For a job that asks for none; zero: its agent's own.
   Duration grace_max = {};         ///< At most so much of what jobs ask for.
   int tries = 3;
-  Duration timeout = seconds(3);  ///< Of each try.
+  Duration timeout = seconds(3);  ///< For each try.
   Duration pause = seconds(1);    ///< Before the second try; each later one waits twice as long.
 };
 

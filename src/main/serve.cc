@@ -26,7 +26,7 @@
 namespace gpusched {
 namespace {
 
-// What is named like the default is the default, so that nothing is journaled for it.
+// Labels that equal the default are the default, so that nothing is journaled for them.
 std::vector<std::string> domain_labels_of(const Config::Scheduler& config) {
   const std::vector<std::string> labels = {config.rack_label, config.block_label, config.zone_label};
   const Config::Scheduler shipped;
@@ -44,7 +44,7 @@ SchedulingPolicy policy_of(const Config& config) {
           .overtaking = hours(config.scheduler.overtaking_hours),
           .preempt_by_attained = config.scheduler.preempt_by_attained,
           .domain_labels = domain_labels_of(config.scheduler),
-          // What is named like the default is the default, so that nothing is journaled for it.
+          // A rule that equals the default is the default, so that nothing is journaled for it.
           .placement = config.scheduler.placement == "best_fit" ? "" : config.scheduler.placement};
 }
 
@@ -111,7 +111,7 @@ AdmissionPolicy admission_of(const Config& config) {
                          .daily = config.admission.user_daily,
                          .soft_queue = config.admission.soft_queue,
                          .throttled_milli = std::llround(config.admission.throttled_rate * 1'000)};
-  // What is off is the same, whatever else is configured; but tenants may be throttled all the same.
+  // A policy that is off stays the same, whatever else is configured; but tenants may still be throttled.
   if (!policy.active()) {
     const bool unusual = config.admission.throttled_rate != Config{}.admission.throttled_rate;
     return {.throttled_milli = unusual ? policy.throttled_milli : 0};
@@ -224,7 +224,7 @@ void log_identity(const Config& config, const std::string& data_dir, const sign:
              {"expires_at", identity.expires_at()}});
 }
 
-/// What somebody who set TLS up may not expect.
+/// Warns of ports that a person who set TLS up may not expect to be plain.
 void warn_of_plain_ports(const Config& config) {
   if (config.api.enable_tls && !config.api.grpc_tls && !api::is_loopback(config.api.address)) {
     log_event(
@@ -346,7 +346,7 @@ void set_tasks(const Config::Tasks& tasks, api::ServerOptions& options) {
   options.learn_task_use = tasks.learn_use;
 }
 
-/// What is said beside the numbers.
+/// The facts that are told beside the port numbers.
 BoundPorts beside_ports(const api::ServerOptions& options) {
   BoundPorts ports{.https = options.tls != nullptr};
   if (options.grpc_tls != nullptr) ports.grpc_certificate = options.grpc_tls->identity()->fingerprint();

@@ -12,7 +12,7 @@
 
 namespace gpusched {
 
-/// What the host of a scheduler with this configuration is told.
+/// Options of the host of a scheduler with this configuration.
 HostOptions host_options(const Config& config, const std::string& data_dir);
 
 /// The ports that are really bound.

@@ -109,13 +109,13 @@ int write_chart(const std::string& path, const replay::LineChart& chart) {
   return file ? 0 : fail("cannot write the chart to '" + path + "'");
 }
 
-/// What is replayed, and on what.
+/// A replay: its jobs, its options and its policies.
 struct Work {
   replay::Replayed about;
   std::vector<replay::TraceJob> jobs;
   replay::ReplayOptions how;
-  std::vector<replay::Tried> known;            ///< What is shown before what is tried.
-  std::vector<replay::ReplayPolicy> policies;  ///< What is tried before what is asked for.
+  std::vector<replay::Tried> known;            ///< Shown before the policies that are tried.
+  std::vector<replay::ReplayPolicy> policies;  ///< Tried before the policies that are asked for.
 };
 
 Result<Work> work_of_trace(const Options& options) {

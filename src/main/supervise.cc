@@ -136,7 +136,7 @@ std::string Reloader::reload(Service& service) {
               {{"why", error.message}, {"kept", "the whole old configuration"}});
     return "the new configuration was rejected and the old one stays in effect: " + error.message;
   };
-  service.reopen_audit();  // Whatever the configuration says: somebody may have renamed the file.
+  service.reopen_audit();  // Always done: somebody may have renamed the file.
   const Result<LoadedConfig> loaded = load_config(inputs_);
   if (!loaded.ok()) return refused(loaded.error());
   const Config& fresh = loaded->values;

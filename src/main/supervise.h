@@ -39,7 +39,7 @@ int supervise(Service& service, const ServiceNotifier& manager, const std::funct
 /// Logs a warning that names the keys that were given and have no effect, if there are any.
 void warn_of_keys_without_effect(const LoadedConfig& config);
 
-/// What a reload needs to know, and remembers.
+/// Inputs and memory of a reload.
 class Reloader {
  public:
   /// `inputs` are those of the start, `running` what they gave.
@@ -50,7 +50,7 @@ class Reloader {
 
  private:
   ConfigInputs inputs_;
-  Config running_;  ///< What was read last; keys that need a restart included, so that each is told once.
+  Config running_;  ///< Values as read last, also of keys that need a restart, so that each is told once.
 };
 
 }  // namespace gpusched

@@ -26,11 +26,11 @@ struct Place {
   std::string chosen;  ///< The setting's value.
   const char* name;    ///< In its usual folder.
   mode_t mode;
-  const char* event;  ///< That it is not served.
+  const char* event;  ///< Event in the log when it is not served.
 };
 
-/// Where gpu-cli looks. There is one such place for each user, as there is one usual port: whoever has that
-/// has the place, so that gpu-cli finds the same scheduler by both. Empty: this is another scheduler.
+/// The place where gpu-cli looks. Each user has one such place, as there is one usual port: the holder of the
+/// port has the place, so that gpu-cli finds the same scheduler by both. Empty: this is another scheduler.
 std::string usual_place(const Config::Api& api, const char* name) {
   std::string runtime = environment("RUNTIME_DIRECTORY");  // Made by the service manager, for us alone.
   runtime.resize(std::min(runtime.find(':'), runtime.size()));

@@ -10,7 +10,7 @@ namespace gpusched {
 
 /// Whether a scheduler with that configuration answers any.
 bool answers_anonymous(const Config& config);
-/// What they may do, as a sentence without its end.
+/// Their rights, as a sentence without its end.
 std::string anonymous_rights(const Config& config);
 
 /// Says in the log at which listeners they are let in; nothing where they are not. Once, at the start.

@@ -129,8 +129,8 @@ int apply(const AdminOptions& options) {
     std::fputs(text_of(*changes).c_str(), stdout);
     if (count == 0) std::puts("no changes are needed");
   }
-  // What the engine would refuse is found out before anybody is asked, and whatever is refused, nothing is
-  // done.
+  // Changes that the engine would refuse are found before anybody is asked; after a refusal nothing
+  // is done.
   const auto refused = [&](const Error& error, const char* what) {
     if (options.json) std::fputs(json_of(*changes, 0, options.dry_run).c_str(), stdout);
     return complain(error.message + what, 1);

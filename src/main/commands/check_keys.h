@@ -6,7 +6,7 @@
 #include "base/time.h"
 #include "ops/doctor.h"
 
-/// What the scheduler's doctor says of API keys.
+/// The findings of the scheduler's doctor about API keys.
 namespace gpusched {
 
 /// A key in use, as `GET /v1/keys` tells of it.

@@ -6,14 +6,14 @@
 #include "base/time.h"
 #include "ops/doctor.h"
 
-/// What the scheduler's doctor says of nodes' certificates.
+/// The findings of the scheduler's doctor about nodes' certificates.
 namespace gpusched {
 
 /// A node with a certificate, as `GET /v1/node-identities` tells of it.
 struct NodeFacts {
   std::string node, state;
-  Time since;       ///< Its newest certificate was given then,
-  Time expires_at;  ///< and ends then.
+  Time since;       ///< Begin of its newest certificate.
+  Time expires_at;  ///< End of its newest certificate.
 };
 
 /// Warns of nodes whose certificate has less than a quarter of its time left, or has expired: agents renew it

@@ -37,7 +37,7 @@ struct DevOptions {
   std::string node = "dev";
   std::string sim_gpus;
   int64_t cpus = 0;
-  std::string user;  ///< Whom jobs run as where we are root; empty: as we are.
+  std::string user;  ///< User that jobs run as where we are root; empty: as we are.
 };
 
 /// An unprivileged user of this machine's for jobs of a scheduler that root tries out: whoever became root by
@@ -167,7 +167,7 @@ int64_t* default_port(const Error& error, LoadedConfig& config) {
   return nullptr;
 }
 
-/// Where a default port is taken, any free one is as good.
+/// Starts it; a free port replaces a default port that is taken.
 Result<std::unique_ptr<Service>> start_service(const DevOptions& options, LoadedConfig config) {
   constexpr int kPorts = 3;
   for (int tries = 0;; ++tries) {

@@ -64,7 +64,7 @@ bool is_locked(const std::string& path) {
   return locked;
 }
 
-/// Who serves the folder, as ports.json has it; 0: nobody who lives.
+/// The process that serves the folder, as ports.json has it; 0: nobody who lives.
 struct Running {
   int64_t pid = 0;
   int64_t http_port = 0;
@@ -99,7 +99,7 @@ Finding check_owner(const std::string& data_dir, const Running& running) {
       .mend = holder == 0 ? "fuser -v " + ops::shell_quoted(lock) : "ps -fp " + std::to_string(holder)};
 }
 
-/// By which agents of this machine come without a token.
+/// Checks the socket by which agents of this machine come without a token.
 Finding check_agent_socket(const Running& running) {
   Finding finding{.check = "agent_socket"};
   if (running.agent_socket.empty()) {
@@ -274,7 +274,7 @@ Finding check_address(const Config& config) {
           .mend = "wg-quick up wg0    # a tunnel, or api.enable_tls, see docs/operate/tls.md"};
 }
 
-/// Nothing to mend: it is so by default, and whoever runs the scheduler shall know it.
+/// Needs no repair: it is so by default, and whoever runs the scheduler shall know it.
 Finding check_anonymous(const Config& config) {
   Finding finding{.check = "anonymous"};
   if (!answers_anonymous(config)) {

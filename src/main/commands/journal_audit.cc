@@ -35,7 +35,7 @@ Line about_job(Action action, JobId job, const std::string& by) {
   return line;
 }
 
-/// What somebody wants, by its command; none for what nodes and the scheduler want.
+/// The line of a command that somebody gave; none for commands of nodes and of the scheduler.
 struct LineOf {
   const NodeNames& nodes;
   const Applied& applied;
@@ -126,9 +126,9 @@ struct LineOf {
   Made operator()(const ReportWatchdogFinding&) const { return std::nullopt; }
 };
 
-/// What a door alone knows of a line,
+/// Fields of a line that only a door knows.
 constexpr std::string_view kUnknown[] = {"request_id", "door", "peer"};
-/// and what older records do not say.
+/// Fields of a line that older records lack.
 constexpr std::string_view kCaller[] = {"caller_kind", "caller", "key_id"};
 
 void leave_out(std::string& json, std::span<const std::string_view> names) {

@@ -13,9 +13,9 @@
 namespace gpusched {
 
 /// The line that a command of somebody's leaves, without its caller; none for what nodes and the scheduler
-/// itself propose. What only the door knew is not in it: address, request. `claimed_by` is the command's
-/// `by`, which is the address where the client gave no name. `nodes`: their names, also of those that are
-/// gone.
+/// itself propose. It lacks the facts that only the door knew: address, request. `claimed_by` is the
+/// command's `by`, which is the address where the client gave no name. `nodes`: their names, also of those
+/// that are gone.
 using NodeNames = std::map<NodeId, std::string>;
 std::optional<audit::Line> audit_line_of(const NodeNames& nodes, const Command& command,
                                          const Applied& applied, Time at);
@@ -27,7 +27,7 @@ class JournalAudit {
   using Write = std::function<void(const audit::Line&)>;
   JournalAudit(Disk& disk, std::string snapshots, Write write);
 
-  /// To be called with every record that the journal has, in order.
+  /// Expects every record that the journal has, in order.
   Result<Unit> visit(const JournalRecord& record);
   /// Records before the oldest usable snapshot of a journal without its beginning: nobody knows any more what
   /// became of their commands.
@@ -43,7 +43,7 @@ class JournalAudit {
   const Write write_;
   State state_;
   NodeNames nodes_;
-  uint64_t position_ = 0;  ///< Of the last record in `state_`.
+  uint64_t position_ = 0;  ///< Position of the last record in `state_`.
   uint64_t skipped_ = 0;
   bool begun_ = false;
   RecoveryReport report_;

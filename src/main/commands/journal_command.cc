@@ -57,7 +57,7 @@ std::string column(const std::string& text, std::size_t width) {
   return text.size() >= width ? text : std::string(width - text.size(), ' ') + text;
 }
 
-/// What the three commands say about a whole journal.
+/// The facts of a whole journal that the three commands tell.
 struct Summary {
   std::string dir;
   JournalScan scan;

@@ -57,7 +57,7 @@ Result<std::string> told_order_keys(const std::string& authority_folder, const s
 Result<Unit> note_told_order_keys(const std::string& authority_folder, const std::string& keys) {
   const OrderKeyFiles files = order_key_files(authority_folder);
   if (keys.size() > sign::kOrderKeyBytes) return sign::write_whole(files.told, line_of(keys), 0600);
-  ::unlink(files.told.c_str());  // Of a change that is over.
+  ::unlink(files.told.c_str());  // The change that it tells of is over.
   return Unit{};
 }
 
@@ -105,7 +105,7 @@ Result<Unit> finish_order_key_change(const std::string& authority_folder) {
   }
   if (const Result<Unit> noted = sign::write_whole(files.changed, "", 0600); !noted.ok()) return noted;
   if (::rename(files.next.c_str(), files.key.c_str()) != 0) return sign::file_error("rename", files.next);
-  ::unlink(files.told.c_str());  // Of other keys than those that are there: it would say nothing.
+  ::unlink(files.told.c_str());  // It names other keys than those that are there, so it would say nothing.
   return Unit{};
 }
 

@@ -9,10 +9,10 @@
 namespace gpusched {
 
 struct OrderKeyFiles {
-  std::string key;      ///< What signs.
-  std::string next;     ///< What will sign; nodes are told of it while it is there.
+  std::string key;      ///< The key that signs.
+  std::string next;     ///< The key that will sign; nodes are told of it while it is there.
   std::string changed;  ///< Empty; there once the key was changed: nodes are told that it is the only one.
-  std::string told;     ///< Which two keys the scheduler has told nodes of, since it served with both.
+  std::string told;     ///< The two keys that the scheduler has told nodes of, since it served with both.
 };
 OrderKeyFiles order_key_files(const std::string& authority_folder);
 

@@ -11,11 +11,11 @@
 
 namespace gpusched {
 
-/// What a configuration says of tokens, read from its files and checked.
+/// The settings of tokens in a configuration, read from its files and checked.
 struct JwtSetup {
   std::shared_ptr<const api::JwtTrust> trust;  ///< Null: none are taken.
   JwtSourceOptions source;
-  JwtKeysPtr keys;                                    ///< Of a file; those of a URL come later.
+  JwtKeysPtr keys;                                    ///< Keys of a file; those of a URL come later.
   std::shared_ptr<const api::BrowserSignIn> browser;  ///< Null: nobody signs in with one.
 };
 /// Errors are sentences that name the setting or the file.
@@ -28,7 +28,7 @@ class JwtService {
 
   const std::shared_ptr<api::TokenVerifier>& verifier() const { return verifier_; }
   const std::shared_ptr<api::SignInFlow>& sign_in() const { return sign_in_; }
-  /// From now on. What was remembered of tokens is forgotten. One thread at a time.
+  /// Takes effect at once; remembered tokens are forgotten. One thread at a time.
   void use(JwtSetup setup);
   /// Ends the thread. Nothing is fetched after it.
   void stop();

@@ -25,7 +25,7 @@ Error wrong(ErrorCode code, const JwtSourceOptions& options, const std::string& 
   return {.code = code, .message = "api.jwt_keys, " + options.keys + ": " + why};
 }
 
-/// Of a file that nobody else may change; with secrets in it nobody else may read it either.
+/// Keys of a file that nobody else may change; with secrets in it nobody else may read it either.
 Result<JwtKeysPtr> load_file(const JwtSourceOptions& options) {
   struct stat facts{};
   if (::stat(options.keys.c_str(), &facts) != 0)

@@ -19,7 +19,7 @@ namespace gpusched {
 struct JwtSourceOptions {
   std::string keys;  ///< A file, or an https URL.
   std::vector<sign::JwtAlgorithm> algorithms;
-  Duration refresh = minutes(5);  ///< Of a URL.
+  Duration refresh = minutes(5);  ///< Between two fetches of a URL.
   Duration stale = hours(24);     ///< For so long keys are used while the URL does not answer.
   std::string ca_file;            ///< Empty: the machine's authorities.
   std::vector<std::string> private_hosts;
@@ -73,10 +73,10 @@ class JwtSource {
   std::atomic<bool> stopping_{false};  // Written under the mutex.
   std::atomic<bool> unknown_{false};
   bool again_ = false;
-  // Of the thread.
+  // Used by the thread alone.
   bool has_keys_ = false;
   std::string stamp_;
-  std::string trouble_;  ///< What the log was told last.
+  std::string trouble_;  ///< Problem that the log was told last.
   int failures_ = 0;
   Clock::time_point due_, answered_, asked_for_unknown_;
   std::thread thread_;

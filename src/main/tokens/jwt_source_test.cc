@@ -18,7 +18,7 @@ namespace {
 using sign::JwtAlgorithm;
 using sign::TestTokenKey;
 
-/// What a source has told, and a URL that answers as it is told.
+/// The keys that a source has told, and a URL that answers as it is told.
 class Told {
  public:
   Told() { CHECK(::mkdtemp(folder_.data()) != nullptr); }
@@ -156,7 +156,7 @@ TEST(JwtSource, UnknownKeysAskOnceInAWhile) {
   told.wait_for_fetches(before + 1);
   told.after(2);
   for (int i = 0; i < 100'000; ++i) source.unknown_key();
-  // What is asked for on purpose comes all the same, and is all that comes.
+  // A fetch that is asked for on purpose comes all the same, and is the only one.
   source.look_again();
   told.after(3);
   EXPECT_EQ(told.fetches(), before + 2);
