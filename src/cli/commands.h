@@ -59,8 +59,8 @@ std::unique_ptr<SignalWatch> watch_leaving(const Session& session, const std::ve
 /// Submits a job once, whatever happens on the way: repeats the request under one key for a minute while the
 /// scheduler is away, as at its restart, unless `retry` is false. Says so on standard error.
 Reply submit_once(Session& session, const std::string& body, bool retry);
-/// To be called before the body is made: waits as long for a scheduler that is away, if who we are to it is
-/// not known without it. Returns whether the submission may still be repeated.
+/// Waits as long for a scheduler that is away, if who we are to it is not known without it; call it before
+/// the body is made. Returns whether the submission may still be repeated.
 bool await_scheduler(Session& session, bool retry);
 
 /// Submits each line of a file ("-": of standard input), one JSON submission of the native API a line, as

@@ -119,7 +119,7 @@ std::string completions(const std::vector<std::string>& words, const CliIo& io) 
   define_global_options(global, options);
   const Result<CommandLine> line = split_command_line(before);
   if (!line) return ":\n";
-  // Where the scheduler is may stand anywhere on the line; what else is wrong there does not matter here.
+  // The scheduler's address may stand anywhere on the line; other faults there do not matter here.
   for (size_t i = 0; i < line->words.size() && line->words[i] != "--"; ++i) {
     const std::string& word = line->words[i];
     const size_t equals = word.find('=');

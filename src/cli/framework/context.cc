@@ -40,7 +40,7 @@ std::string serialized(const Contexts& contexts) {
 /// Makes the folders above `path`, readable to their owner alone.
 void make_folders(const std::string& path) {
   for (size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
-    ::mkdir(path.substr(0, slash).c_str(), 0700);  // What is there already stays as it is.
+    ::mkdir(path.substr(0, slash).c_str(), 0700);  // An existing folder stays as it is.
   }
 }
 
@@ -60,7 +60,7 @@ std::string absolute(const CliIo& io, const std::string& path) {
   return folder.empty() ? path : folder + "/" + path;
 }
 
-/// What the file says, or null after a message.
+/// The contexts of the file, or null after a message.
 std::optional<Contexts> loaded(const Session& session) {
   const std::string path = contexts_path(session.io());
   if (path.empty()) {

@@ -31,7 +31,7 @@ std::string logins_path(const CliIo& io);
 /// No file is no context. kIo when it cannot be read or is no such file.
 Result<Contexts> load_contexts(const std::string& path);
 
-/// Writes the whole file anew, mode 0600, and syncs it: whoever reads sees the old one or the new one.
+/// Writes the whole file again, mode 0600, and syncs it: whoever reads sees the old one or the new one.
 Result<Unit> save_contexts(const std::string& path, const Contexts& contexts);
 
 }  // namespace gpusched::cli

@@ -7,7 +7,7 @@ namespace gpusched::cli {
 namespace {
 
 constexpr FieldOption kFields[] = {
-    // Of jobs.
+    // Fields of jobs.
     {"gpu_count", "--gpus"},
     {"gpus_per_node", "--gpus-per-node"},
     {"gpu_milli", "--gpu-share", "thousandths"},
@@ -73,7 +73,7 @@ constexpr FieldOption kFields[] = {
     {"reservation", "--reservation"},
     {"comment", "--comment"},
     {"tenant_id", "--tenant-id"},
-    // Of tenants.
+    // Fields of tenants.
     {"max_gpus", "--max-gpus"},
     {"max_gpu_memory_mb", "--max-gpu-memory", "MB"},
     {"max_cpu_cores", "--max-cpus"},

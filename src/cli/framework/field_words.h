@@ -10,7 +10,7 @@ namespace gpusched::cli {
 struct FieldOption {
   std::string_view field;
   std::string_view option;
-  std::string_view unit = {};  ///< What the field counts, where the option is written otherwise.
+  std::string_view unit = {};  ///< Unit that the field counts, where the option is written otherwise.
 };
 
 /// Fields of jobs and of tenants.

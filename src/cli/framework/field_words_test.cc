@@ -50,7 +50,7 @@ TEST(Refusals, SpeakOfOptions) {
             "gpu-cli: --gpus must be at most 8 (invalid_argument)\n");
   EXPECT_EQ(run_against(refuse, {"update", "7", "--gpus", "9"}).err,
             "gpu-cli: job-7: --gpus must be at most 8 (invalid_argument)\n");
-  // What was not written as options keeps its words.
+  // A request that was not written as options keeps its words.
   EXPECT_NE(run_against(refuse, {"get", "7"}).err.find("gpu_count"), std::string::npos);
 }
 

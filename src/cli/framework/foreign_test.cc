@@ -3,7 +3,7 @@
 #include "cli/framework/run_test_support.h"
 #include "grammar/job_name.h"
 
-/// What hands used to other schedulers type.
+/// Tests of the words that people type who are used to other schedulers.
 namespace gpusched::cli::testing {
 namespace {
 

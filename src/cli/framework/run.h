@@ -27,7 +27,7 @@ enum ExitCode : int {
   kExitTimeLimit = 124,   ///< The job reached its maximum runtime.
 };
 
-/// What the command line needs from the process around it, so that tests can stand in for it. The functions
+/// The needs of the command line from the process around it, so that tests can stand in for it. The functions
 /// may be called from several threads at once.
 struct CliIo {
   /// Standard output, written through at once. When it cannot be written the process ends, with a sentence on

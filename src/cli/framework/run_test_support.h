@@ -35,11 +35,11 @@ struct World {
   std::string working_directory = {};
   int width = 80;
   std::string zone = "UTC";
-  Duration clock_step = {};  ///< What each look at the clock takes.
+  Duration clock_step = {};  ///< Time that each look at the clock takes.
   bool out_is_terminal = false;
   bool err_is_terminal = false;
   int height = 24;
-  std::optional<std::string> answer = std::nullopt;  ///< What somebody types when asked.
+  std::optional<std::string> answer = std::nullopt;  ///< Text that somebody types when asked.
   /// The token of this machine's scheduler; nothing: that is away.
   std::function<std::optional<std::string>()> find_token = {};
   std::string socket = {};  ///< URL of the socket of this machine's scheduler; empty: none answers.

@@ -85,8 +85,8 @@ Trouble trouble_of(const Error& error, const std::string& url) {
   }
 }
 
-/// What a status outside 2xx means. The scheduler says it itself; something in between may not. `mend`: what
-/// helps when the credential is wrong.
+/// The trouble that a status outside 2xx means. The scheduler says it itself; something in between may not.
+/// `mend`: the cure when the credential is wrong.
 Trouble refusal_of(const HttpAnswer& answer, const Json& json, std::string_view mend) {
   Trouble trouble{.exit_code = kExitRefused, .sentence = json["error"].text(), .code = json["code"].text()};
   if (trouble.sentence.empty()) {
@@ -102,7 +102,7 @@ Trouble refusal_of(const HttpAnswer& answer, const Json& json, std::string_view 
   return trouble;
 }
 
-/// What goes wrong with a login, for a call that needs it.
+/// The trouble of a login that a call needs.
 Trouble login_trouble(const Error& error) {
   if (error.code == ErrorCode::kUnauthenticated)
     return {.exit_code = kExitRefused, .sentence = error.message, .code = "login_ended"};
@@ -270,7 +270,7 @@ Reply Session::perform(HttpRequest request, const HttpOnData* on_data, const Htt
       reply.trouble->passing = true;
     if (has_fields_of_options(request.method, request.target))
       reply.trouble->sentence = in_option_words(reply.trouble->sentence, reply.json["field"].text());
-    // What is said about a tenant that is asked for by its id keeps that.
+    // A tenant that is asked for by its id keeps the id in sentences about it.
     if (target.find("/tenants") == std::string::npos)
       reply.trouble->sentence = with_tenant_names(*this, reply.trouble->sentence);
   } else if (!reply.json.is_object()) {
@@ -327,7 +327,7 @@ Reply Session::stream_post(const std::string& path, const std::string& body, con
 
 int Session::fail(const Trouble& trouble) const {
   fail(trouble.exit_code, trouble.sentence, trouble.code);
-  // Whoever sits at a terminal may be here for the first time; programs get the one line.
+  // People at a terminal may be here for the first time; programs get the one line.
   if (trouble.exit_code == kExitUnreachable && io_->err_is_terminal) io_->err(kFirstSteps);
   return trouble.exit_code;
 }

@@ -74,9 +74,9 @@ class Session {
   bool find_token_again();
   /// Whether the scheduler knows who calls: by a token, or over its Unix socket.
   bool is_known() const { return has_token() || is_local(); }
-  /// What this scheduler is called among logins.
+  /// The name of this scheduler among logins.
   const std::string& url() const { return client_.url(); }
-  /// Where the token that is sent comes from: a provider; empty: from none.
+  /// The provider that the token that is sent comes from; empty: none.
   const std::string& login_issuer() const { return login_issuer_; }
   const Options& options() const { return *options_; }
   const CliIo& io() const { return *io_; }
@@ -103,7 +103,7 @@ class Session {
   HttpClientOptions client_options_;
   HttpClient client_;
   Duration call_timeout_;
-  std::string login_issuer_;  ///< Whose token is sent; empty: another credential, or none.
+  std::string login_issuer_;  ///< Provider of the token that is sent; empty: another credential, or none.
   Time renew_at_ = kNever;    ///< Wall clock: when the login's token is to be exchanged.
 };
 

@@ -6,7 +6,7 @@
 namespace gpusched::cli {
 namespace {
 
-constexpr int kPagesMax = 1'000;  // Of a thousand tenants each.
+constexpr int kPagesMax = 1'000;  // Pages of a thousand tenants each.
 constexpr std::string_view kPrefix = "tenant-";
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }

@@ -72,7 +72,7 @@ class Fetcher {
   std::thread thread_;  // The last, so that it starts when all else is there.
 };
 
-/// What watch_screen shows.
+/// The text that watch_screen shows, and its width.
 struct Watched {
   std::mutex mutex;
   std::string text;

@@ -21,7 +21,7 @@ constexpr std::string_view kLeave = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 constexpr std::array kEndingSignals = {SIGINT,  SIGTERM, SIGHUP, SIGQUIT, SIGABRT,
                                        SIGSEGV, SIGBUS,  SIGFPE, SIGILL};
 
-/// What signal handlers need; there is one terminal.
+/// State that signal handlers need; there is one terminal.
 struct Taken {
   volatile std::sig_atomic_t active = 0;
   volatile std::sig_atomic_t changed = 0;  ///< The size may be another, or the screen was somebody else's.

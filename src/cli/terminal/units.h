@@ -31,7 +31,7 @@ std::string format_cores(double cores);
 /// "2025-01-31T09:00:00.123Z", or with an offset such as "+01:00". Zero when `text` is no such time.
 Time parse_rfc3339(std::string_view text);
 
-/// Which day is meant by a time of day alone.
+/// Meaning of a time of day alone: the next one, or the last one.
 enum class TimeOfDay { kNext, kLast };
 /// "tomorrow 10:00", "today", "yesterday 18:30", "10:00", "noon", "midnight", "2025-01-31", "2025-01-31
 /// 10:00", "2025-01-31T10:00:00", "now", "now+2hours" (Slurm's words), in this machine's zone, and what

@@ -11,7 +11,7 @@
 namespace gpusched::cli {
 namespace {
 
-constexpr std::size_t kBatch = 1'000;  // What one request may name.
+constexpr std::size_t kBatch = 1'000;  // Most that one request may name.
 
 struct CancelOptions {
   std::vector<std::string> jobs;

@@ -70,7 +70,7 @@ Result<Unit> add_moment(const std::string& option, const std::string& text, cons
   return Unit{};
 }
 
-/// What the job needs.
+/// Adds the needs of the job.
 Result<Unit> add_needs(const UpdateOptions& update, JsonObjectWriter& body) {
   if (update.gpus) body.add("gpu_count", *update.gpus);
   if (!update.gpu_model.empty()) body.add("gpu_model", update.gpu_model);

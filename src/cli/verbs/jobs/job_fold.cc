@@ -11,7 +11,7 @@
 namespace gpusched::cli {
 namespace {
 
-/// What of an array is in a list.
+/// The records of one array in a list.
 struct Group {
   const Json* array = nullptr;  ///< Its own record; null: only elements were found.
   std::vector<const Json*> elements;
@@ -97,7 +97,7 @@ void add_times(const Group& group, const std::string& state, JsonObjectWriter& o
   if (!ended.empty() && state != "running" && state != "pending") out.add("completed_at", ended);
 }
 
-/// Of an array nothing of which runs: why an element waits, if that says that none will ever run.
+/// Why an array waits of which nothing runs: an element's reason, if that says that none will ever run.
 std::string reason_of(const Group& group, const Json& like) {
   const auto never = std::ranges::find_if(group.elements, [](const Json* one) { return never_starts(*one); });
   return (never == group.elements.end() ? like : **never)["reason"].text();

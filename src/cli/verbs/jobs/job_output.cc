@@ -43,10 +43,10 @@ Trouble no_pieces() {
           .code = "bad_answer"};
 }
 
-/// What follow_logs remembers between two calls of the API.
+/// State of follow_logs between two calls of the API.
 struct Follower {
   int64_t attempt = 0;
-  int64_t offset = 0;  ///< Where to go on in this attempt's output.
+  int64_t offset = 0;  ///< Where this attempt's output goes on.
   bool attempt_ended = false;
   bool stopped = false;  ///< The reader wants no more.
 };

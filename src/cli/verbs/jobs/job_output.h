@@ -10,7 +10,7 @@
 
 namespace gpusched::cli {
 
-/// Which outputs of a job are shown, and how.
+/// The outputs of a job that are shown, and how.
 struct OutputChoice {
   bool out = true;
   bool err = true;

@@ -13,9 +13,9 @@
 namespace gpusched::cli {
 namespace {
 
-constexpr int64_t kPageJobs = 1'000;         // What the jobs door gives at most.
-constexpr int64_t kElementsMax = 1'000'000;  // What an array has at most.
-constexpr int64_t kNativePageJobs = 10'000;  // And the native API.
+constexpr int64_t kPageJobs = 1'000;         // Most that the jobs door gives.
+constexpr int64_t kElementsMax = 1'000'000;  // Most that an array has.
+constexpr int64_t kNativePageJobs = 10'000;  // Most that the native API gives.
 
 /// The scheduler's state in which jobs are that people see in this one.
 std::vector<std::string> scheduler_states(const std::string& word) {
@@ -26,7 +26,7 @@ std::vector<std::string> scheduler_states(const std::string& word) {
 
 bool is_seen_only(const std::string& word) { return word == "held" || word == "never" || word == "stopping"; }
 
-/// What the scheduler cannot filter by.
+/// Applies the filters that the scheduler does not know.
 bool is_seen(const JobQuery& query, const Json& job) {
   if (query.ended_since.valid()) {
     const Time ended = parse_rfc3339(job["completed_at"].text());

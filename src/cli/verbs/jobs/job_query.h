@@ -9,7 +9,7 @@
 
 namespace gpusched::cli {
 
-/// Which jobs are wanted. What is empty does not matter.
+/// The jobs that are wanted. Empty fields do not matter.
 struct JobQuery {
   std::vector<std::string> states;  ///< Words that `shown_state` gives, and those of the scheduler.
   std::string tenant;
@@ -17,11 +17,11 @@ struct JobQuery {
   std::string name;  ///< '*' and '?' stand for any text and any character.
   std::vector<std::pair<std::string, std::optional<std::string>>> labels;
   Time since = {};                 ///< Submitted then or later.
-  Time ended_since = {};           ///< Of jobs that have ended: only those that ended then or later.
+  Time ended_since = {};           ///< For jobs that have ended: only those that ended then or later.
   int64_t looked_max = INT64_MAX;  ///< Jobs of a state that are looked at, from the newest.
   int64_t limit = INT64_MAX;       ///< Maximum number, from the newest.
-  /// What to tell of each job, as the native API's parameter `fields` has it. Empty: everything, as the jobs
-  /// door tells it.
+  /// The fields to tell of each job, as the native API's parameter `fields` has them. Empty: everything, as
+  /// the jobs door tells it.
   std::string fields;
 
   /// Whether the scheduler's own count of what matches is the right one.
@@ -46,8 +46,8 @@ const std::vector<std::string>& finished_states();
 /// "running,held", "active", "finished"; kInvalidArgument for anything else.
 Result<std::vector<std::string>> parse_states(const std::string& text);
 
-/// Whose jobs are wanted: `user`, or with `me` the caller's login name. kInvalidArgument when both are given,
-/// or the scheduler cannot know whose jobs are the caller's.
+/// The user whose jobs are wanted: `user`, or with `me` the caller's login name. kInvalidArgument when both
+/// are given, or the scheduler cannot know which jobs are the caller's.
 Result<std::string> user_filter(const Session& session, const std::string& user, bool me);
 
 /// "K" and "K=V" texts as a query has them.

@@ -79,7 +79,7 @@ std::string parts_text(const Json& parts) {
   return out;
 }
 
-/// Where it runs: a line for each member of a gang.
+/// Adds where it runs: a line for each member of a gang.
 void add_members(const Json& job, Record& record) {
   record.add("Members", parts_text(job["parts"]));
   if (job["on_node_loss"].text() == "continue")

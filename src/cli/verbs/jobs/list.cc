@@ -15,8 +15,8 @@ namespace gpusched::cli {
 namespace {
 
 constexpr int kWideWidth = 1'000;
-constexpr int64_t kScreenJobsMax = 10'000;  // Of a state, for a screen that shows some dozens.
-constexpr int64_t kRecentJobsMax = 10'000;  // Of a state: those among which the last hour's are looked for.
+constexpr int64_t kScreenJobsMax = 10'000;  // For each state, for a screen that shows some dozens.
+constexpr int64_t kRecentJobsMax = 10'000;  // For each state: the last hour's are looked for among them.
 constexpr Duration kRecent = seconds(3'600);
 constexpr int kFrameRows = 4;  // Titles, two remarks, and the shell's next line.
 constexpr int kRowsMin = 3;
@@ -84,7 +84,7 @@ Result<JobQuery> query_of(const Session& session, const ListOptions& list) {
       if (key.starts_with('-') || key.starts_with('+')) key.erase(0, 1);
       keys.push_back(std::move(key));
     }
-    // What folding looks at.
+    // Folding looks at these.
     if (format != Format::kName) keys.insert(keys.end(), {"id", "name", "state", "ran"});
     if (!query.states.empty()) keys.emplace_back("state");
     query.fields = fields_of(keys);
@@ -101,7 +101,7 @@ Result<JobQuery> query_of(const Session& session, const ListOptions& list) {
   return query;
 }
 
-/// What has not ended, newest first; then what ended in the last hour, the latest end first.
+/// Finds jobs that have not ended, newest first; then those of the last hour, the latest end first.
 Reply find_present(Session& session, JobQuery query, FoundJobs& found) {
   query.states = active_states();
   Reply reply = find_jobs(session, query, found);
@@ -124,7 +124,7 @@ std::string objects_text(const FoundJobs& found) {
   return text + "],\"total\":" + std::to_string(found.total) + "}\n";
 }
 
-/// What is said when nothing matches.
+/// The text for a list without jobs.
 std::string nothing_text(const ListOptions& list, Format format) {
   if (list.no_header) return "";
   const bool filtered = list.me || !list.user.empty() || !list.name.empty() || !list.labels.empty();

@@ -1,4 +1,4 @@
-// What is shown of jobs that wait, run and end: their output, why they wait, how they ended.
+// The words for jobs that wait, run and end: their output, why they wait, how they ended.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -75,7 +75,7 @@ TEST(Logs, OfAJobThatCouldNotStartSayWhy) {
   EXPECT_EQ(
       logs_of_silent(R"({"state":"pending","message":"requests 2 GPUs on one node; none is free"})").err,
       "gpu-cli: job-3 waits: it requests 2 GPUs on one node; none is free\n");
-  // What ran and wrote nothing, and what was filtered away, are no failed starts.
+  // An attempt that ran and wrote nothing, or whose output was filtered away, is no failed start.
   EXPECT_EQ(logs_of_silent(R"({"state":"failed","final":true,"cause":"exited","message":"m"})").err, "");
   EXPECT_EQ(logs_of_silent(failed, {"--grep", "x"}).err, "");
 }
@@ -137,7 +137,7 @@ TEST(WaitNotice, SpeaksAfterTwoSecondsAndWhenTheReasonChanges) {
   EXPECT_EQ(look("gpus_busy", "requests 2 GPUs; 1 is free", seconds(2)), "");
   EXPECT_EQ(look("quota", "tenant t uses 4 of its 4 GPUs", seconds(2)),
             "gpu-cli: job-3 waits: tenant t uses 4 of its 4 GPUs\n");
-  // Of the same reason new numbers are told from time to time.
+  // New numbers of the same reason are told from time to time.
   EXPECT_EQ(look("quota", "tenant t uses 3 of its 4 GPUs", seconds(30)),
             "gpu-cli: job-3 waits: tenant t uses 3 of its 4 GPUs\n");
   EXPECT_EQ(notice.next_look(), seconds(2));

@@ -15,7 +15,7 @@ namespace gpusched::cli {
 namespace {
 
 constexpr int kGpuWidthMin = 76;  // Two beside each other need twice that, and a gap.
-constexpr int kJobRowsMin = 6;    // So many lines are the jobs' even when there are many GPUs.
+constexpr int kJobRowsMin = 6;    // The jobs have so many lines even when there are many GPUs.
 constexpr int kWarmCelsius = 75;
 constexpr int kHotCelsius = 85;
 constexpr double kNearlyFull = 0.9;
@@ -115,7 +115,7 @@ std::string device_text(const Json& device, int name_width, int width, bool colo
                           : state == "held"   ? device["held_by"].text()
                           : state == "shared" ? format_share(device["shared_milli"].integer()) + " used"
                                               : state;
-  // What is left of the width is the two bars'; the rest has fixed columns.
+  // The two bars get the rest of the width; all other columns are fixed.
   const int fixed = name_width + 1 + 5 + 1 + 12 + 1 + 5 + 1 + 10;
   const int bars = std::max(8, width - fixed - 2);
   const int use_width = bars / 2 + bars % 2;

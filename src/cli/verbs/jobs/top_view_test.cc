@@ -16,7 +16,7 @@ Json parsed(const std::string& text) {
   return json ? *json : Json();
 }
 
-/// So many nodes of eight GPUs, and so many running and waiting jobs.
+/// A cluster of so many nodes of eight GPUs, and so many running and waiting jobs.
 TopData sample(int nodes, int jobs) {
   TopData data;
   data.cluster = parsed(

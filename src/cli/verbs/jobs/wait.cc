@@ -15,7 +15,7 @@ namespace gpusched::cli {
 namespace {
 
 constexpr Duration kRound = milliseconds(200);
-constexpr std::size_t kNoticesMax = 8;  ///< Of more jobs only counts are shown.
+constexpr std::size_t kNoticesMax = 8;  ///< Only counts are shown of more jobs.
 constexpr Duration kPollServer = seconds(30);
 constexpr int kSignalBase = 128;
 
@@ -53,7 +53,7 @@ class Waiter {
   std::vector<std::string> open_;
   Time ends_;
   Patience patient_;
-  std::map<std::string, int> codes_;  ///< Of the jobs that ended.
+  std::map<std::string, int> codes_;  ///< Exit codes of the jobs that ended.
   std::map<std::string, WaitNotice> notices_;
 };
 
@@ -82,7 +82,7 @@ bool Waiter::is_over(const std::string& job, Duration poll, std::optional<int>& 
   return true;
 }
 
-/// That of the first job, in the order of the command line, that did not complete.
+/// The code of the first job, in the order of the command line, that did not complete.
 int Waiter::exit_code() const {
   for (const std::string& job : wait_.jobs) {
     const auto found = codes_.find(job);

@@ -21,7 +21,7 @@ constexpr int kKeyPagesMax = 200;
 const char* const kKeyPageSize = "1000";
 
 struct KeyOptions {
-  std::string name;  ///< Or the id of one that exists.
+  std::string name;  ///< Name of a key, or the id of one that exists.
   std::vector<std::string> roles;
   std::vector<std::string> unix_users;
   std::string expires;

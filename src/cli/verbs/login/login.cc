@@ -206,7 +206,7 @@ Result<Unit> get_tokens(const CliIo& io, const LoginOptions& options, Login& log
   return login::take_tokens(login, *answer, now);
 }
 
-/// What the scheduler says to the token. The trouble: it does not take it.
+/// Asks the scheduler who the token stands for. The trouble: it does not take it.
 std::optional<Trouble> try_token(const Session& session, const Login& login, Json& person) {
   Result<HttpClient> client = HttpClient::create(
       {.url = login.api_url, .token = login.token(), .ca_file = session.options().ca_file});

@@ -1,4 +1,4 @@
-// Who the caller is to the scheduler.
+// Tells who the caller is to the scheduler.
 #include "cli/commands.h"
 #include "cli/framework/tenant_names.h"
 #include "cli/framework/verbs.h"

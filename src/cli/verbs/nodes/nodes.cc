@@ -46,8 +46,8 @@ Cell state_cell(const Json& node) {
 struct NodeRow {
   std::string_view title;
   Cell (*cell)(const Json& node, Time now);
-  bool right = false, may_shrink = false;  ///< As a Column's;
-  int drop_order = 0;                      ///< the same.
+  bool right = false, may_shrink = false;  ///< Both as a Column's.
+  int drop_order = 0;                      ///< As a Column's.
   bool wide = false;                       ///< Only with -o wide.
 };
 
@@ -131,7 +131,7 @@ std::string percent(const Json& value) {
   return value.is_number() ? std::to_string(value.integer()) + "%" : std::string();
 }
 
-/// Who has it, or how many have how much of it.
+/// The job that has it, or how many jobs have how much of it.
 std::string holders_text(const Json& gpu) {
   const auto& jobs = gpu["shared_by"].items();
   if (jobs.empty()) return gpu["held_by"].text();

@@ -33,7 +33,7 @@ void add_rows(Session& session, Table& table, const std::string& what, const Jso
   }
 }
 
-/// What tasks of agents were given and used; nothing while none was given what was learned.
+/// Memory that tasks of agents were given and used; nothing while none was given what was learned.
 std::string memory_text(Session& session, const Json& scores, int width) {
   Table table({{.title = "TASKS' MEMORY"},
                {.title = "COUNT", .right = true},

@@ -12,7 +12,7 @@ struct StatusText {
   std::string text;
 };
 
-/// What `gpu-cli status` prints, in lines of `width` columns: counts, and what is wrong. As JSON where the
+/// The text of `gpu-cli status`, in lines of `width` columns: counts, and what is wrong. As JSON where the
 /// session's options say so.
 StatusText status_text(Session& session, int width, bool color);
 

@@ -15,7 +15,7 @@
 namespace gpusched::cli {
 namespace {
 
-/// Of the queue that the number of replicas follows.
+/// Options of the queue that the number of replicas follows.
 struct ScaleOptions {
   std::string queue;
   std::optional<int64_t> min, max, per_replica;

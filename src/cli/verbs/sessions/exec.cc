@@ -20,7 +20,7 @@ void add_place(Grammar& grammar, ExecOptions& options, bool job_required = true)
   grammar.option("--session", "N", &options.session, "Resume this detached session").range(1, INT64_MAX);
 }
 
-/// What shell holds when it is given no job.
+/// The lease of a shell that is given no job.
 struct OwnLease {
   std::optional<int64_t> gpus;
   LeaseShell shell;

@@ -7,7 +7,7 @@
 
 namespace gpusched::cli {
 
-/// What a shell of its own holds.
+/// The resources and limits of a shell of its own.
 struct LeaseShell {
   int64_t gpus = 1;
   std::string gpu_model;

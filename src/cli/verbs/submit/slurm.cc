@@ -46,7 +46,7 @@ struct SlurmOption {
   std::string_view ours = {};
   /// Ours for a value; the error says what to write instead. Null: see below.
   Result<Words> (*read)(const std::string& value) = nullptr;
-  /// What to write instead; empty, with nothing above: it has nothing to do here.
+  /// Text to write instead; empty, with nothing above: it has nothing to do here.
   std::string_view instead = {};
 };
 

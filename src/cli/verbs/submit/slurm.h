@@ -9,7 +9,7 @@
 /// Options of Slurm's sbatch in those of gpu-cli submit: of a script's #SBATCH lines, and for hints.
 namespace gpusched::cli {
 
-/// What #SBATCH lines ask for.
+/// The requests of #SBATCH lines.
 class SlurmRequest {
  public:
   /// Understands the words of one line. kInvalidArgument for an option that has no equal here: `place`, such
@@ -41,8 +41,8 @@ class SlurmRequest {
   std::string account_, nodes_, output_, error_, folder_;
 };
 
-/// What to write for an option of sbatch that gpu-cli submit does not know: "write --gpus 2", or a sentence;
-/// empty: it is none of them, or there is nothing to say. `value` may be empty.
+/// The text to write for an option of sbatch that gpu-cli submit does not know: "write --gpus 2", or a
+/// sentence; empty: it is none of them, or there is nothing to say. `value` may be empty.
 std::string slurm_hint(const std::string& name, const std::string& value);
 
 /// A duration as sbatch reads it: minutes, minutes:seconds, hours:minutes:seconds,

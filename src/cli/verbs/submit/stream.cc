@@ -14,7 +14,7 @@ namespace gpusched::cli {
 namespace {
 
 constexpr size_t kReadBytes = 256 * 1024;
-constexpr size_t kSendBytesMax = 2u << 20;  // Of one request; what has arrived by then goes together.
+constexpr size_t kSendBytesMax = 2u << 20;  // For one request; all that has arrived by then goes together.
 constexpr size_t kLineBytesMax = 4u << 20;
 
 /// Lines of a file or of standard input, as they come.
@@ -114,7 +114,7 @@ class LineSender {
             .append("\",");
         out.append(line.substr(brace + 1));
       } else {
-        out.append(line);  // Whatever it is, the scheduler says what is wrong with it.
+        out.append(line);  // The scheduler says what is wrong with it.
       }
       out.push_back('\n');
     }
@@ -145,9 +145,9 @@ class LineSender {
   Session& session_;
   const std::string keys_;
   const bool retry_;
-  bool said_ = false;             // That it repeats.
+  bool said_ = false;             // Whether it was said that it repeats.
   int64_t read_ = 0;              // Lines so far.
-  std::vector<int64_t> numbers_;  // Of the lines that were sent now.
+  std::vector<int64_t> numbers_;  // Numbers of the lines that were sent now.
   int refused_ = 0;
 };
 

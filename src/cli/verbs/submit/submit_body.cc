@@ -57,7 +57,7 @@ std::vector<std::string> parted(const std::string& text, char separator) {
   return parts;
 }
 
-/// What belongs to the caller's shell and not to a job.
+/// Whether a variable belongs to the caller's shell and not to a job.
 bool is_of_the_shell(const std::string& name) {
   return name == "_" || name == "PWD" || name == "OLDPWD" || name == "SHLVL" ||
          name.starts_with("BASH_FUNC_") || name.starts_with("GPU_SCHEDULER_");
@@ -101,7 +101,7 @@ std::vector<std::string> names_of(const std::vector<std::string>& texts) {
   return {names.begin(), names.end()};
 }
 
-/// What people call the job when they do not say.
+/// The name of a job that was given none, as people call it.
 std::string default_name(const SubmitOptions& submit, const std::optional<Script>& script) {
   std::string name = script ? script->name : submit.command.empty() ? submit.image : submit.command.front();
   while (name.ends_with('/')) name.pop_back();
@@ -140,7 +140,7 @@ std::optional<int64_t> parse_share_milli(std::string_view text) {
   return milli > 0 && milli < 1000 ? std::optional(milli) : std::nullopt;
 }
 
-/// Where it may run.
+/// Adds where it may run.
 void add_place(const SubmitOptions& submit, JsonObjectWriter& body) {
   const auto all_of = [](const std::vector<std::string>& texts) {
     std::vector<std::string> all;
@@ -419,7 +419,7 @@ Result<Unit> add_watchdog(const SubmitOptions& submit, JsonObjectWriter& body) {
   return Unit{};
 }
 
-/// What it asks for when it is ended for another job.
+/// Adds what it asks for when it is ended for another job.
 Result<Unit> add_handshake(const SubmitOptions& submit, JsonObjectWriter& body) {
   if (!submit.preempt_signal.empty()) body.add("preempt_signal", submit.preempt_signal);
   if (!submit.preempt_grace.empty()) {

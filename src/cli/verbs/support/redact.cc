@@ -45,7 +45,7 @@ std::string without_keys(std::string text) {
   return text;
 }
 
-/// Where a secret's value begins behind a word that ends at `at`; npos: what follows is no value.
+/// The place where a secret's value begins behind a word that ends at `at`; npos: no value follows.
 std::size_t value_after(std::string_view text, std::size_t at, bool is_option) {
   if (at < text.size() && (text[at] == '"' || text[at] == '\'')) ++at;  // The end of a quoted key.
   std::size_t from = at;

@@ -50,13 +50,13 @@ enum class SettingForm : uint8_t {
   kTier,    ///< A tier's name or its number.
   kWeight,  ///< A number above 0, read by the grammar.
 };
-/// What "none" stands for.
+/// Meaning of the value "none".
 enum class SettingNone : uint8_t { kNothing, kNull, kZero };
 
 /// A setting that create and update take.
 struct SettingOption {
   std::string_view flag;
-  std::string_view value;  ///< What the value is called in the help.
+  std::string_view value;  ///< Name of the value in the help.
   std::string_view field;  ///< In the bodies.
   std::string_view help;
   SettingForm form = SettingForm::kText;
@@ -106,7 +106,7 @@ constexpr SettingOption kSettings[] = {
 };
 
 struct TenantOptions {
-  std::string id;  ///< Of get, update and delete.
+  std::string id;  ///< For get, update and delete.
   std::string name;
   std::string parent;
   std::array<std::string, std::size(kSettings)> values;  ///< In the order of the rows; empty: not given.
