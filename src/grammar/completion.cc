@@ -97,7 +97,7 @@ void add_values(const std::vector<std::string>& words, bool commas, Complete kin
   }
 }
 
-/// What a command's grammars make of the words before the one that is typed.
+/// The place of the word that is typed, as a command's grammars read the words before it.
 class Position {
  public:
   Position(const Grammar& own, const Grammar& global) : own_(own), global_(global) {}

@@ -21,7 +21,7 @@ struct Candidates {
   std::string_view directive = ":";  ///< ":files" and ":folders" let the shell offer these, too.
 
   void add(std::string_view word, std::string_view meaning = {});
-  /// What the shell reads.
+  /// The text that the shell reads.
   std::string lines() const { return text + std::string(directive) + "\n"; }
 };
 

@@ -101,8 +101,8 @@ class Grammar {
     examples_.push_back({std::move(command), std::move(meaning)});
   }
 
-  /// What to say of an option that does not exist here, with the value it was given: what to write instead,
-  /// or nothing.
+  /// Sets the hint for an option that does not exist here, with the value it was given: the text to write
+  /// instead, or nothing.
   void hints(std::function<std::string(const std::string& name, const std::string& value)> hint) {
     hint_ = std::move(hint);
   }
@@ -122,8 +122,8 @@ class Grammar {
   bool was_given(const OptionSpec& option) const;
   /// The texts that it was given; a flag's is "true" or "false".
   std::vector<std::string> values_of(const OptionSpec& option) const;
-  /// Takes what `other`, a grammar declared alike, was given and this one was not. Of lists, the other's
-  /// entries come first.
+  /// Takes the values that `other`, a grammar declared alike, was given and this one was not. The other's
+  /// entries of a list come first.
   void take_missing_from(const Grammar& other) const;
 
   /// The option of this name, long or short, or null.

@@ -90,7 +90,7 @@ std::string command_help(std::string_view summary, const std::string& command, c
   width = std::min(width, kHelpWidthMax);
   std::string out = wrapped_text(std::string(summary) + ".", 0, width) +
                     "\n\nUsage: " + usage_line(command, grammar) + "\n";
-  // Where there are many options the common ones come first, and the explanations behind them all.
+  // The common options come first where there are many, and the explanations behind them all.
   const std::vector<Grammar::Group> groups = grammar.groups();
   const std::vector<std::string>& paragraphs = grammar.paragraphs();
   const size_t first = groups.size() > 1 ? std::min<size_t>(1, paragraphs.size()) : paragraphs.size();

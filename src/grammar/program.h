@@ -29,10 +29,10 @@ struct Program {
   std::string
       summary;  ///< One sentence without its full stop, for the manual page: "run jobs on this machine".
   std::vector<ProgramCommand> commands;  ///< In the order of the help; the one without a path comes first.
-  std::string exit_codes;                ///< What its exit statuses mean, a sentence.
+  std::string exit_codes;                ///< A sentence about the meaning of its exit statuses.
 };
 
-/// What a program needs from the process around it.
+/// The needs of a program from the process around it.
 struct ProgramIo {
   std::function<void(std::string_view)> out;
   std::function<void(std::string_view)> err;

@@ -4,7 +4,7 @@
 
 #include "grammar/program.h"
 
-/// What tells people of a program, made of its commands' grammars.
+/// Texts that tell people of a program, made of its commands' grammars.
 namespace gpusched {
 
 /// Declares the options of every command.
@@ -25,7 +25,7 @@ std::string program_command_help(const Program& program, const ProgramCommand& c
 
 std::string program_manual(const Program& program, const std::vector<ProgramCommand>& commands);
 
-/// What a shell offers for the last of `words`.
+/// The words that a shell offers for the last of `words`.
 std::string program_completions(const std::vector<ProgramCommand>& commands,
                                 const std::vector<std::string>& words);
 

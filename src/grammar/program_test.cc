@@ -14,7 +14,7 @@
 namespace gpusched {
 namespace {
 
-/// What the last command was run with.
+/// The command that was run last, and its options.
 struct Story {
   std::string command;
   std::string name;
