@@ -115,7 +115,7 @@ Result<Unit> Agent::prepare() {
   return open_metrics();
 }
 
-/// Who joined with a node token is known by its certificate from then on, and never goes back to less.
+/// Finds the certificate of a node that joined with a node token, which never goes back to less.
 Result<Unit> Agent::find_certificate() {
   const std::string path = node_file_of(options_.data_folder);
   const Result<sign::NodeFile> file = sign::read_node_file(path);
@@ -183,7 +183,7 @@ Result<Unit> Agent::read_address() {
                .field = "scheduler"};
 }
 
-/// Of a scheduler on this machine that this user may read the token of.
+/// Finds the token of a scheduler on this machine, where this user may read it.
 std::function<std::string(const std::string&)> Agent::local_token_finder() const {
   if (is_unix_address(options_.scheduler) || !ops::is_loopback(scheduler_.host) || renewal_) return nullptr;
   return [scheduler = scheduler_](const std::string& path) {
@@ -313,7 +313,7 @@ void Agent::find_containers(const std::string& mark, const std::string& shim_pro
   containers_ = std::move(node);
 }
 
-/// Of this boot of the machine: a later one gives the same numbers to others.
+/// Shims of this boot of the machine: a later one gives the same numbers to others.
 std::map<AttemptKey, ShimProcess> Agent::recorded_shims() const {
   std::map<AttemptKey, ShimProcess> shims;
   if (log_->image().boot_id != read_boot_id()) return shims;

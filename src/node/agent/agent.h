@@ -37,7 +37,7 @@ struct AgentOptions {
   std::string data_folder;
   std::string version;
   std::string token_file = {};    ///< Empty: no token.
-  LinkTls tls = {};               ///< Of the way to the scheduler.
+  LinkTls tls = {};               ///< For the way to the scheduler.
   std::string sim_gpus = {};      ///< Empty: the machine's own GPUs.
   std::string sim_links = {};     ///< How simulated ones are linked; see parse_sim_links. Empty: not known.
   std::string nvml_library = {};  ///< Empty: the system's.
@@ -46,26 +46,26 @@ struct AgentOptions {
   std::string shim_program = {};  ///< Empty: gpu-shim beside this program.
   int64_t cpus = 0;               ///< 0: as many as this process may use.
   int64_t memory_mb = 0;          ///< 0: all of the machine.
-  Duration grace = seconds(10);   ///< Where the scheduler names none.
+  Duration grace = seconds(10);   ///< Used where the scheduler names none.
   std::size_t finished_kept = 10'000;
   int64_t log_bytes_max = int64_t{256} << 20;      ///< Kept of each output of an attempt; 0: all.
   int64_t all_logs_bytes_max = int64_t{20} << 30;  ///< Kept of all attempts' output; 0: no limit.
   Duration logs_kept = hours(7 * 24);              ///< After an attempt's end; zero: for ever.
   std::map<std::string, std::string> labels = {};
-  std::string address = {};      ///< Where gangs' members on other nodes reach this one; empty: its name.
-  PortRange service_ports = {};  ///< Of services' replicas.
+  std::string address = {};      ///< For gangs' members on other nodes to reach this one; empty: its name.
+  PortRange service_ports = {};  ///< Ports for services' replicas.
   Duration order_patience = seconds(60);  ///< See NodeOptions.
   HookOptions hooks = {};
   FaultTable gpu_faults = {};
   Duration share_memory_grace = {};  ///< See NodeOptions.
   std::string kernel_log =
-      "/dev/kmsg";  ///< Where Xids are read that the driver does not tell; empty: nowhere.
+      "/dev/kmsg";  ///< Source of the Xids that the driver does not tell; empty: they are not read.
   BoxOptions box = {};
   ContainerOptions containers = {};
   std::optional<MetricsPortOptions> metrics = {};  ///< Absent: no metrics port. Its token is the agent's.
 };
 
-/// What the agent's loop does beside its work, for whoever started it. Every function may be empty.
+/// Duties of the agent's loop beside its work, for its owner. Every function may be empty.
 struct AgentDuties {
   int reload_descriptor = -1;  ///< Readable: `reload` is called, which reads it.
   std::function<void()> reload = {};

@@ -22,7 +22,7 @@ struct AgentSetting {
 /// kInvalidArgument, one problem a line, for what is no such file.
 Result<std::vector<AgentSetting>> read_agent_file(const std::string& path);
 
-/// What the environment says of an agent.
+/// The settings of an agent in its environment.
 struct AgentEnvironment {
   std::vector<AgentSetting> settings;
   std::string without_effect;  ///< Variables that an agent knows and that change nothing, "A, B".

@@ -105,7 +105,7 @@ TEST_F(AgentFile, NamesTheLineOfEachMistake) {
   EXPECT_EQ(refusal("cpus: many\n"), "1: --cpus: \"many\" is not a whole number");
   EXPECT_EQ(refusal("cpus: [1, 2]\n"), "1: --cpus takes one value, and not a list");
   EXPECT_EQ(refusal("tls: maybe\n"), "1: --tls: 'maybe' is neither true nor false");
-  // Also where the command line gives another value.
+  // The file is checked also where the command line gives another value.
   EXPECT_EQ(refusal("cpus: 1000\n", {"--cpus", "4"}), "1: --cpus: it is from 1 to 100");
   EXPECT_NE(refusal("config: other.yaml\n").find("unknown key config"), std::string::npos);
   EXPECT_NE(refusal("cpus: [1\n").find("not valid YAML"), std::string::npos);

@@ -135,7 +135,7 @@ void Agent::on_hook_finished(const ScriptHooks::Finished& finished) {
   }
 }
 
-/// What this node can do, for placement and for people.
+/// The abilities of this node, for placement and for people.
 std::vector<std::string> Agent::features() const {
   std::vector<std::string> known = containers_->support.features;
   if (hooks_->can_reboot()) known.emplace_back("reboot");
@@ -222,7 +222,7 @@ void Agent::renew_certificate() {
   link_->send(message);
 }
 
-/// Whose node this is. Another cluster's scheduler would end all that runs here.
+/// Remembers whose node this is. Another cluster's scheduler would end all that runs here.
 void Agent::remember_scheduler(const v1::Registered& registered) {
   if (registered.cluster().empty() || !identity_.cluster.empty()) return;
   if (const Result<Unit> kept = remember_cluster(options_.data_folder, identity_, registered.cluster());
@@ -259,7 +259,7 @@ void Agent::on_connection_lost(const std::string& why) {
 void Agent::try_to_connect(Time now) {
   if (connection_ != Connection::kWaiting)
     return on_connection_lost("the scheduler did not answer within 15 s");
-  // Who listens there may have changed since the start.
+  // Another process may listen there than at the start.
   if (const Result<Unit> trusted = check_scheduler(); !trusted)
     return on_connection_lost(trusted.error().message);
   connection_ = Connection::kConnecting;

@@ -15,7 +15,7 @@
 
 namespace gpusched {
 
-/// What an agent tells of itself to whoever asks its metrics port.
+/// The figures that an agent's metrics port tells.
 struct AgentFigures {
   struct Device {
     std::string uuid, model;

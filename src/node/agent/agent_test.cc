@@ -260,7 +260,7 @@ TEST_F(AgentTest, WithATokenBothSidesProveIt) {
   AgentOptions with_token = options(scheduler);
   with_token.token_file = token_file;
   RunningAgent agent(with_token);
-  EXPECT_TRUE(scheduler.wait_for_register().has_register_());  // Which is read behind a proof that holds.
+  EXPECT_TRUE(scheduler.wait_for_register().has_register_());  // Read behind a proof that holds.
 }
 
 TEST_F(AgentTest, AnAgentWithATokenObeysNoSchedulerWithoutIt) {

@@ -28,7 +28,7 @@ constexpr const char* kJoinAgain =
     "gpu-agent join HOST --token-file TOKEN --ca FINGERPRINT --replace    # with a new node token, see "
     "docs/operate/nodes.md";
 
-/// Of a node that joined with a node token.
+/// The finding about a node that joined with a node token.
 Finding check_node_certificate(const std::string& path, const sign::NodeFile& file) {
   const int64_t now_s = std::time(nullptr);
   const int64_t days = (file.expires_at - now_s) / kDay_s;
@@ -123,7 +123,7 @@ std::vector<Finding> check_mig(const std::string& name, const DeviceFacts& facts
   return found;
 }
 
-/// What stays on the GPU by itself; MPS enforces the limits of shares.
+/// Programs that stay on the GPU by themselves; MPS enforces the limits of shares.
 std::optional<Finding> check_strangers(const std::string& name, const DeviceReading& reading) {
   if (reading.daemons.empty()) return std::nullopt;
   std::string programs;

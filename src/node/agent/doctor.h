@@ -6,12 +6,12 @@
 namespace gpusched {
 
 /// Everything that an agent with these options needs of this machine and of its scheduler, each with a
-/// verdict and the command that mends it. `config`: the file that they come from, or empty. Writes and
+/// verdict and the command that repairs it. `config`: the file that they come from, or empty. Writes and
 /// removes one file in the data folder, and leaves an agent that runs alone.
 Diagnosis examine_node(const AgentOptions& options, const std::string& config);
 
-/// What the scheduler says for itself: reachable, version, whether it knows `token` (empty: not asked),
-/// clock.
+/// Findings that the scheduler itself answers: reachable, version, whether it knows `token` (empty: not
+/// asked), clock.
 std::vector<Finding> check_scheduler(const AgentOptions& options, const std::string& token);
 
 }  // namespace gpusched

@@ -22,12 +22,12 @@ constexpr const char* kMachineIdFile = "/etc/machine-id";
 constexpr std::string_view kMachineLabel = "gpusched-machine";
 constexpr std::size_t kMachineNameBytes = 16;
 
-/// What the file says; empty fields where it says nothing.
+/// The values of the file; fields that it lacks are empty.
 struct Remembered {
   std::string node;
   std::string machine;
   std::string cluster;
-  std::string inode;  ///< Of the file `instance`: a copied folder has another one.
+  std::string inode;  ///< Inode of the file `instance`: a copied folder has another one.
 };
 
 std::string path_of(const std::string& data_folder) { return data_folder + "/identity"; }

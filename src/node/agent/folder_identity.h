@@ -6,13 +6,13 @@
 
 namespace gpusched {
 
-/// What a data folder remembers of itself, in its file `identity`: a copy of it, another node name or another
-/// machine is noticed before an agent speaks for the original.
+/// The memory that a data folder has of itself, in its file `identity`: a copy of it, another node name or
+/// another machine is noticed before an agent speaks for the original.
 struct FolderIdentity {
   std::string instance;  ///< The folder's own name, made once.
   std::string node;
   std::string machine = {};  ///< See `machine_name`; empty: not known.
-  std::string cluster = {};  ///< Whose node it is; empty: it was never registered.
+  std::string cluster = {};  ///< Cluster whose node it is; empty: it was never registered.
 };
 
 /// Takes the folder for this node of this machine and remembers both; an empty folder, or one that an older

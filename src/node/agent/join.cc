@@ -193,7 +193,7 @@ Result<Unit> make_folders(const JoinOptions& options) {
   return Unit{};
 }
 
-/// What a node token is shown for: node.pem, without which nothing else is written.
+/// Exchanges a node token for node.pem, without which nothing else is written.
 Result<Unit> become_node(const JoinOptions& options, const LinkTls& tls, const std::string& token,
                          const char* version) {
   if (const Result<Unit> free = check_old_config(options, config_text(options, false)); !free) return free;
@@ -276,7 +276,7 @@ bool probe(const JoinOptions& options, const LinkTls& tls, const std::string& to
   return well;
 }
 
-/// So that the first job is not who finds a slip of the hand.
+/// Checks the user, so that the first job is not who finds a slip of the hand.
 Result<Unit> check_default_user(const JoinOptions& options) {
   if (options.default_user.empty()) return Unit{};
   const Result<UserFacts> user = UserDirectory::look_up_user(options.default_user);

@@ -6,7 +6,7 @@
 #include "base/result.h"
 #include "node/ports/ports.h"
 
-/// What this machine says of itself.
+/// Facts that this machine tells of itself.
 namespace gpusched {
 
 /// A new one for each boot.
@@ -16,8 +16,8 @@ int64_t total_memory_mb();
 
 /// The data folder's own name: made once, kept in `<folder>/instance`, and told to the scheduler alone.
 Result<std::string> load_or_make_instance(const std::string& data_folder);
-/// What the folder's processes, control groups and containers are marked with, for all to see: the name
-/// cannot be found from it. Folders of older agents have their name for a mark, which is on what they run.
+/// The mark of the folder's processes, control groups and containers, for all to see: the name cannot be
+/// found from it. Folders of older agents have their name for a mark, which is on what they run.
 std::string mark_of_instance(const std::string& instance);
 /// Writes it into the folder's file `mark`, for whoever has to find what runs of this folder. Without room
 /// there is none.

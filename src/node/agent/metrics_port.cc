@@ -144,7 +144,7 @@ void MetricsPort::serve(int connection) const {
     if (size <= 0) return;
     sent += static_cast<std::size_t>(size);
   }
-  // What the client sent behind its request must not reset the answer on its way.
+  // Bytes that the client sent behind its request must not reset the answer on its way.
   shutdown(connection, SHUT_WR);
   while (wait_for(connection, POLLIN, until) && recv(connection, piece.data(), piece.size(), 0) > 0) {
   }

@@ -12,7 +12,7 @@
 namespace gpusched {
 namespace {
 
-/// What the port answers to these bytes, until it closes.
+/// The answer of the port to these bytes, until it closes.
 std::string ask(const MetricsPort& port, std::string_view bytes) {
   const int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
