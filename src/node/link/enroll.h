@@ -43,7 +43,7 @@ class NodeRenewal {
 
  private:
   const std::string node_file_;
-  std::string key_;  ///< Of the request under way.
+  std::string key_;  ///< Key of the request under way.
   int64_t look_at_ = 0;
 };
 

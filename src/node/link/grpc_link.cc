@@ -34,7 +34,7 @@ SchedulerChannel make_channel(const GrpcLinkOptions& options) {
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY,
                    0);  // A node's scheduler is never behind the user's web proxy.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
-                   1);  // Each connection begins anew: the back-off is ours.
+                   1);  // Each connection begins afresh: the back-off is ours.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
   arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
   arguments.SetMaxSendMessageSize(kMessageBytesMax);
@@ -50,7 +50,7 @@ OrderGate make_gate(const GrpcLinkOptions& options, const std::string& nonce) {
 
 }  // namespace
 
-/// Where gRPC's threads put what came. Belongs to one connection at a time; others' words are dropped.
+/// The messages that gRPC's threads received. Belongs to one connection at a time; others' words are dropped.
 class GrpcLink::Inbox {
  public:
   Inbox() : event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) { CHECK(event_ >= 0); }
@@ -86,7 +86,7 @@ class GrpcLink::Inbox {
   std::vector<Input> inputs_;
 };
 
-/// That gRPC is done with a connection. Outlives it, so that its last thread may still touch it.
+/// Tells when gRPC is done with a connection. Outlives it, so that its last thread may still touch it.
 class GrpcLink::Done {
  public:
   void set() {

@@ -47,7 +47,7 @@ class GrpcLink final : public NodeLink {
     v1::SchedulerMessage message = {};
     std::string why = {};
   };
-  /// What came since the last call, in order.
+  /// Takes the inputs since the last call, in order.
   std::vector<Input> take();
   /// Becomes readable when `take` has something.
   int event() const;

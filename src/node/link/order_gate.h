@@ -8,9 +8,9 @@
 
 namespace gpusched {
 
-/// What a node obeys, on one connection. One that has a certificate was given, with it, the key that its
-/// scheduler signs orders with, and takes no order that this key did not sign for it, now. Any other node
-/// takes what comes, as the link's proof of the token has it.
+/// Decides which orders a node obeys, on one connection. A node that has a certificate was given, with it,
+/// the key that its scheduler signs orders with, and takes no order that this key did not sign for it, now.
+/// Any other node takes what comes, as the link's proof of the token has it.
 class OrderGate {
  public:
   /// Takes everything.
@@ -30,7 +30,7 @@ class OrderGate {
   bool is_signed(const std::string& text, const std::string& signature) const;
 
   std::string keys_, node_, nonce_;
-  uint64_t sequence_ = 0;  ///< Of the last order.
+  uint64_t sequence_ = 0;  ///< Sequence of the last order.
 };
 
 /// Whether a message starts, ends and changes nothing: the greetings, and what only says that something was

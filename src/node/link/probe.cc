@@ -67,7 +67,7 @@ Result<SchedulerFacts> probe_scheduler(const std::string& address, const LinkTls
   const auto until = std::chrono::system_clock::now() + std::chrono::nanoseconds(patience.ns);
   if (way.relay != nullptr) {
     way.relay->await(patience);
-  } else if (!is_unix_address(address)) {  // Which is connected.
+  } else if (!is_unix_address(address)) {  // A Unix socket is connected already.
     way.channel->WaitForConnected(until);
   }
   v1::AgentMessage hello;

@@ -8,7 +8,7 @@
 
 namespace gpusched {
 
-/// What a scheduler says of itself before an agent registers.
+/// Facts that a scheduler tells of itself before an agent registers.
 struct SchedulerFacts {
   std::string version;       ///< Empty: one that does not say.
   bool knows_token = false;  ///< It proved that it knows our token.

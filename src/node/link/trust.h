@@ -19,7 +19,7 @@ struct Address {
   std::string host;  ///< Without brackets.
   uint16_t port = 0;
 };
-/// What stands before the path of a Unix socket where the scheduler of this machine takes agents.
+/// Prefix of the path of a Unix socket where the scheduler of this machine takes agents.
 inline constexpr std::string_view kUnixAddress = "unix:";
 inline bool is_unix_address(std::string_view scheduler) { return scheduler.starts_with(kUnixAddress); }
 /// The address of such a socket for who names no scheduler: the first at which one listens whom this process
