@@ -22,8 +22,8 @@
 
 namespace gpusched::agent {
 
-/// Where an attempt stands on its node (docs/adr/agent.md). Up to kExamined it is not
-/// over: it counts as running, and its devices are its own.
+/// Stand of an attempt on its node (docs/adr/agent.md). Up to kExamined it is not over: it counts as running,
+/// and its devices are its own.
 enum class AttemptState : uint8_t {
   kAdopted,    ///< An earlier agent's, not known to have begun: what became of it is being found out.
   kOrdered,    ///< It starts when its record is on disk.
@@ -62,7 +62,7 @@ struct AttemptRow {
   struct Slicing {
     v1::StartAttempt order;
     std::vector<MadeSlice> made;  ///< Slices of its devices, in their order.
-    std::size_t open = 0;         ///< So many answers are still to come.
+    std::size_t open = 0;         ///< Answers that are still to come.
     bool asked = false;
     std::string problem;
   };
@@ -125,7 +125,7 @@ struct AttemptRow {
                                                     ///< without an outcome of its own.
   ActivityMeter activity_meter;
   GpuUseMeter gpu_use;                              ///< While this agent saw it run.
-  int64_t peak_gpu_memory_mb = 0;                   ///< Likewise, of all its GPUs; 0: not known.
+  int64_t peak_gpu_memory_mb = 0;                   ///< Peak of all its GPUs, over that time; 0: not known.
   std::optional<ActivityMeter::Activity> activity;  ///< As looked at last, of a running one with devices.
   std::string over_share;                           ///< Why it is ended for using too much memory.
 
@@ -150,10 +150,10 @@ class AttemptTable {
   /// Null: it is not known.
   AttemptRow* find(const AttemptKey& key);
   const AttemptRow* find(const AttemptKey& key) const;
-  /// False, and nothing happens, when its state may not become that one. What belongs to the state that it
-  /// leaves goes: deadlines, slices that are made, an examination.
+  /// False, and nothing happens, when its state may not become that one. All that belongs to the state that
+  /// it leaves goes: deadlines, slices that are made, an examination.
   bool advance(AttemptRow& row, AttemptState to);
-  /// Where only a bug of ours can be in the way.
+  /// Advances where only a bug of ours can be in the way.
   void move(AttemptRow& row, AttemptState to);
   /// Forgets a closed one.
   void erase(AttemptRow& row);

@@ -9,7 +9,7 @@
 
 namespace gpusched {
 
-/// Where a machine describes its GPUs to container runtimes.
+/// Places where a machine describes its GPUs to container runtimes.
 struct GpuPlaces {
   std::vector<std::string> cdi_folders = {"/etc/cdi", "/var/run/cdi"};
   std::string driver_folder = "/proc/driver/nvidia/gpus";

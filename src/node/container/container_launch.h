@@ -27,7 +27,7 @@ struct ContainerNode {
 /// The container of an attempt's member: unique on a machine, also beside another agent's.
 std::string container_name(const AttemptKey& key, const std::string& instance);
 
-/// Where a job may mount something from, and how: the allow-list's entry that holds `source`, links followed.
+/// Whether a job may mount something, and how: the allow-list's entry that holds `source`, links followed.
 /// `source` becomes what it really is. kPermissionDenied: no entry does, or it is to be written and may only
 /// be read; kNotFound: it is not there.
 Result<Unit> check_mount(const std::vector<std::string>& allowed, std::string& source, bool read_only);
@@ -37,9 +37,9 @@ Result<Unit> check_mount(const std::vector<std::string>& allowed, std::string& s
 Result<std::string> find_credential(const std::string& folder, const std::string& tenant,
                                     const std::string& name);
 
-/// Makes `request`, which has everything but the command, run the image of `spec`. What the job may not have
-/// (a mount, an option of the runtime, a credential that is not there) becomes a command that says so and
-/// ends with 125. kInvalidArgument only where this node runs no containers. `slices` as in plan_launch.
+/// Makes `request`, which has everything but the command, run the image of `spec`. Things that the job may
+/// not have (a mount, a runtime's option, an absent credential) become a command that says so and ends with
+/// 125. kInvalidArgument only where this node runs no containers. `slices` as in plan_launch.
 Result<Unit> plan_container(SpawnRequest& request, const v1::StartAttempt& order, const v1::JobSpec& spec,
                             const ContainerNode& node, const std::vector<MadeSlice>& slices = {});
 

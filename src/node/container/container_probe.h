@@ -8,7 +8,7 @@
 
 namespace gpusched {
 
-/// Which container runtimes work on this machine.
+/// The container runtime that works on this machine, and its abilities.
 struct ContainerSupport {
   bool works = false;
   shim::RuntimeClient client = {};  ///< The runtime that jobs get.

@@ -11,7 +11,7 @@ namespace {
 /// A check that failed is repeated so soon, and a fault of a hook stands for so long.
 constexpr Duration kCheckAgain = seconds(10);
 constexpr Duration kFaultStands = seconds(60);
-/// So often that time is doubled, to half an hour.
+/// Faults in a row, each of which doubles that time, to half an hour.
 constexpr int kFaultsCountedMax = 6;
 constexpr const char* kFullDiskProblem =
     "the disk of the agent's data folder is full; free space there; running jobs continue";
@@ -104,7 +104,7 @@ void Checks::note_clock(int64_t scheduler_unix_ms, Duration on_its_way) {
 void Checks::on_checked(const std::string& checked) {
   checking_ = false;
   due_ = kNever;
-  if (disk_full_) {  // That verdict stands until there is room.
+  if (disk_full_) {  // The verdict of a full disk stands until there is room.
     next_check_ = ports_.clock.monotonic() + std::min(kCheckAgain, limits_.every);
     return;
   }

@@ -11,7 +11,7 @@
 namespace gpusched::agent {
 namespace {
 
-/// So long an end may wait for the look at its devices.
+/// Time that an end may wait for the look at its devices.
 constexpr Duration kExamineMax = seconds(2);
 constexpr std::size_t kDetailBytesMax = 200;
 

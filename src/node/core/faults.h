@@ -31,7 +31,7 @@ class Faults {
   void set_log_position(uint64_t position) { faults_.set_log_position(position); }
 
   void report_news();
-  /// The scheduler places nothing on it any more. What stands since then is still to be told.
+  /// The scheduler places nothing on it any more. All that stands since then is still to be told.
   void on_acked(const v1::DeviceFault& fault) { known_[fault.index()] = fault.id(); }
   void on_clear(const v1::ClearFault& order);
   void on_device_reset(uint32_t index, const std::string& problem);
@@ -60,7 +60,7 @@ class Faults {
   FaultWatch faults_;
   std::map<uint32_t, std::string> daemons_told_;  ///< By device, as the others.
   std::map<uint32_t, uint64_t> fault_reports_;
-  std::map<uint32_t, int64_t> known_;  ///< Which word on a device the scheduler has, as it said last.
+  std::map<uint32_t, int64_t> known_;  ///< Word on each device that the scheduler has, as it said last.
   std::map<uint32_t, Reset> resets_;
 };
 

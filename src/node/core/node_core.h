@@ -42,7 +42,7 @@ struct NodeOptions {
   int64_t cpu_milli = 0;
   int64_t memory_mb = 0;
   std::map<std::string, std::string> labels = {};
-  std::string address = {};  ///< Where gangs' members on other nodes reach this one; empty: its name.
+  std::string address = {};  ///< For gangs' members on other nodes to reach this one; empty: its name.
   std::vector<DeviceFacts> devices = {};
   DeviceTopology topology = {};  ///< How they are linked.
   LaunchDefaults launch = {};

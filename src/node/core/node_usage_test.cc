@@ -12,8 +12,8 @@ namespace {
 
 using testing::Node;
 
-/// What is told of an attempt that ran for a minute and was watched for `watched`; `beside`: another one has
-/// the same of the same GPUs.
+/// The use that is told of an attempt that ran for a minute and was watched for `watched`; `beside`: another
+/// one has the same of the same GPUs.
 v1::MeasuredUsage used_in_a_minute(Node& node, const std::vector<HeldDevice>& held, Duration watched,
                                    std::optional<AttemptKey> beside = {}) {
   node.connect();

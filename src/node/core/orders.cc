@@ -12,7 +12,7 @@
 
 namespace gpusched::agent {
 
-// To start.
+// Orders to start.
 
 void Orders::on_start(const v1::StartAttempt& order) {
   const AttemptKey key = from_wire(order.key());
@@ -232,7 +232,7 @@ void Orders::on_change(const v1::ChangeAttempt& order) {
   expect_end_of_run(*attempt);
 }
 
-// To stop.
+// Orders to stop.
 
 void Orders::on_stop(const v1::StopAttempt& order) {
   const AttemptKey key = from_wire(order.key());

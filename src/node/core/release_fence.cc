@@ -262,7 +262,7 @@ void ReleaseFence::judge(const ReleaseVerdict& verdict, Time now) {
   } else if (verdict.slice_there && destroy_slice_) {
     destroy_slice_(verdict.device);
   } else if (slice_is_gone && of_earlier_agent && now < orphans_from_) {
-    // That agent may have asked the driver for the slice, which makes it yet.
+    // The earlier agent may have asked the driver for the slice, which makes it yet.
     watch_.resume_release(verdict.device, now, kLateSlicePause);
   } else {
     report(verdict.device, verdict.released, verdict.evidence, verdict.checked);

@@ -6,7 +6,7 @@
 
 namespace gpusched::agent {
 
-/// Which attempts have interactive sessions and files: sessions while their command runs, files as long as
+/// The attempts that have interactive sessions and files: sessions while their command runs, files as long as
 /// the attempt is known.
 class Sessions {
  public:

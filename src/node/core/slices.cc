@@ -9,7 +9,7 @@ namespace {
 
 /// A driver that makes a slice for so long, and does nothing else meanwhile, hangs.
 constexpr Duration kMakePatience = seconds(60);
-/// So long nothing new is placed on a device on which a slice could not be made.
+/// Time that nothing new is placed on a device on which a slice could not be made.
 constexpr Duration kBarred = seconds(60);
 
 std::string words_of(const std::string& profile, int32_t start, const std::string& uuid) {

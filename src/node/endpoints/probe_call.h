@@ -14,7 +14,7 @@ namespace gpusched {
 std::optional<std::string> judge_http_answer(const shim::HttpAnswer& answer);
 
 /// One call of a probe to a port of 127.0.0.1, without ever waiting: poll `descriptor` for `events`, then
-/// call `advance`. Whoever has it ends it when it takes too long. Not thread-safe.
+/// call `advance`. Its owner ends it when it takes too long. Not thread-safe.
 class ProbeCall {
  public:
   ProbeCall(const ReadyProbe& probe, uint32_t port);

@@ -37,8 +37,8 @@ std::vector<std::string> default_gpu_daemons() {
           "gnome-shell", "nvidia-persistenced",     "nvidia-smi"};
 }
 
-// A job may name its program like a daemon. Whose executable is root's alone, and not to be written by
-// others, is no job's; where the link cannot be read, the process is another user's than an agent without
+// A job may name its program like a daemon. A process whose executable is root's alone, and not to be written
+// by others, is no job's; where the link cannot be read, the process is another user's than an agent without
 // root runs jobs as.
 std::optional<ProgramFacts> program_of_process(int64_t pid, const std::string& proc_folder) {
   const std::string folder = proc_folder + "/" + std::to_string(pid);

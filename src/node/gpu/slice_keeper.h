@@ -11,9 +11,9 @@
 namespace gpusched {
 
 /// A driver that knows which MIG slices are this agent's: it makes and destroys no others, and a GPU with
-/// slices of somebody else is told to be unfit. What it makes is noted in `mig-slices` in the data folder
-/// before it is made, so that a killed agent's successor knows its own. Slices do not outlive a boot, and
-/// notes of an earlier boot count for nothing. Not thread-safe: one thread at a time calls it.
+/// slices of somebody else is told to be unfit. Each slice is noted in `mig-slices` in the data folder before
+/// it is made, so that a killed agent's successor knows its own. Slices do not outlive a boot, and notes of
+/// an earlier boot count for nothing. Not thread-safe: one thread at a time calls it.
 class SliceKeeper final : public GpuDriver {
  public:
   SliceKeeper(std::shared_ptr<GpuDriver> driver, const std::string& data_folder, std::string boot_id);

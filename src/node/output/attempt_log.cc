@@ -500,7 +500,7 @@ bool AttemptLog::replace_segment() {
 void AttemptLog::reserve(int file) {
   if (segment_bytes_ + kReserveBytes / 2 <= reserved_bytes_) return;
   const auto end = static_cast<off_t>(segment_bytes_ + kReserveBytes);
-  // Where it is not possible, records wait for room, and what relies on them with them.
+  // If that is not possible, records wait for room, and what relies on them with them.
   if (fallocate(file, FALLOC_FL_KEEP_SIZE, 0, end) == 0) reserved_bytes_ = segment_bytes_ + kReserveBytes;
 }
 

@@ -259,7 +259,7 @@ TEST(AttemptLog, ADamagedRecordTakesNoneOfThoseBehindItWithIt) {
   const auto log = open_log(folder);
   EXPECT_GE(log->image().attempts.size(), 18u);
   EXPECT_TRUE(log->image().attempts.contains({JobId{20}, 1, 0}));
-  // Nor from the snapshot that the next one reads.
+  // The snapshot that the next one reads drops none either.
   const auto again = open_log(folder);
   EXPECT_EQ(again->image().attempts.size(), log->image().attempts.size());
 }

@@ -42,14 +42,14 @@ class SpareFolders {
 
 struct FolderFilesOptions {
   std::string data_folder;
-  SpareFolders* spares = nullptr;  ///< Where emptied folders go; null: they are removed.
+  SpareFolders* spares = nullptr;  ///< Takes emptied folders; null: they are removed.
   int64_t log_bytes_max = 0;       ///< Limit of all attempts' output together; 0: none.
   Duration logs_kept = {};         ///< After an attempt's end; zero: for ever.
   std::size_t finished_kept = 0;   ///< Only told: how many ended attempts are kept.
 };
 
-/// Attempts' folders on disk. What takes time is done by threads of its own: removing folders, since what a
-/// job left there may be much, and reading output. What is asked for meanwhile is done within some
+/// Attempts' folders on disk. Slow work is done by threads of its own: removing folders, since what a job
+/// left there may be much, and reading output. All that is asked for meanwhile is done within some
 /// milliseconds, together. One thread calls everything.
 class FolderFiles final : public AttemptFiles {
  public:

@@ -21,7 +21,7 @@ struct LogTrouble {
 struct LogLines {
   std::string data;   ///< Whole lines, one after the other; they need not follow each other in the output.
   int64_t first = 0;  ///< Offset of the first of them; without any, where the search began.
-  int64_t next = 0;   ///< Where to go on.
+  int64_t next = 0;   ///< Offset to go on at.
   bool more = false;  ///< The search stopped before the end because it had enough.
 };
 
@@ -45,9 +45,9 @@ class LogFile {
 
   /// At most `size_max` bytes; fewer at the end.
   std::string read(int64_t offset, std::size_t size_max) const;
-  /// Where the last `lines` lines begin. Looks at the last 256 MB.
+  /// The begin of the last `lines` lines. Looks at the last 256 MB.
   int64_t tail(int64_t lines) const;
-  /// Where begins what was written at or after the time, as well as `log-times` in the folder knows: rather
+  /// The begin of what was written at or after the time, as well as `log-times` in the folder knows: rather
   /// too much than too little, and whole lines.
   int64_t since(int64_t unix_ns) const;
   /// The lines from `offset` on that hold `text` (empty: all), each with the time at which it was there at

@@ -25,7 +25,7 @@ constexpr Duration kWaitMax = minutes(1);
 constexpr Duration kAnswerPause = milliseconds(50);    ///< A follower is answered at most once in so long.
 constexpr Duration kAbsentPause = milliseconds(50);    ///< Its shim has not made the file yet.
 constexpr Duration kNoWatchPause = milliseconds(250);  ///< The kernel has no watch left.
-constexpr Duration kSearchPatience = seconds(5);       ///< Then a search says how far it is.
+constexpr Duration kSearchPatience = seconds(5);       ///< A longer search says how far it is.
 constexpr int32_t kBytesDefault = 64 * 1024;
 constexpr int32_t kBytesMax = 1024 * 1024;
 
@@ -228,7 +228,7 @@ LogTrouble LogReader::why_not_there(const Read& read) const {
           .message = "attempt " + to_string(read.key) + " has no output on this node, or it was removed"};
 }
 
-/// Where the first answer begins.
+/// Finds where the first answer begins.
 void LogReader::begin(const LogFile& file, Read& read) {
   const v1::ReadLog& order = read.order;
   const bool chosen = order.tail_lines() > 0 || order.since_unix_ns() > 0;

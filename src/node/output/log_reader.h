@@ -20,8 +20,8 @@ class LogFile;
 struct LogTrouble;
 
 /// Answers reads of attempts' output on a thread of its own, so that a slow disk or a search in a large
-/// output holds up nothing else. Who waits for more is woken by the kernel when the file grows, at most 20
-/// times a second; nothing is polled. The thread begins with the first read.
+/// output holds up nothing else. A read that waits for more is woken by the kernel when the file grows, at
+/// most 20 times a second; nothing is polled. The thread begins with the first read.
 ///
 /// Thread-safe.
 class LogReader {

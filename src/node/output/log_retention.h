@@ -17,9 +17,9 @@ struct LogRetentionOptions {
   Duration kept = {};     ///< After an attempt's end; zero: for ever.
 };
 
-/// Which output goes when: that of ended attempts, the oldest first, once it is too old or the node keeps too
-/// much. What runs is counted and never touched. Every removal is noted, so that a reader is told when and
-/// why. Not thread-safe.
+/// Decides which output goes when: that of ended attempts, the oldest first, once it is too old or the node
+/// keeps too much. Output of running attempts is counted and never touched. Every removal is noted, so that a
+/// reader is told when and why. Not thread-safe.
 class LogRetention {
  public:
   explicit LogRetention(LogRetentionOptions options);
@@ -34,7 +34,7 @@ class LogRetention {
   /// Takes in what an earlier agent left, by the attempts' folders. A file older than `born`, when the data
   /// folder was made, was written by a wrong clock: it counts from `wall` on.
   void look_around(Time born, Time wall);
-  /// The clock whose times were given so far was wrong by this much. What files say stays.
+  /// The clock whose times were given so far was wrong by this much. The times in files stay.
   void shift(Duration by);
   /// Removes what has to go; for its age only `by_age`. Returns how long it may be until the next time.
   Duration enforce(Time wall, bool by_age = true);
@@ -62,7 +62,7 @@ class LogRetention {
   int notes_ = -1;
 };
 
-/// Where removals are noted, in the agent's data folder: a line each, the oldest first.
+/// File of the agent's data folder that notes removals: a line each, the oldest first.
 inline constexpr const char* kRemovedLogsFile = "removed-logs";
 /// "2026-01-31 14:03:07 UTC: older than 7 days"; empty: its output was not removed, as far as is known.
 std::string removed_log_note(const std::string& data_folder, const AttemptKey& key);

@@ -20,7 +20,7 @@ class Trash {
 
   /// Moves the folder there; false: it is not there, or cannot be moved.
   bool throw_away(const std::string& folder);
-  /// Removes what is there. What resists (a mount, an immutable file) stays, and is tried again another time.
+  /// Removes all in it. Files that resist (a mount, an immutable one) stay, and are tried again another time.
   void empty();
 
  private:

@@ -176,7 +176,7 @@ class Spawner {
   /// From now on the attempt may run so long from its start; zero: without limit. Does nothing for an attempt
   /// that is over.
   virtual void set_max_runtime(const AttemptKey& key, Duration limit) = 0;
-  /// Which process owns a running attempt.
+  /// The process that owns a running attempt.
   virtual ShimProcess shim_of(const AttemptKey&) { return {}; }
   /// The name that a running attempt's image has everywhere: "sha256:...". Empty: it has none, or one that
   /// other nodes could not have.
@@ -343,7 +343,7 @@ class AttemptSessions {
   virtual void end_all() = 0;
 };
 
-/// Where a running attempt of a service is reached on this node.
+/// Port by which a running attempt of a service is reached on this node.
 struct EndpointReading {
   AttemptKey key;
   uint32_t port = 0;
@@ -352,7 +352,7 @@ struct EndpointReading {
 };
 
 /// Ports of running attempts of services, and whether they can be used, which is probed apart from the
-/// agent's loop. What the shims noted on disk counts, so that a restarted agent knows them again.
+/// agent's loop. The notes of shims on disk count, so that a restarted agent knows them again.
 class AttemptEndpoints {
  public:
   virtual ~AttemptEndpoints() = default;
@@ -380,7 +380,7 @@ struct DaemonReading {
   std::string program;
   int64_t memory_mb = -1;  ///< Use of the device's memory; -1: not told.
   std::string mps_directory =
-      {};  ///< Where clients of CUDA's multi-process service reach it; empty: as usual.
+      {};  ///< Folder where clients of CUDA's multi-process service reach it; empty: as usual.
 };
 
 /// One look at a device. Without condition OK it says nothing of the device's use.

@@ -90,7 +90,7 @@ std::map<std::string, std::string> parse_memberships(const std::string& text) {
   return own;
 }
 
-/// Where our own group shows in this mount.
+/// The path at which our own group shows in this mount.
 std::string place_in(const Mount& mount, const std::string& own) {
   if (mount.root == "/") return own == "/" ? "" : own;
   if (own == mount.root || !own.starts_with(mount.root + "/")) return "";

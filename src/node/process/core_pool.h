@@ -9,8 +9,8 @@
 
 namespace gpusched {
 
-/// Which cores which attempt has for itself. Whoever comes when too few are left gets none, and runs on
-/// whatever core is idle. Not thread-safe.
+/// The cores that each attempt has for itself. An attempt that comes when too few are left gets none, and
+/// runs on whatever core is idle. Not thread-safe.
 class CorePool {
  public:
   /// `cores`: all that may be given, in ascending order.

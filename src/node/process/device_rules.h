@@ -10,7 +10,7 @@
 
 namespace gpusched {
 
-/// Where a GPU is on this machine, as its driver and the kernel say.
+/// Place of a GPU on this machine, as its driver and the kernel say.
 struct GpuPlace {
   int32_t minor = -1;                ///< Number of /dev/nvidia<minor>.
   std::vector<uint32_t> cores = {};  ///< Near it; empty: unknown.

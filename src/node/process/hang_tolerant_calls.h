@@ -10,7 +10,7 @@
 namespace gpusched {
 
 /// Calls that may never come back, such as a look at a path on a file system whose server is gone: each on a
-/// thread of its own. What hangs goes on hanging there, and is not called again meanwhile. Thread-safe.
+/// thread of its own. A call that hangs stays there, and is not made again meanwhile. Thread-safe.
 class HangTolerantCalls {
  public:
   /// At once; beyond that nothing is called until one comes back.

@@ -44,8 +44,8 @@ struct ScriptResult {
 using GiveUp = std::function<bool()>;
 
 /// Runs `arguments` in a process group of its own with exactly this environment, and kills the group at the
-/// time limit. What it prints is read and its end kept for the problem's sentence. A program that the kernel
-/// does not let go is left behind after a second. Blocks; thread-safe.
+/// time limit. Its output is read and the end of it kept for the problem's sentence. A program that the
+/// kernel does not let go is left behind after a second. Blocks; thread-safe.
 ScriptResult run_script(const std::vector<std::string>& arguments,
                         const std::vector<std::string>& environment, Duration timeout,
                         const GiveUp& give_up = {});
@@ -67,7 +67,7 @@ class ScriptHooks final : public NodeHooks {
     std::string instance = {};  ///< Instance of the data folder: marks this agent's hooks.
   };
   ScriptHooks(HookOptions options, Facts facts);
-  /// Ends what runs; the next agent does it again. What does not end within a second is left behind.
+  /// Ends what runs; the next agent does it again. A hook that does not end within a second is left behind.
   ~ScriptHooks() override;
 
   bool has_prolog() const override { return !options_.prolog.empty(); }

@@ -68,7 +68,7 @@ std::string why_unreadable() {
   return "/proc does not show the command line of this process";
 }
 
-/// To take a shim for gone would kill it. Jobs go on without an agent.
+/// Ends the agent: to take a shim for gone would kill it. Jobs go on without an agent.
 [[noreturn]] void cannot_watch(const AttemptKey& key, const std::string& why) {
   log_event(LogLevel::kError, "agent", "cannot_watch", {.id = key.job}, {{"why", why}});
   log_flush();
@@ -101,7 +101,7 @@ Result<Unit> ShimSpawner::prepare() {
   if (const Result<Unit> made = make_attempts_folder(options_.data_folder); !made) return made;
   contact_ = ::open((options_.data_folder + "/contact").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0640);
   if (contact_ < 0) return io_error("cannot open " + options_.data_folder + "/contact");
-  // Each adopted attempt takes a descriptor. What it runs gets the limit that we were given.
+  // Each adopted attempt takes a descriptor. Its command gets the limit that we were given.
   getrlimit(RLIMIT_NOFILE, &files_given_);
   rlimit files = files_given_;
   files.rlim_cur = files.rlim_max;
@@ -219,7 +219,7 @@ void ShimSpawner::start(SpawnRequest request) {
                          .port = request.port}));
 }
 
-/// Where the job finds its gang's hosts.
+/// The variable by which the job finds its gang's hosts.
 std::string ShimSpawner::hosts_entry(const SpawnRequest& request) const {
   const std::string name = std::string(shim::kHostsVariable) + '=';
   if (!request.container) return name + file_of(request.key, shim::kHostsFile);

@@ -42,11 +42,11 @@ struct ShimSpawnerOptions {
   std::string data_folder;   ///< Absolute. `attempts/` and `contact` are in it.
   std::string instance;
   SpareFolders* spares = nullptr;       ///< Folders to take over; null: none.
-  const CgroupTree* cgroups = nullptr;  ///< Where attempts' groups are; null: there are none.
+  const CgroupTree* cgroups = nullptr;  ///< Tree of attempts' groups; null: there are none.
   /// An attempt whose shim could not do it has ended: its temporary folder may go. May be empty.
   std::function<void(const AttemptKey&)> remove_scratch = {};
   int64_t log_bytes_max = 0;  ///< Kept of each output; 0: all.
-  /// Which processes own attempts that an earlier agent started, by its record.
+  /// The processes that own attempts of an earlier agent, by its record.
   std::map<AttemptKey, ShimProcess> shims = {};
 };
 
@@ -142,7 +142,7 @@ class ShimSpawner final : public Spawner {
   const Clock& clock_;
   ShimListener& listener_;
   int epoll_ = -1;
-  int control_ = -1;        ///< To the server; -1 while there is none.
+  int control_ = -1;        ///< Socket to the server; -1 while there is none.
   int events_ = -1;         ///< From servers and shims.
   int events_source_ = -1;  ///< The other end, given to each server.
   int contact_ = -1;

@@ -12,7 +12,7 @@ constexpr Duration kCheckPauseFirst = milliseconds(50);
 constexpr Duration kCheckPauseMax = seconds(1);
 constexpr Duration kDriverSilenceMax = seconds(30);
 constexpr int64_t kMemoryToleranceMb = 64;  ///< Drivers' own bookkeeping comes and goes.
-/// So much is believed to be idle when the device was never seen idle, and never more.
+/// Most that is believed to be idle when the device was never seen idle.
 constexpr int64_t kIdleMemoryMaxMb = 1'024;
 /// Readings are asked for each five seconds.
 constexpr Duration kReadingCurrent = seconds(15);
@@ -198,7 +198,7 @@ const SliceReading* DeviceWatch::slice_of(const HeldDevice& device) const {
   return nullptr;
 }
 
-// Beside others a share's memory cannot be told apart, so the processes alone decide. A slice has memory of
+// A share's memory cannot be told apart beside others, so the processes alone decide. A slice has memory of
 // its own.
 std::optional<std::string> DeviceWatch::evidence_against_release(uint32_t index, const Check& check) const {
   const Slot& slot = slots_[index];

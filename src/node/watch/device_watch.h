@@ -21,7 +21,7 @@ struct DeviceFacts {
   std::optional<int32_t> numa_node = {};  ///< NUMA node that it is attached to; absent: not known.
   std::string pci_bus_id = {};            ///< "0000:07:00.0"; empty: not known.
   bool mig = false;                       ///< In MIG mode: it runs slices alone.
-  bool mig_pending = false;               ///< That changes with its next reset.
+  bool mig_pending = false;               ///< The mode changes with its next reset.
 };
 
 /// The links of a node's devices, as they are registered.

@@ -81,7 +81,7 @@ TEST_F(ShareWatch, WhatIsKeptHoldsNobodysShare) {
   EXPECT_EQ(verdict_of(1), false);
   kept_ = {33};
   EXPECT_EQ(verdict_of(1), true);
-  // Nor is the device unfit for its memory.
+  // The device is not unfit for its memory either.
   watch_.on_reading(0, reader_.reading, now_);
   EXPECT_EQ(watch_.told(0).condition, v1::DEVICE_CONDITION_OK);
   kept_.clear();  // It is told to end: what is not gone yet is anybody's.

@@ -16,8 +16,8 @@ namespace gpusched {
 /// that nobody released. Not thread-safe; NodeCore owns it.
 ///
 /// Faults that are only noted go by themselves when they were not seen for ten minutes. One that means a
-/// reset goes with the reset, and with a restart of the machine. What drivers count goes on being counted
-/// after a release: only what is new then counts.
+/// reset goes with the reset, and with a restart of the machine. Numbers that drivers count go on being
+/// counted after a release: only what is new then counts.
 class FaultWatch {
  public:
   struct Standing {
@@ -52,7 +52,7 @@ class FaultWatch {
 
   /// Devices with a word that is not taken yet. At first those on which something stands.
   std::vector<uint32_t> take_news();
-  /// To be remembered; nothing when it is the same as at the last call.
+  /// Text to be remembered; nothing when it is the same as at the last call.
   std::optional<std::string> take_text();
 
  private:

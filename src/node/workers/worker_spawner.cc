@@ -225,7 +225,7 @@ void WorkerSpawner::start_worker(SpawnRequest request) {
   shims_->start(std::move(own));
 }
 
-/// To a worker that is connected. False: it is not there any more.
+/// Gives a task to a worker that is connected. False: it is not there any more.
 bool WorkerSpawner::give_task(Worker& worker, const AttemptKey& key) {
   Task& task = worker.tasks.at(key);
   if (options_.spares != nullptr && task.spare_folder.empty()) task.spare_folder = options_.spares->take();
@@ -284,7 +284,7 @@ void WorkerSpawner::stop(const AttemptKey& key, const StopOrder& order) {
     return never_began(key);
   }
   const std::string packet = shim::encode(shim::TaskStop{.key = key, .grace = order.grace});
-  // Where it cannot be told, it is repeated, or ended by force when it has not ended in time.
+  // An order that cannot be told is repeated, or the task is ended by force when it has not ended in time.
   static_cast<void>(send(worker->connection, packet.data(), packet.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0);
 }
 
@@ -429,7 +429,7 @@ void WorkerSpawner::on_shim_started(const AttemptKey& key, int64_t pid, int64_t 
     worker.connection = *connection;
     watch(worker);
   }
-  // Where it cannot be reached or does not take its tasks, its end says so.
+  // The end of a worker says that it cannot be reached or does not take its tasks.
   bool good = worker.connection >= 0 && !worker.tasks.empty();
   for (const auto& [task, known] : worker.tasks) good = good && give_task(worker, task);
   if (!good) end_worker(worker);

@@ -74,7 +74,7 @@ class WorkerSpawner final : public Spawner, public ShimListener {
   struct Task {
     SpawnRequest request = {};                  ///< Until it has started.
     std::string spare_folder = {};              ///< For it; empty: none, or it is its own by now.
-    bool given = false;                         ///< To the worker's shim.
+    bool given = false;                         ///< The worker's shim has it.
     bool started = false;                       ///< Its shim said so.
     bool stopping = false;                      ///< It was told to end.
     std::optional<Duration> limit_wanted = {};  ///< Before its folder was there.
@@ -83,7 +83,7 @@ class WorkerSpawner final : public Spawner, public ShimListener {
     AttemptKey key;
     std::string match;           ///< Empty: an earlier agent's.
     std::set<uint32_t> devices;  ///< Not known for a worker that an earlier agent began.
-    uint32_t room = 1;           ///< So many tasks it takes at once.
+    uint32_t room = 1;           ///< Tasks that it takes at once.
     bool cancels = false;        ///< It can end one of them alone.
     int connection = -1;
     bool begun = false;         ///< It runs, or ran.
@@ -131,8 +131,8 @@ class WorkerSpawner final : public Spawner, public ShimListener {
   bool has_room_again_ = false;  ///< Some may go.
   /// Attempts of an earlier agent, to be looked for when no silent worker may have them any more.
   std::vector<AttemptKey> to_adopt_;
-  Time silence_ends_ = kNever;       ///< Then silent workers are ended by force.
-  Time gives_again_ = kNever;        ///< Then tasks for which a shim's socket had no room are given.
+  Time silence_ends_ = kNever;       ///< End of the wait for silent workers, which are ended by force then.
+  Time gives_again_ = kNever;        ///< Next try for tasks for which a shim's socket had no room.
   std::map<AttemptKey, int> tries_;  ///< Tries of tasks whose workers ended before they took them.
   /// Answers that are given when nobody is calling.
   std::vector<std::function<void()>> later_;

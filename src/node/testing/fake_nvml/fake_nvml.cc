@@ -107,7 +107,7 @@ void fake_nvml_event(unsigned index, unsigned long long type, unsigned long long
   if (g_event_count < 16) g_events[g_event_count++] = {&g_devices[index], type, data, 0, 0};
 }
 
-/// So many processes draw on it; the first of them computes, too, where any does.
+/// Lets so many processes draw on it; the first of them computes, too, where any does.
 void fake_nvml_graphics(unsigned index, unsigned process_count) { g_graphics[index] = process_count; }
 
 int nvmlInit_v2() { return 0; }
