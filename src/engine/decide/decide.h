@@ -127,8 +127,8 @@ void settle_start(const State& state, JobId job, Events& events);
 /// The next thing that is due at `now`: its events, or false when nothing is.
 bool next_due(const State& state, Time now, Events& events);
 
-/// Ends of members by one command: each, and what it means for its gang and its job. What is known of a gang
-/// is counted once, however many of its members end together.
+/// Ends of members by one command: each, and what it means for its gang and its job. The facts of a gang are
+/// counted once, however many of its members end together.
 class MemberEnds {
  public:
   MemberEnds(const State& state, Time at, Events& events) : state_(state), at_(at), events_(events) {}

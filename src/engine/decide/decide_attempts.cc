@@ -301,7 +301,7 @@ bool MemberEnds::bears(const Attempt& attempt, Gang& gang, uint32_t member, cons
 }
 
 /// A gang ended as its first member that ended badly did; but where a node let one down, that is why the
-/// others failed, whoever's end was heard of first. What was tolerated counts for nothing.
+/// others failed, whoever's end was heard of first. A tolerated end counts for nothing.
 Outcome MemberEnds::outcome_of(const Attempt& attempt, const Gang& gang, const Outcome& last) {
   const auto outcome_of = [&](uint32_t member) -> const Outcome& {
     const auto now = gang.ended.find(member);

@@ -44,7 +44,7 @@ int32_t most_on_a_node(const State& state, const Part& part) {
 }
 
 /// A part whose devices may be on several nodes, as parts of one member a node: on as few nodes as can be, as
-/// evenly as can be. What one node has, or none has any of, stays one member.
+/// evenly as can be. A part that one node has, or none has any of, stays one member.
 std::vector<Part> divided(const State& state, const Part& asked) {
   Part part = asked;
   part.may_span_nodes = false;

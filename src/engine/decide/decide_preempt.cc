@@ -6,8 +6,8 @@
 #include "engine/decide/guarantees.h"
 #include "model/topology.h"
 
-// Preemption's safety. Who may preempt whom, and whether it is worth it, is policy: the planner's to say, and
-// not looked at again here; but no guarantee is broken for it.
+// Preemption's safety. The choice of victims, and whether it is worth it, is policy: the planner's to say,
+// and not looked at again here; but no guarantee is broken for it.
 namespace gpusched::rules {
 namespace {
 
@@ -56,7 +56,7 @@ bool device_keeps(const Node& node, uint64_t mask) {
   return true;
 }
 
-/// A job that is moved is not over, held or placed anew.
+/// A job that is moved is not over, held or placed again.
 bool goes_on(const Promise& promise, const Job* job) {
   return job != nullptr && job->attempt_count == promise.attempt && !job->held && !job->cancel_requested &&
          (job->state == JobState::kPreempted || job->state == JobState::kPending);

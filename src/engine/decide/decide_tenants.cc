@@ -51,8 +51,8 @@ std::vector<TenantId> holders_of(const State& state, const std::string& name, co
   return holders;
 }
 
-/// A name is one tenant's unless the command says that it may repeat. What anonymous callers may use never
-/// takes the name of a tenant that is not theirs: that one would no longer be found by it.
+/// A name is one tenant's unless the command says that it may repeat. The tenant that anonymous callers may
+/// use never takes the name of a tenant that is not theirs: that one would no longer be found by it.
 bool is_name_free(const State& state, const CreateTenant& command) {
   const std::vector<TenantId> holders = holders_of(state, command.name, command.name_key);
   if (!command.name_may_repeat) return holders.empty();

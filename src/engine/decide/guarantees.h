@@ -40,8 +40,8 @@ const Tenant* covering(const State& state, TenantId tenant, const Amount& wanted
 /// Whether ending `victims` for a job of the tenant `by` that wants `wanted` leaves every guarantee in peace.
 ///
 /// With `covering`, the tenant whose guarantee is asked back: every victim is outside of that tenant, and
-/// those above a victim, up to where both have one ancestor, keep what they are guaranteed. What a victim
-/// with GPUs holds is judged by its GPUs when the job wants GPUs, otherwise by all resources; so idle
+/// those above a victim, up to where both have one ancestor, keep what they are guaranteed. A victim with
+/// GPUs is judged by its GPUs when the job wants GPUs, otherwise by all resources; so idle
 /// guaranteed cores do not shield a borrowed GPU.
 /// Without: no tenant's idle guarantee grows by it, in any resource.
 bool preserves_guarantees(const State& state, TenantId by, const Amount& wanted, const Tenant* covering,

@@ -623,7 +623,7 @@ TEST(Device, AfterAnOperatorsWordAQuarantinedOneStillHasToBeSeenEmpty) {
     EXPECT_EQ(engine.device(id, 0).state, DeviceState::kDraining);
     EXPECT_EQ(engine.device(id, 0).detail, "");
     EXPECT_EQ(engine.node(id).free_mask, 0u);
-    // Its time begins anew, and what is still on it is told again.
+    // Its time begins again, and what is still on it is told again.
     engine.advance(config.drain_limit - milliseconds(1));
     engine.apply(DeviceStillBusy{.node = id, .evidence = "busy still"});
     EXPECT_EQ(engine.device(id, 0).state, DeviceState::kDraining);

@@ -435,7 +435,7 @@ struct MakeBooking {
   }
 };
 
-/// Ends a booking, whether it is on or not. What runs there goes on.
+/// Ends a booking, whether it is on or not. Jobs that run there go on.
 struct CancelBooking {
   BookingId booking;
 
@@ -533,7 +533,7 @@ struct RemoveNode {
   }
 };
 
-/// An operator stops all starts, or lets them go on. What runs is left alone, and submissions are taken.
+/// An operator stops all starts, or lets them go on. Running jobs are left alone, and submissions are taken.
 struct PauseStarts {
   bool paused = true;
   std::string by;
@@ -547,8 +547,8 @@ struct PauseStarts {
   }
 };
 
-/// Divides the cluster's GPUs anew into pools. Refused when the pools do not lend and one holds more than its
-/// new share.
+/// Divides the cluster's GPUs into pools, in place of those before. Refused when the pools do not lend and
+/// one holds more than its new share.
 struct SetPools {
   int64_t online_milli = 0;  ///< As in PoolShares.
   int64_t batch_milli = 0;

@@ -54,7 +54,7 @@ struct RevokeKey {
   }
 };
 
-/// Gives a role to a key's holder, or takes it. What is so already stays so.
+/// Gives a role to a key's holder, or takes it. Does nothing when that is so already.
 struct BindRole {
   KeyId key;
   TenantId tenant;  ///< As in Binding, likewise `role`.

@@ -63,7 +63,7 @@ struct KeyForgotten {
   }
 };
 
-/// In place of an older record of that person. What becomes of the person's key has events of its own.
+/// In place of an older record of that person. The fate of the person's key has events of its own.
 struct PersonRecorded {
   Boxed<Person> person;
 

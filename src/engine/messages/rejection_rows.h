@@ -15,7 +15,7 @@ struct RejectionRow {
   /// Code for clients: one of the table of errors (src/api/contract/errors.h), which has its HTTP and gRPC
   /// status.
   std::string_view client_code;
-  std::string_view sentence = {};                    ///< What happened and what to do; empty: see `say`.
+  std::string_view sentence = {};                    ///< The event and the remedy; empty: see `say`.
   std::string (*say)(const Rejection&) = nullptr;    ///< Makes the text, if it has figures.
   std::string_view field = {};                       ///< Field at fault of the request; empty: `field_of`.
   std::string_view (*field_of)(Resource) = nullptr;  ///< Field at fault, by the resource.

@@ -82,7 +82,7 @@ enum TenantField : uint32_t {
 
 /// Changes what `given` names. A new priority tier holds for jobs submitted after it. A limit below what is
 /// used ends nothing: nothing more starts until less is used. Another length of the window for GPU hours
-/// begins to count anew.
+/// begins to count from zero.
 struct UpdateTenant {
   TenantId tenant;
   uint32_t given = 0;  ///< Bits of TenantField.

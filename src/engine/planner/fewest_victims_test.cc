@@ -80,7 +80,7 @@ class SmallWorld {
         engine_(has_tasks ? testing::policies_with_tasks(testing::RandomTasks::kWeightMax)
                           : policy::default_policies()) {
     EngineConfig config{.feature_level = kFeatureLevel};
-    // Of several who wait none is promised a node, from which it would keep the others.
+    // No job of several that wait is promised a node, from which it would keep the others.
     if (is_crowded()) config.policy.reservations = 0;
     engine_.apply(Configure{.config = config});
     meek_ = tenant("meek", true, false);

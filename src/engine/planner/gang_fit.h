@@ -25,7 +25,7 @@ namespace gpusched {
 /// How many members of one part each node has room for, and each domain.
 class GangRoom {
  public:
-  /// Sets the node's room; everything anew where nodes moved within the tree.
+  /// Sets the node's room; everything again where nodes moved within the tree.
   void set(const DomainTree& tree, uint32_t slot, int32_t members);
   /// The same after nodes moved.
   void follow(const DomainTree& tree);
@@ -68,7 +68,7 @@ inline DomainLevel widest_of(const Part& part) {
 struct GangWish {
   int32_t members_min = 1;
   int32_t members_max = 1;
-  /// Not beyond one of these, when it is required. What is in one smaller domain is in one of these, whether
+  /// Not beyond one of these, when it is required. A node of one smaller domain is in one of these, whether
   /// that has a name or not.
   DomainLevel domain = DomainLevel::kAny;
   bool required = false;

@@ -124,7 +124,7 @@ class BusyWorld {
     if (engine_.state().line.empty()) return;
     const JobId first = engine_.state().line.front().job;
     const Time start = engine_.planner().reason(engine_.job(first).job_class).start;
-    // One that has come already is found anew when it is looked at next. Before a task others may go that
+    // One that has come already is found again when it is looked at next. Before a task others may go that
     // came later.
     if (start > engine_.now() && !is_task(first)) promised_.try_emplace(first, start);
     const auto promise = promised_.find(first);

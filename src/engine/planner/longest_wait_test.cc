@@ -59,7 +59,7 @@ class Stream {
         next_large = next_large + hours(24);
         large_.insert(engine_.submit({.gpus = 4, .max_runtime = kLargeRun}));
       }
-      // Five in an hour: one more than leave. What waits for too long is withdrawn, so that the line is
+      // Five in an hour: one more than leave. A job that waits for too long is withdrawn, so that the line is
       // bounded.
       submit_small();
       if (small_.size() > 30) withdraw();

@@ -128,18 +128,18 @@ class Planner {
     bool dirty = false;
     bool reserved = false;        ///< A reservation is on it.
     bool booked = false;          ///< Some booking lies ahead.
-    bool relabelled = true;       ///< Its place in the tree of domains is to be found anew.
+    bool relabelled = true;       ///< Its place in the tree of domains is to be found again.
     bool exclusive = false;       ///< Somebody has it for itself.
     uint32_t build = UINT32_MAX;  ///< How it is built, as the chooser of devices knows it; else: not known.
     Amount capacity_counted;      ///< Its share of the planner's `capacity_`.
     int64_t weakest = INT64_MAX;  ///< The lowest priority of what runs there and may be ended for others.
     bool gives_back = false;      ///< Something there was told to end for another.
-    uint64_t refreshed = 0;       ///< The cycle in which this was last made anew.
+    uint64_t refreshed = 0;       ///< The cycle in which this was last made again.
     std::vector<std::pair<uint32_t, uint64_t>> class_masks;  ///< All its slots by device class.
     // With reservations only: what it has, and when what it runs is expected to give back what.
     policy::PoolAmounts room;
     policy::ReleaseTimeline releases;
-    Time first_release;  ///< From then on, and before it was ever looked at, `releases` is to be made anew.
+    Time first_release;  ///< From then on, and before it was ever looked at, `releases` is to be made again.
   };
   using Waiting = std::set<std::pair<policy::QueueKey, uint32_t>>;  ///< Blocked classes in the queue's order.
   /// How many nodes could take one member of a part, by the checks that they pass; kept up as they change.

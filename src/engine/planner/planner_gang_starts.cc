@@ -96,7 +96,7 @@ void Planner::find_steps(const State& state, Shape& shape, uint32_t slot) {
 }
 
 // How many members of the main part, at most so many, the node has room for at that time beside so many of
-// the others; negative: not even those. What they take together is added to `taken`.
+// the others; negative: not even those. Their sum is added to `taken`.
 int32_t Planner::room_at(const Shape& shape, uint32_t slot, Time at, const std::vector<int32_t>& others,
                          int32_t members_most, PoolAmounts& taken) const {
   const Gang& gang = *shape.gang;

@@ -7,8 +7,8 @@
 #include "engine/planner/planner.h"
 #include "model/topology.h"
 
-// Jobs of several members: all are placed in one group of the plan, or none. What each node has room for is
-// kept up with what changes there; where the members go is `gang_fit.h`'s to say.
+// Jobs of several members: all are placed in one group of the plan, or none. The room of each node is kept up
+// with what changes there; where the members go is `gang_fit.h`'s to say.
 namespace gpusched {
 namespace {
 

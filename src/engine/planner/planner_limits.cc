@@ -8,7 +8,7 @@
 
 // Backfilling below limits: a tenant's limit and a strict pool are pools that span all nodes. The first job
 // that one keeps waiting has a claim on what comes back of it, and a job that is promised a start on a node
-// has one on what it needs of its tenants' limits. Who stands behind passes when it is gone by then, or fits
+// has one on what it needs of its tenants' limits. A job behind it passes when it is gone by then, or fits
 // beside.
 namespace gpusched {
 namespace {
@@ -294,8 +294,8 @@ std::optional<WaitReason> Planner::limit_kept_from(const State& state, Candidate
   return std::nullopt;
 }
 
-// The class's first job waits for this limit: who stands first of those has the claim. What the others above
-// it have left it will need, too, once this one has room.
+// The class's first job waits for this limit: who stands first of those has the claim. It will need what the
+// others above it have left, too, once this one has room.
 void Planner::claim_limits(const State& state, uint32_t job_class, const WaitReason& reason) {
   if (policies_.reservations == 0) return;
   if (reason.code != WaitCode::kQuota && reason.code != WaitCode::kPool) return;
@@ -410,7 +410,7 @@ void Planner::find_limit_start(const State& state, LimitClaim& claim) const {
   claim.found_at = now_;
 }
 
-// Finds anew when the limits of a promised class have room for its first job; true: at another time than
+// Finds again when the limits of a promised class have room for its first job; true: at another time than
 // before.
 bool Planner::refresh_limits_from(const State& state, uint32_t job_class) {
   ClassInfo& entry = info(job_class);

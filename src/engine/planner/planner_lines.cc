@@ -6,7 +6,7 @@
 namespace gpusched {
 namespace {
 
-/// A place in a queue that is_time_dependent is found anew after so long at the latest.
+/// A place in a queue that is_time_dependent is found again after so long at the latest.
 constexpr Duration kRankKept = seconds(30);
 
 }  // namespace
@@ -131,8 +131,8 @@ void Planner::requeue_all(const State& state) {
   for (const uint32_t job_class : blocked) rank_blocked(state, job_class);
 }
 
-// With time, and with what tenants have, the places of all that are ranked by use change. What has changed is
-// ranked anew at once, and everything else when its place was found too long ago: use decays over hours.
+// With time, and with what tenants have, the places of all that are ranked by use change. A changed place is
+// found again at once, and everything else when its place was found too long ago: use decays over hours.
 void Planner::requeue_drifted(const State& state) {
   const std::set<TenantId> moved = std::exchange(moved_tenants_, {});
   const bool someone = std::exchange(someone_moved_, false) && can_reclaim();

@@ -154,7 +154,7 @@ class Planner::Learner {
   void operator()(const DeviceFreed& event) { planner_.node_gained(state_, event.node); }
   void operator()(const ShareFreed& event) { planner_.node_gained(state_, event.node); }
 
-  // Reservations. Whose nodes one had is not known any more when it is gone; these events are rare.
+  // Reservations. The nodes of one that is gone are not known any more; these events are rare.
   void operator()(const BookingMade&) { all_nodes_changed(); }
   void operator()(const BookingBegan&) { all_nodes_changed(); }
   void operator()(const BookingEnded&) { all_nodes_changed(); }

@@ -28,7 +28,7 @@ constexpr Duration kStopExpected = seconds(30);
 constexpr Duration kTrustLeast = hours(4);
 /// How often an overdue promise is looked at again.
 constexpr Duration kLookAgain = seconds(1);
-/// Blocked classes that are tried when a reservation is to be given anew.
+/// Blocked classes that are tried when a reservation is to be given again.
 constexpr std::size_t kTriesMax = 64;
 /// How soon a class of which not all jobs were tried behind its head is gone on with.
 constexpr Duration kPassOn = seconds(1);

@@ -170,8 +170,8 @@ void Planner::refresh_starts(const State& state, Shape& shape) {
   });
 }
 
-// The earliest start of the class's first job, on a node that no other reservation is on. What was found for
-// a node holds until something on it changes or was to end by now.
+// The earliest start of the class's first job, on a node that no other reservation is on. A start that was
+// found for a node holds until something on it changes or was to end by now.
 std::optional<Planner::Reservation> Planner::earliest_start(const State& state, uint32_t job_class) {
   Shape& shape = shape_of(job_class);
   refresh_starts(state, shape);

@@ -137,7 +137,7 @@ TEST_F(Lines, AfterAWhileWaitingCountsMore) {
   engine_.advance(minutes(1));
   EXPECT_FALSE(lines_.refresh(engine_.state(), engine_.now()).empty());
   EXPECT_EQ(front(), old);
-  // A line that is made anew agrees.
+  // A line that is made again agrees.
   JobLines again;
   again.reset(engine_.state(), policies_, engine_.now());
   EXPECT_EQ(again.of(engine_.state(), 0).front(), lines_.of(engine_.state(), 0).front());

@@ -94,7 +94,7 @@ class QueueOrder {
   virtual std::string_view name() const = 0;
   /// Constant until the head, the tenant's use or the tenant changes, unless the order is_time_dependent.
   virtual QueueKey key(const LineView& line) const = 0;
-  /// True when keys change with what tenants use, and with time: they are made anew when somebody's use
+  /// True when keys change with what tenants use, and with time: they are made again when somebody's use
   /// changes, and now and then.
   virtual bool is_time_dependent() const { return false; }
   /// True when the use of a tenant's ancestors is in its key.
@@ -181,7 +181,7 @@ struct VictimCost {
   int64_t spared = 0;          ///< Number of those that are ended only when others do not suffice.
   int64_t lost_gpu_ms = 0;     ///< As it is counted: see `counted_loss`.
   int64_t unsaved_gpu_ms = 0;  ///< Really.
-  int64_t remaining_ms = 0;    ///< Negative: of the one that would end first. Who ends soon is not ended.
+  int64_t remaining_ms = 0;    ///< Negative: of the one that would end first, which is best spared.
   int64_t count = 0;
   int64_t priority = INT64_MIN;  ///< The highest of them.
   friend auto operator<=>(const VictimCost&, const VictimCost&) = default;

@@ -14,12 +14,12 @@
 #include "engine/messages/commands.h"
 #include "model/state.h"
 
-/// For tests only: commands of which some fields are drawn anew, from all that their types can hold.
+/// For tests only: commands of which some fields are drawn again, from all that their types can hold.
 namespace gpusched::testing {
 
 /// Redraws fields of commands: bounds with their neighbours, ids that exist and that do not, instants around
-/// now and near both ends of time, texts of every kind, lists that are empty, doubled and long. What a
-/// command consists of is read from its field tables, so that a new field is drawn without a word here.
+/// now and near both ends of time, texts of every kind, lists that are empty, doubled and long. The members
+/// of a command are read from its field tables, so that a new field is drawn without a word here.
 class WildFields {
  public:
   /// Fields of the names in `spared` keep their values, and lists of those in `fixed` their lengths.

@@ -10,9 +10,9 @@ namespace gpusched {
 namespace {
 
 /// Expected run times asked for between two refreshes when jobs come in line; later ones are ranked by their
-/// limits until it is their turn to be ranked anew.
+/// limits until it is their turn to be ranked again.
 constexpr int64_t kPredictionsMax = 256;
-/// So many ranks are made anew for each refresh, but together, and at most kRanksMax of them, every
+/// So many ranks are made again for each refresh, but together, and at most kRanksMax of them, every
 /// kRanksEvery: one after the other in the order of age they cost less, and most refreshes nothing.
 constexpr std::size_t kRanksEach = 8;
 constexpr std::size_t kRanksMax = 32;
@@ -75,7 +75,7 @@ OrderKey JobLines::key_of(const State& state, const Job& job, Time now) const {
   return {.key = order_->rank(state, job, by_limit(), now), .job = job.id};
 }
 
-// One that was ended for another job begins to wait anew: what it had is more than nothing.
+// One that was ended for another job begins to wait again: what it had is more than nothing.
 Time JobLines::since_of(const Job& job) const { return std::max(job.submitted_at, job.extras->preempted_at); }
 
 bool JobLines::waited_too_long(Time since, Time now) const {

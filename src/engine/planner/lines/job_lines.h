@@ -23,7 +23,7 @@ class JobLines {
   void reset(const State& state, const policy::PolicySet& policies, Time now);
   /// The job may have come in line, left it, or changed.
   void observe(const State& state, JobId job);
-  /// Puts those first that waited for too long, and makes some ranks anew when it is time. The classes whose
+  /// Puts those first that waited for too long, and makes some ranks again when it is time. The classes whose
   /// lines changed; one may be named twice.
   std::vector<uint32_t> refresh(const State& state, Time now);
 

@@ -28,7 +28,7 @@ class Availability {
   /// The pool at `now`: `capacity` less the work that runs, which is given back at its estimated end.
   Availability(const PoolAmounts& capacity, const ReleaseTimeline& running, Time now);
 
-  /// Takes `amounts` off during [begin, end). `begin` is not before `now`. What is free may fall below zero
+  /// Takes `amounts` off during [begin, end). `begin` is not before `now`. Free amounts may fall below zero
   /// when the pool shrank or the caller did not ask first.
   void take(Time begin, Time end, const PoolAmounts& amounts);
   /// Gives back what `take` took.

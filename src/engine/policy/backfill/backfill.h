@@ -71,8 +71,8 @@ class BackfillPass {
  public:
   struct Setup {
     PoolAmounts capacity;
-    /// The running work of the pool. What this pass starts is added; take it out again if it does not start
-    /// after all. Outlives the pass.
+    /// The running work of the pool. All that this pass starts is added; take it out again if it does not
+    /// start after all. Outlives the pass.
     ReleaseTimeline* running = nullptr;
     Time now;
     /// 0: whatever fits starts, and large work may starve. 1: EASY. UINT32_MAX: conservative.

@@ -10,8 +10,8 @@ namespace gpusched::policy {
 /// So many resources may one pool have, such as GPUs, GPU memory, CPU, memory and attempts.
 inline constexpr std::size_t kPoolResourcesMax = 8;
 
-/// How much of each of a pool's resources. What an index means is the caller's: `value[0]` may be GPUs and
-/// `value[1]` megabytes. A pool is what one piece of work may be spread over freely: a set of nodes whose
+/// How much of each of a pool's resources. The meaning of an index is the caller's: `value[0]` may be GPUs
+/// and `value[1]` megabytes. A pool is what one piece of work may be spread over freely: a set of nodes whose
 /// fragmentation the caller looks at itself, or one node. A gang is one piece of work with its parts added
 /// up. Resources that a pool does not have stay zero.
 ///

@@ -118,7 +118,7 @@ void FragmentationIndex::set(Shape& shape, uint32_t slot, int32_t value) {
   }
 }
 
-// All nodes anew, in a tree that has room for them.
+// All nodes again, in a tree that has room for them.
 void FragmentationIndex::grow(Shape& shape) {
   shape.leaves = std::bit_ceil(std::max<std::size_t>(nodes_.size(), 1));
   shape.tree.assign(2 * shape.leaves, kNone);

@@ -40,7 +40,7 @@ class FragmentationIndex {
   /// Indexes nodes, or a class of nodes. `rule` outlives the index or the next `use`.
   explicit FragmentationIndex(const PlacementRule& rule) : rule_(&rule) {}
 
-  /// From now on by another rule, or the same with other tables: all ratings are made anew as they are asked
+  /// From now on by another rule, or the same with other tables: all ratings are made again as they are asked
   /// for.
   void use(const PlacementRule& rule);
 

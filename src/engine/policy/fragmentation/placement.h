@@ -31,7 +31,7 @@ class FragmentationPlacement {
   /// "fgd" or "least_value_lost"; nothing for any other name.
   static std::optional<FragmentationPlacement> make(std::string_view name);
 
-  /// A task has come. What comes often is what room is kept for.
+  /// A task has come. Room is kept for tasks that come often.
   void arrived(const TaskShape& shape);
   /// Forgets all arrivals; they are told again: shapes name other classes of devices now.
   void forget_arrivals();
