@@ -32,7 +32,7 @@ enum class Action : uint8_t {
   kSeeKey,      ///< Without its secret, which nobody sees again.
   kCreateKey,
   kRevokeKey,
-  kBindRole,  ///< Or take one away. What may be given is `may_grant`.
+  kBindRole,  ///< Or take one away. `may_grant` has the roles that may be given.
   kSeeNode,
   kDrainNode,
   kResumeNode,

@@ -1,5 +1,5 @@
 // Each role does through each door what the table of actions says, to what is its own and to what is another
-// tenant's. What is expected is made of the table, and what is called of the tables of the doors.
+// tenant's. Expectations are made of the table, and calls of the tables of the doors.
 #include <gtest/gtest.h>
 
 #include <regex>

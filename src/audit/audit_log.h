@@ -27,9 +27,9 @@ struct AuditOptions {
   Duration said_every = seconds(10);   ///< Lost lines are said in the log at most so often.
 };
 
-/// The file of the audit and the thread that writes it. Thread-safe. Whoever adds a line never waits for the
-/// disk: what the queue or the disk does not take is lost, counted and said. Whole lines are appended; after
-/// a write that was cut short the next line begins on a line of its own.
+/// The file of the audit and the thread that writes it. Thread-safe. A caller that adds a line never waits
+/// for the disk: a line that the queue or the disk does not take is lost, counted and said. Whole lines are
+/// appended; after a write that was cut short the next line begins on a line of its own.
 class AuditLog {
  public:
   /// Opens the file, which only its owner may read. A disk that is full or cannot be written is no error: the

@@ -115,7 +115,7 @@ class GrpcWriter final : public std::enable_shared_from_this<GrpcWriter<Message>
   }
   /// Queues a message; `written` is called when the client's connection took it, or with false when it is
   /// gone. For a client that reads too slowly limits::kStreamMessagesMax are kept: the newest of them gives
-  /// way to this one. Who must not lose any waits for `written`.
+  /// way to this one. A caller that must not lose any waits for `written`.
   void write(Message message, std::function<void(bool)> written = nullptr) {
     bool is_idle = false;
     {

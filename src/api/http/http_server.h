@@ -82,9 +82,9 @@ class WebSocket {
   };
   WebSocket() = default;
 
-  /// Sends one message. What a slow reader leaves waiting is kept: who sends must bound it by `written`,
-  /// which is called on the server's thread when the kernel took the message (true), or when the client is
-  /// gone.
+  /// Sends one message. Messages that a slow reader leaves waiting are kept: the sender bounds them by
+  /// `written`, which is called on the server's thread when the kernel took the message (true), or when the
+  /// client is gone.
   void send(bool is_text, std::string data, std::function<void(bool alive)> written = nullptr);
   /// Says goodbye and ends the connection. `code`: RFC 6455, 7.4.1.
   void close(uint16_t code, std::string reason);

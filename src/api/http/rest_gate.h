@@ -92,8 +92,8 @@ class RestCall {
   std::optional<ApiError> become_stream() { return ticket_ ? ticket_->become_stream() : std::nullopt; }
   /// Before a session: the same.
   std::optional<ApiError> become_session() { return ticket_ ? ticket_->become_session() : std::nullopt; }
-  /// The answer tells it. Whoever answers may say more in it before, and who goes on after the answer takes
-  /// it.
+  /// The answer tells it. The code that answers may say more in it before, and code that goes on afterwards
+  /// takes it.
   CallNote& note() { return note_; }
   /// By the gate, before anybody else has the call.
   void write_errors(ErrorWriter writer) { errors_ = writer; }

@@ -12,8 +12,8 @@
 
 namespace gpusched::api {
 
-/// How many sockets each party has open, where somebody else closes them and tells nobody. What is behind a
-/// descriptor has a number of its own (st_ino), so a descriptor that was closed, or is another socket's by
+/// How many sockets each party has open, where somebody else closes them and tells nobody. The socket behind
+/// a descriptor has its own number (st_ino), so a descriptor that was closed, or is another socket's by
 /// now, is seen when it is looked at. Each addition looks at some, so that what has ended is forgotten in
 /// time. Not thread-safe.
 class OpenSockets {

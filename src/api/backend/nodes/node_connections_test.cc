@@ -24,7 +24,7 @@ class NodeConnectionss : public ::testing::Test {
     connections_->observe(engine_.state(), {.events = engine_.events(), .last = {}, .reasons = {}});
     return applied;
   }
-  /// The node joins (anew): what its certificate says from then on.
+  /// The node joins, once more if it had: the claim of its certificate from then on.
   sign::NodeClaim join(const std::string& node) {
     const Applied ticket = apply(CreateNodeTicket{.node = node,
                                                   .prefix = "prefix" + std::to_string(100 + ++made_),
@@ -95,7 +95,7 @@ TEST_F(NodeConnectionss, ItStaysRevokedForABookThatIsFilledLater) {
   later->fill(engine_.state());
   const auto nobody = [](const ApiError&) {};
   EXPECT_EQ(later->let_in("n1", n1, false, nobody).error().kind, ErrorKind::kNodeRevoked);
-  // Joining anew makes it a node again, by the new certificate alone.
+  // Joining again makes it a node again, by the new certificate alone.
   const sign::NodeClaim anew = join("n1");
   EXPECT_FALSE(let_in("n1", n1).ok());
   EXPECT_TRUE(let_in("n1", anew).ok());

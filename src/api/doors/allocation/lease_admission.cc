@@ -16,9 +16,9 @@ namespace {
 constexpr std::size_t kLaneMax = 1'000;
 
 /// The caller as one that sees every tenant and its leases, which the quotas of tenants above its own count.
-/// What is found is counted, and never shown. Its questions take of the caller's own share. One without a
-/// credential has no roles, whatever it is bound to, so an operator without a name reads for all of them, and
-/// they have another share together.
+/// Leases that it finds are counted, and never shown. Its questions take of the caller's own share. One
+/// without a credential has no roles, whatever it is bound to, so an operator without a name reads for all of
+/// them, and they have another share together.
 CallerPtr reader_for(const access::Caller& caller) {
   access::Caller reader = caller;
   if (reader.kind == access::CallerKind::kAnonymous) reader.kind = access::CallerKind::kOperator;
