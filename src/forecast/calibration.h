@@ -9,7 +9,7 @@ namespace gpusched::forecast {
 
 /// Holds the coverage of an estimated wait where it was promised. Runs of the engine know nothing of what is
 /// submitted later, so jobs wait longer than they say where others keep coming, and shorter where people give
-/// up. What past waits came to, as shares of what was estimated, says by how much: the next estimate is
+/// up. The length of past waits, as shares of their estimates, says by how much: the next estimate is
 /// multiplied by the share that the promised part of them did not exceed (split conformal prediction over the
 /// newest waits: Papadopoulos et al. 2002, "Inductive confidence machines for regression"). In whole numbers;
 /// pure; not thread-safe.

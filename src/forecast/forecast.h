@@ -10,7 +10,7 @@
 /// When will it start? The real engine and planner run forward on copies of a state, each time with other run
 /// times of those that are likely, and what comes out is counted. Everything but run times is as in the
 /// engine because it is the engine: nodes that are down, held jobs, dependencies, begin times, quotas,
-/// reservations and preemption. What nobody knows yet is not in it: later submissions, failures, nodes that
+/// reservations and preemption. The unknown is not in it: later submissions, failures, nodes that
 /// come or go.
 namespace gpusched::forecast {
 

@@ -25,7 +25,7 @@ class MoveSearch {
       : world_(world), options_(options), places_(places), work_(work) {}
 
   /// The cheapest moves that start the job, as `decide` would take them; nothing when there are none, or the
-  /// work is used up. What they take is taken from the places then.
+  /// work is used up. The places that they take are taken then.
   std::optional<MoveProposal> cheapest(const Job& job);
   /// Returns what is missing on the node that comes nearest.
   Unmoved nearest(const Job& job);

@@ -104,10 +104,10 @@ struct MovePlan {
   bool stopped_early = false;  ///< The work was used up: there may be more, or cheaper ones.
 };
 
-/// Moves for the jobs that wait in `world`, which is settled, the cheapest for each. Whoever is moved runs on
-/// whole devices of one node, may be ended for others (`allow_preemption`), was not lately, is of no higher
-/// priority than the job that gains, and has another place now that no reservation, booking or promise keeps.
-/// Of up to limits::kMovableTriedMax jobs of a node all subsets are tried, of more the cheapest first.
+/// Moves for the jobs that wait in `world`, which is settled, the cheapest for each. A job that is moved runs
+/// on whole devices of one node, may be ended for others (`allow_preemption`), was not lately, is of no
+/// higher priority than the job that gains, and has another place now that no reservation, booking or promise
+/// keeps. All subsets of up to limits::kMovableTriedMax jobs of a node are tried, of more the cheapest first.
 /// Nothing is proposed that `decide` would refuse now.
 MovePlan plan_moves(const World& world, const MoveOptions& options, Work& work);
 

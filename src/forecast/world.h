@@ -32,12 +32,12 @@ struct Work {
   bool over = false;
 };
 
-/// A copy of a state with a planner of its own, on a clock that only its owner moves. Whatever is done to it
+/// A copy of a state with a planner of its own, on a clock that only its owner moves. All that is done to it
 /// is done by the real engine: a command is decided, its events change the state and teach the planner.
 /// Nothing of it reaches anybody else. Pure; not thread-safe.
 class World {
  public:
-  /// `state` is its own; `now` is not before its last command. What is kept of finished jobs never expires in
+  /// `state` is its own; `now` is not before its last command. Records of finished jobs never expire in
   /// it.
   World(State state, policy::PolicySet policies, Time now);
   /// Another one that goes on by itself; policies are shared.

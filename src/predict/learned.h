@@ -17,8 +17,8 @@ namespace gpusched::predict {
 /// and of the same name and shape by whoever else, counts by how like it is and how long ago: the newest
 /// counts most, each older one a fixed share less (so a change of habits is forgotten in some dozens of
 /// runs); another size, limit, name or shape multiplies its weight down, the more the farther the numbers lie
-/// apart. What little weight is missing where data is thin comes from everybody's jobs with a limit like this
-/// one's, as shares of their limits.
+/// apart. The little weight that is missing where data is thin comes from everybody's jobs with a limit like
+/// this one's, as shares of their limits.
 ///
 /// The user's jobs that run right now count too, as runs of at least what they have run: their weight goes to
 /// the longer samples (Kaplan, Meier 1958; in the form of Efron 1967). Without that, what has just finished

@@ -16,7 +16,7 @@ namespace gpusched {
 ///
 /// Jobs of one holder (State::spec_holder) that have not ended take at most as much as all of them together
 /// leave free. One alone gets half of the limit, two get a third each, and whoever has none always finds
-/// some. What finished jobs take they give back before their time, the oldest first, when it is needed.
+/// some. Finished jobs give back their room before their time, the oldest first, when it is needed.
 ///
 /// Kept by the host, not by the engine: what a journal says was admitted. Not thread-safe.
 class SpecRoom {

@@ -33,8 +33,8 @@ class EtaScore {
 
   /// Remembers the estimate of each job that has none yet: as it was made, and as it is told.
   void add(const forecast::Forecast& made);
-  /// Turns estimates as they were made into what is told. Who starts at once still does; turns stay as they
-  /// are.
+  /// Turns estimates as they were made into what is told. A job that starts at once still does; turns stay as
+  /// they are.
   void calibrate(forecast::Forecast& made) const;
   /// The job was placed; its estimate, if there is one, is scored.
   void placed(JobId job, TenantId tenant, Time at);

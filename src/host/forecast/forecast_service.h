@@ -21,8 +21,8 @@ namespace gpusched {
 
 /// Answers questions about the future, on a thread of its own that gives way to the others: one at a time,
 /// from a copy of the observer's state. A copy or forecast that is still true is used again; a new one is
-/// made only when something has changed and as often as it is cheap (see `Pace`). What was said of waiting
-/// jobs is scored when they start. Public members are thread-safe.
+/// made only when something has changed and as often as it is cheap (see `Pace`). Estimates of waiting jobs
+/// are scored when they start. Public members are thread-safe.
 ///
 /// Nothing that is asked here ends the scheduler: a CHECK that fails in a forecast is logged, what the
 /// service had is thrown away, and whoever asked is told that there is no forecast
@@ -76,7 +76,7 @@ class ForecastService {
   void on_moves(std::function<void(MoveJobs)> carry_out);
   /// Answers from a state that has seen `sequence`. `also`: final jobs that the world must know.
   void ask(uint64_t sequence, std::vector<JobId> also, Question question, Unavailable unavailable);
-  /// Before the observer ends. Whoever waits is told so.
+  /// Before the observer ends. Callers that wait are told so.
   void stop();
 
   struct Quality {

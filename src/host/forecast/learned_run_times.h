@@ -23,8 +23,8 @@ Duration expected_to_order(const predict::RunTimes& expected, const State& state
                            Duration attained, Time now);
 
 /// Run times as finished jobs teach them, for the planner; its owner tells it what happens. Where nothing is
-/// known, and when the configuration says `limits`, a job's own limit counts. What a specification says is
-/// read once, and jobs of one kind are predicted once until something changes it: a planner asks about all
+/// known, and when the configuration says `limits`, a job's own limit counts. A specification is read once,
+/// and jobs of one kind are predicted once until something changes it: a planner asks about all
 /// that runs in each cycle. Not thread-safe.
 class LearnedRunTimes final : public policy::RunTimes {
  public:

@@ -11,7 +11,7 @@
 namespace gpusched::hub {
 
 /// Agents' reports: each becomes a command and is acknowledged when that is durable, a rejection included. An
-/// agent repeats what is not acknowledged. What a newer report overtook is acknowledged and not taken.
+/// agent repeats what is not acknowledged. A report that a newer one overtook is acknowledged and not taken.
 class Reports {
  public:
   Reports(const Hooks& hooks, Connections& connections, ReleaseFence& fence, Faults& faults)

@@ -24,7 +24,7 @@ class SessionClient {
   virtual void on_output(v1::SessionOutput output) = 0;
 };
 
-/// Brings sessions' bytes from clients to agents and back, and files from agents. What is on its way is
+/// Brings sessions' bytes from clients to agents and back, and files from agents. The bytes on their way are
 /// bounded by credit (limits::kSessionCreditBytes in each direction of each session): a client's credit goes
 /// to the agent, which sends no more than that. Owned by the node hub and used on its thread.
 class SessionRouter {
@@ -38,7 +38,7 @@ class SessionRouter {
   /// alone may take it up again.
   void open(NodeId node, v1::OpenSession order, std::shared_ptr<SessionClient> client,
             std::string owner = {});
-  /// Takes up a session of this job and owner that was detached from. What it wrote meanwhile comes first.
+  /// Takes up a session of this job and owner that was detached from. Its output of that time comes first.
   void attach(JobId job, uint64_t session, std::shared_ptr<SessionClient> client,
               const std::string& owner = {});
   /// The client's words; ignored when the session is not (any more) this client's.

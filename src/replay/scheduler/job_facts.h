@@ -7,7 +7,7 @@
 
 namespace gpusched::replay {
 
-/// What of a job a predictor may know.
+/// The facts of a job that a predictor may know.
 predict::JobFacts facts_of(uint32_t job, const TraceJob& what);
 
 }  // namespace gpusched::replay
