@@ -14,7 +14,7 @@
 
 namespace gpusched {
 
-/// Every setting with its default. What each means, its range and its name for people stand in `keys.cc`; the
+/// Every setting with its default. Their meanings, ranges and names for people stand in `keys.cc`; the
 /// members are named as there.
 struct Config {
   std::string environment = "development";

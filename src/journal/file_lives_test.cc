@@ -1,5 +1,5 @@
 // Many lives of one journal folder on a disk that breaks: processes are killed at any call, the power goes,
-// calls fail with and without effect, the kernel forgets pages that a failed sync left. Whatever was
+// calls fail with and without effect, the kernel forgets pages that a failed sync left. All that was
 // acknowledged in one life is there in every later one, and no start is refused for good.
 #include <gtest/gtest.h>
 

@@ -70,7 +70,7 @@ struct LogOptions {
 /// Starts the log; before, nothing is written. Called once by `main`; another call ends the log before it.
 /// Pending lines are written when the process exits normally.
 Result<Unit> log_set_up(const LogOptions& options);
-/// Goes on with `options`, as after a rotation of the file: opens it anew, even under the same name. No line
+/// Goes on with `options`, as after a rotation of the file: opens it again, even under the same name. No line
 /// is lost. When the file cannot be opened the log stays as it was.
 Result<Unit> log_reopen(const LogOptions& options);
 /// Writes what waits and ends the log. Lines after it are dropped.

@@ -262,7 +262,7 @@ struct Node {
 struct GpuTime {
   Duration length;
   int64_t max_ms = 0;
-  int64_t used_ms = 0;  ///< Usage in the window of `at`, until then. What is held since is not included.
+  int64_t used_ms = 0;  ///< Usage in the window of `at`, until then. Later holdings are not included.
   Time at;
 
   bool limited() const { return length.ns > 0; }

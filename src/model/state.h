@@ -70,7 +70,7 @@ struct State {
   /// A copy of its own, for the observer; specifications are shared.
   State clone() const;
   /// The same without what is over: only jobs that are not final, those that others still have to be told
-  /// about and those in `also`, and no remembered requests. What comes next comes as in this one.
+  /// about and those in `also`, and no remembered requests. Later changes act as in this one.
   State clone_unfinished(const std::vector<JobId>& also = {}) const;
 
   EngineConfig config;

@@ -145,7 +145,7 @@ enum class NodeState : uint8_t {
 };
 std::string_view to_string(NodeState state);
 
-/// Whether a node that reports may take new work. What runs there goes on in any case.
+/// Whether a node that reports may take new work. Its attempts go on in any case.
 enum class Availability : uint8_t {
   kInService = 0,
   kValidating,  ///< The node's own checks have not passed yet, or fail again.
@@ -228,7 +228,7 @@ constexpr int64_t milli_up(int64_t milli) {
   return milli > 0 ? (milli + kMilliPerGpu - 1) / kMilliPerGpu : milli / kMilliPerGpu;
 }
 
-/// A level of the tree of places, smallest first. What is above a node is named by nodes' labels.
+/// A level of the tree of places, smallest first. The levels above a node are named by nodes' labels.
 enum class DomainLevel : uint8_t {
   kAny = 0,  ///< The smallest that fits, up to the whole cluster.
   kNode,
@@ -540,7 +540,7 @@ struct PoolShares {
   friend bool operator==(const PoolShares&, const PoolShares&) = default;
 };
 
-/// An operator's word that nothing is started, until it is taken back. What runs goes on.
+/// An operator's word that nothing is started, until it is taken back. Running jobs go on.
 struct Pause {
   Time since;  ///< Not valid: there is none.
   std::string by;

@@ -30,8 +30,8 @@ struct Passer {
   uint32_t gid = 65'534;
   std::vector<uint32_t> groups = {};
 };
-/// The first folder above `path` that the user cannot pass; absent: the way is open. What an access list says
-/// is believed to be enough.
+/// The first folder above `path` that the user cannot pass; absent: the way is open. The word of an access
+/// list is believed to be enough.
 std::optional<std::string> closed_folder_above(const std::string& path, const Passer& who);
 
 /// One line of /proc/self/cgroup.

@@ -8,7 +8,7 @@
 namespace gpusched {
 namespace {
 
-/// What the C library says.
+/// The answer of the C library.
 CivilTime expected(int64_t unix_second) {
   const std::time_t at = unix_second;
   std::tm parts{};

@@ -26,8 +26,8 @@ inline constexpr std::string_view kFilePatternHelp =
 /// none. Not more than one UTF-8 character follows the "%".
 std::string_view unknown_file_pattern(std::string_view path);
 
-/// The path with all letters replaced. A "/" in what is put in becomes "_": names make no folders. What means
-/// nothing stays as it is.
+/// The path with all letters replaced. A "/" in what is put in becomes "_": names make no folders. A pattern
+/// without meaning stays as it is.
 std::string fill_file_pattern(std::string_view path, const FileWords& words);
 
 }  // namespace gpusched

@@ -24,8 +24,8 @@ struct Login {
   const std::string& token() const { return sends_access_token ? access_token : id_token; }
 };
 
-/// Takes over the tokens of an answer, got at `now`, seconds since 1970. What the answer leaves out stays as
-/// it is, except the token that is sent. kUnauthenticated: that one is not there.
+/// Takes over the tokens of an answer, got at `now`, seconds since 1970. Fields that the answer leaves out
+/// stay as they are, except the token that is sent. kUnauthenticated: that one is not there.
 Result<Unit> take_tokens(Login& login, const TokenAnswer& answer, int64_t now);
 
 /// The file of the login for a scheduler, in the folder of logins.

@@ -10,7 +10,7 @@
 #include "base/result.h"
 #include "base/time.h"
 
-/// How a person gets a token of a provider of identities (OpenID Connect, OAuth 2.0). What the provider says
+/// How a person gets a token of a provider of identities (OpenID Connect, OAuth 2.0). The provider's answers
 /// are a stranger's bytes: bounded, and never followed to another place.
 namespace gpusched::login {
 

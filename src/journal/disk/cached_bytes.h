@@ -11,7 +11,7 @@
 
 namespace gpusched {
 
-/// A file's bytes twice: as readers see them, in the page cache, and as the device has them. What is written
+/// A file's bytes twice: as readers see them, in the page cache, and as the device has them. A written byte
 /// is dirty until it is synced; a power loss leaves each dirty sector as the device has it or as the cache
 /// has it. For tests and the simulation. Not thread-safe.
 class CachedBytes {

@@ -14,8 +14,8 @@ namespace gpusched {
 
 using KeyId = Id<struct KeyTag>;
 
-/// A credential that somebody was given, without its secret. Whoever shows the secret is the caller of that
-/// kind and name, and may do what the bindings say.
+/// A credential that somebody was given, without its secret. A caller that shows the secret is the caller of
+/// that kind and name, and may do what the bindings say.
 struct AccessKey {
   KeyId id;
   TenantId tenant;  ///< Its home, which no binding leads out of. None: the cluster.
