@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-/// Looks at processes through /proc. What is read may be out of date by the time that it is used: a pid found
-/// here is only ever killed when its reuse is excluded or harmless. Thread-safe.
+/// Looks at processes through /proc. A fact that is read may be out of date by the time that it is used: a
+/// pid found here is only ever killed when its reuse is excluded or harmless. Thread-safe.
 namespace gpusched::shim {
 
 /// The first `size_max` bytes of a file; empty when it cannot be read (the process is gone).

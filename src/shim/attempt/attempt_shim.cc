@@ -161,8 +161,8 @@ class AttemptShim {
     return file;
   }
 
-  /// Starts the command. What this machine lacks is the node's fault, and no try of the job's; what the job
-  /// named and is not there is the job's.
+  /// Starts the command. A thing that this machine lacks is the node's fault, and no try of the job's; one
+  /// that the job named and is not there is the job's.
   bool start_command() {
     outcome_.started_unix_ns = wall_now().ns;
     outcome_.cause = Cause::kNodeFault;
@@ -266,7 +266,7 @@ class AttemptShim {
     }
   }
 
-  /// The attempt's groups and folders. What it needs of them stays open until the command runs.
+  /// The attempt's groups and folders. Those that it needs stay open until the command runs.
   bool make_box(ChildPlan& plan) {
     const Box& box = request_.box;
     for (const CgroupFolder& folder : box.cgroups) {
@@ -505,7 +505,7 @@ class AttemptShim {
     sigqueue(child_, SIGTERM, sigval{.sival_int = signal});
   }
 
-  /// A later order may be less patient. What ends a job that was only asked to save its work says so to it.
+  /// A later order may be less patient. An end of a job that was only asked to save its work is told to it.
   void hurry_stop(Time now) {
     kill_at_ = std::min(kill_at_, now + stop_.grace);
     stop_wanted_ = false;
@@ -589,7 +589,7 @@ class AttemptShim {
     explain_end();
   }
 
-  /// Without processes they bind nobody any more. Who came in meanwhile goes as well.
+  /// Without processes they bind nobody any more. Processes that came in meanwhile go as well.
   void remove_cgroups() {
     if (unified_ >= 0) close(unified_);
     Duration pause = kCgroupPauseFirst;

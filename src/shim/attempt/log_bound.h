@@ -45,8 +45,8 @@ class LogBound {
   Duration look(Time monotonic, Time wall);
   /// The last look, when nothing writes any more.
   void finish(Time wall);
-  /// Whether the command was seen to cut its output short, as opening it by name and anew does: 0: stdout,
-  /// 1: stderr. Between two looks this may pass unseen.
+  /// Whether the command was seen to cut its output short, as opening it by name and once more does: 0:
+  /// stdout, 1: stderr. Between two looks this may pass unseen.
   bool was_cut_short(std::size_t file) const { return files_.at(file).shrank; }
 
  private:

@@ -8,8 +8,8 @@
 /// The program is mounted into the container by the runtime (podman: --init-path), so it is the very same
 /// gpu-shim. It starts the job's command in a group of its own, passes signals on to the group, collects
 /// orphans, and ends as soon as the command has ended: the kernel then ends whatever else is in the
-/// container. What a runtime's exit code cannot say (a signal against an exit code above 128, a kill by the
-/// kernel for memory) goes through a descriptor that the runtime hands on.
+/// container. Facts that a runtime's exit code cannot say (a signal against an exit code above 128, a kill by
+/// the kernel for memory) go through a descriptor that the runtime hands on.
 namespace gpusched::shim {
 
 inline constexpr int kInitStatusDescriptor = 3;       ///< Lines of InitStatus; not handed to the command.

@@ -21,7 +21,7 @@ std::string target_of(const std::string& link) {
   return size <= 0 ? "" : std::string(text.data(), static_cast<std::size_t>(size));
 }
 
-/// 0, or errno. What is mounted below the source comes along, and stays there when this goes.
+/// 0, or errno. Mounts below the source come along, and stay there when this goes.
 int mount_at(const std::string& source, int file, const std::string& place) {
   struct stat facts{};
   if (fstat(file, &facts) != 0) return errno;

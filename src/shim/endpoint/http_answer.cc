@@ -26,7 +26,7 @@ std::string printable(Text text) {
   return out;
 }
 
-/// What Beast finds in one answer, an informational one included.
+/// The facts that Beast finds in one answer, an informational one included.
 class Reader final : public http::basic_parser<false> {
  public:
   Reader(std::string& body, std::size_t body_bytes_max) : body_(body) {

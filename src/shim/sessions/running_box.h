@@ -78,7 +78,7 @@ class RunningBox {
   std::vector<std::string> environment_;
 };
 
-/// Makes this process the user's. Whoever is not root can only be what it is. Before any namespace is joined.
+/// Makes this process the user's, before any namespace is joined. Without root it can only be what it is.
 Result<Unit> become_identity(const Credentials& identity);
 
 }  // namespace gpusched::shim
