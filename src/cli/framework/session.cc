@@ -86,7 +86,7 @@ Trouble trouble_of(const Error& error, const std::string& url) {
 }
 
 /// The trouble that a status outside 2xx means. The scheduler says it itself; something in between may not.
-/// `mend`: the cure when the credential is wrong.
+/// `mend`: the remedy when the credential is wrong.
 Trouble refusal_of(const HttpAnswer& answer, const Json& json, std::string_view mend) {
   Trouble trouble{.exit_code = kExitRefused, .sentence = json["error"].text(), .code = json["code"].text()};
   if (trouble.sentence.empty()) {

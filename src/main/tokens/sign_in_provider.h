@@ -15,7 +15,7 @@ namespace gpusched {
 struct SignInProviderOptions {
   std::string issuer, client_id, redirect_url;
   std::string client_secret;        ///< Empty: a public client.
-  std::vector<std::string> scopes;  ///< What the file of rules asks for; `offline_access` is not.
+  std::vector<std::string> scopes;  ///< Scopes of the file of rules; `offline_access` is not among them.
   std::string ca_file;
   std::vector<std::string> private_hosts;
   std::chrono::seconds document_lives = std::chrono::minutes(10), failure_lives = std::chrono::seconds(5);

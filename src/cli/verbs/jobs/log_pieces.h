@@ -16,7 +16,7 @@ class LogPieces {
   LogPieces(HttpOnData write, std::function<void(int64_t)> skipped)
       : write_(std::move(write)), skipped_(std::move(skipped)) {}
 
-  /// What came of the stream. False: no more is wanted, or it is no such stream (`broken`).
+  /// Takes a piece of the stream. False: no more is wanted, or it is no such stream (`broken`).
   bool take(std::string_view data);
 
   int64_t next_offset() const { return next_offset_; }

@@ -8,7 +8,7 @@
 
 namespace gpusched::cli {
 
-/// Which session of a job is opened, or resumed, and how it is joined to our own streams.
+/// The session of a job that is opened, or resumed, and how it is joined to our own streams.
 struct ExecOptions {
   std::string job;
   std::vector<std::string> command;
@@ -23,7 +23,7 @@ struct ExecOptions {
 
 /// How a session ended for us.
 struct SessionEnd {
-  int exit_code = 0;      ///< What gpu-cli exits with.
+  int exit_code = 0;      ///< Exit code of gpu-cli.
   bool opened = false;    ///< The scheduler accepted it, and its words have been said.
   bool finished = false;  ///< The command ended by itself; `exit_code` is its own.
   bool detached = false;  ///< It runs on.

@@ -15,7 +15,7 @@ namespace gpusched::cli {
 
 /// Options of a submission. A number that was not given stays empty, so that the scheduler's default applies.
 struct SubmitOptions {
-  std::string tenant;  ///< Of a script's #SBATCH --account; --tenant-id wins.
+  std::string tenant;  ///< Tenant of a script's #SBATCH --account; --tenant-id wins.
   std::string name;
   std::optional<int64_t> gpus;
   std::string nodes;  ///< As written, such as "4" or "2-8".
