@@ -268,7 +268,7 @@ class World {
     }
   }
 
-  /// So many rounds with arrivals, then until all is quiet.
+  /// Runs so many rounds with arrivals, then until all is quiet.
   void run(int rounds) {
     for (int i = 0; i < rounds && !::testing::Test::HasFailure(); ++i) {
       if (prng_.chance(500)) submit();

@@ -129,7 +129,7 @@ class Changed {
       asked.flow.front().deadline_after = change.deadline_after;
     }
 
-    // Which kind of work it is was found when it was submitted, and stays.
+    // The kind of work was found when it was submitted, and stays.
     const State& state = engine_.state();
     const Job* known = state.jobs.find(job);
     const WorkClass work = work_of(

@@ -52,7 +52,7 @@ struct CancelJob {
   }
 };
 
-/// Which of UpdateJob's fields are given.
+/// The given fields of UpdateJob.
 enum JobField : uint32_t {
   kJobPriority = 1u << 0,
   kJobMaxRuntime = 1u << 1,

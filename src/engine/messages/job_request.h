@@ -36,7 +36,7 @@ struct JobFlow {
   std::vector<Dependency> dependencies;
   OnParentFailure on_parent_failure = OnParentFailure::kCancel;
   std::vector<IndexRange> array;  ///< Given: it is an array with these indexes.
-  int64_t array_at_once = 0;      ///< So many of its elements run at a time; 0: no limit.
+  int64_t array_at_once = 0;      ///< Its elements that run at a time; 0: no limit.
 
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit&& visit) {

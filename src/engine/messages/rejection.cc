@@ -66,7 +66,7 @@ std::string describe_tenant_queue_full(const Rejection& rejection) {
   return what + ", and " + std::to_string(rejection.current) + " are waiting; try again later";
 }
 
-/// Which field of a job's request asks for it.
+/// The field of a job's request that asks for it.
 std::string_view quota_field(Resource resource) {
   switch (resource) {
     case Resource::kGpus:
@@ -84,7 +84,7 @@ std::string_view quota_field(Resource resource) {
   UNREACHABLE();
 }
 
-/// Which setting of a tenant guarantees it.
+/// The setting of a tenant that guarantees it.
 std::string_view guarantee_field(Resource resource) {
   switch (resource) {
     case Resource::kGpus:

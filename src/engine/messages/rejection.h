@@ -94,7 +94,7 @@ struct Rejection {
   int64_t requested = 0;
   int64_t limit = 0;
   int64_t current = 0;
-  uint32_t index = 0;    ///< Which job of a batch.
+  uint32_t index = 0;    ///< Index of the job in a batch.
   Duration retry_after;  ///< When it might pass; zero: unknown.
   /// kInfeasible: the node that could meet most of it, and what it lacks. kNodeOverlap: what belongs to whom.
   std::string nearest = {};

@@ -54,7 +54,7 @@ struct CreateTenant {
   }
 };
 
-/// Which of UpdateTenant's fields are given.
+/// The given fields of UpdateTenant.
 enum TenantField : uint32_t {
   kTenantName = 1u << 0,
   kTenantEmail = 1u << 1,

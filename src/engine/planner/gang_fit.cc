@@ -133,7 +133,7 @@ std::vector<int32_t> share_out(const std::vector<int64_t>& rooms, int64_t member
   }
   const auto shares = static_cast<int64_t>(used);
   const int64_t each = members / shares;
-  const int64_t larger = members % shares;  // So many get one more.
+  const int64_t larger = members % shares;  // Number of shares that get one more.
   const bool even = rooms[order[used - 1]] >= each &&
                     (larger == 0 || rooms[order[static_cast<std::size_t>(larger) - 1]] > each);
   if (even) {

@@ -48,7 +48,7 @@ class GangRoom {
   uint64_t version_ = 0;
 };
 
-/// So many members on that node.
+/// A number of members on one node.
 struct GangSpot {
   uint32_t slot = 0;
   int32_t members = 0;

@@ -50,7 +50,7 @@ class Stream {
     engine_.add_node("n1", {.gpus = 4});
   }
 
-  /// So many days of small jobs, more than the node has room for, and a large one each day.
+  /// Days of small jobs, more than the node has room for, and a large one each day.
   void run(int days) {
     const Time until = engine_.now() + hours(24 * days);
     Time next_large = engine_.now() + minutes(5);

@@ -30,7 +30,7 @@
 #include "model/index/free_index.h"
 #include "model/state.h"
 
-/// Which waiting jobs start now, and where (docs/adr/waiting-jobs.md, docs/policies.md).
+/// Decides which waiting jobs start now, and where (docs/adr/waiting-jobs.md, docs/policies.md).
 ///
 /// Problem: a million jobs wait, ten thousand nodes change hundreds of times a second, and each waiting job
 /// needs one reason. Idea: jobs of one tenant that want the same are a class, and classes of all tenants that

@@ -12,7 +12,7 @@ using policy::NodeSpace;
 using policy::NodeView;
 using policy::TaskShape;
 
-/// So many jobs of one class are told to who learns what comes, at the planner's start.
+/// Jobs of one class that are told to the policy that learns what comes, at the planner's start.
 constexpr uint64_t kKnownOfClassMax = 64;
 
 TaskShape shape_of_part(const Part& part, uint64_t device_classes) {

@@ -40,7 +40,7 @@ bool is_limited(const State& state, TenantId tenant) {
   return false;
 }
 
-/// Which of the tenant's limits the amounts exceed together, of those that the second asks for.
+/// The limit of the tenant that the amounts exceed together, of those that the second asks for.
 Resource limit_exceeded(const Tenant& tenant, const Amount& used, const Amount& asked) {
   Amount then = used;
   then.add(asked);
@@ -191,7 +191,7 @@ std::optional<WaitReason> Planner::limit_block(const State& state, Candidate& ca
   return limit_kept_from(state, candidate, total_of(wanted.parts));
 }
 
-// Which limit would not leave room for the holder's first job beside so much more of the class; none: all
+// The limit that would not leave room for the holder's first job beside so much more of the class; none: all
 // would.
 std::optional<WaitReason> Planner::overflow_beside(const State& state, uint32_t job_class,
                                                    const Amount& amount, uint32_t holder) const {

@@ -430,8 +430,8 @@ std::size_t cycle(Scheduler& scheduler, Meanwhile&& meanwhile) {
   return placed;
 }
 
-/// So many jobs are placed in each world, or it shows nothing. In some, nearly all that waits does so for a
-/// strict pool, or for GPU hours that are used up.
+/// Fewest jobs placed in each world, or it shows nothing. In some, nearly all that waits does so for a strict
+/// pool, or for GPU hours that are used up.
 constexpr std::size_t kPlacedLeast = 10;
 
 /// Seeds, each with an order of jobs.

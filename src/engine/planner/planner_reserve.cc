@@ -261,7 +261,7 @@ std::optional<Planner::Reservation> Planner::start_of_shape(const State& state, 
   std::optional<Reservation> best;
   const auto look = [&](uint32_t device_class, uint64_t mask) {
     if (!could_run(state, slot, device_class, mask, part)) return;
-    // Which devices come back when is not counted: of what must lie well, or alone, when all is back.
+    // Nothing tells which devices come back when: work that must lie well, or alone, waits for all.
     const bool whole = part.is_exclusive() || part.is_arranged();
     const PoolAmounts wanted = whole ? node.room : amounts_on(slot, part, device_class);
     const policy::Shadow shadow = node.releases.shadow(node.room, wanted, now_);

@@ -6,7 +6,7 @@
 
 #include "engine/policy/policy.h"
 
-/// Which of a tenant's jobs is looked at first.
+/// The order in which a tenant's jobs are looked at.
 namespace gpusched::policy {
 
 /// Priority, the tenant's tier and what waiting has earned, then submission: the line that the state keeps.

@@ -87,7 +87,7 @@ enum class Refusal : uint8_t {
   kExclusive
 };
 
-/// Which tenant's first job is placed next.
+/// Decides which tenant's first job is placed next.
 class QueueOrder {
  public:
   virtual ~QueueOrder() = default;
@@ -103,7 +103,7 @@ class QueueOrder {
 
 class RunTimes;
 
-/// Which of a tenant's jobs is looked at first.
+/// Decides which of a tenant's jobs is looked at first.
 class JobOrder {
  public:
   /// A rank is always between these two, which are for jobs that stand before or behind all ranked ones.
@@ -233,7 +233,7 @@ struct PolicySet {
   std::shared_ptr<const VictimSelect> victims;  ///< Null: nobody is ended for anybody.
   /// How the tasks of a tenant's users stand among each other, and that they are packed; null: no job is one.
   std::shared_ptr<const TaskOrder> tasks;
-  /// So many blocked jobs, the first in line, have the start that was found for them kept free of later work
+  /// Blocked jobs, the first in line, that have the start that was found for them kept free of later work
   /// that would delay it. 1 is EASY backfilling; 0: whatever fits starts, and large jobs may starve.
   uint32_t reservations = 1;
   /// A job that has waited for so long goes before all that may still be overtaken; zero: never. Not for the

@@ -26,7 +26,7 @@ DecayedUse use_now(const LineView& line, const Tenant& tenant) {
   return use;
 }
 
-/// So fine that the shares of tenants of large weights still differ.
+/// Fine enough that the shares of tenants of large weights still differ.
 constexpr int64_t kShareSteps = 1'000'000'000;
 
 /// The largest of the tenant's shares of a resource, in billionths of a millisecond of the whole cluster for

@@ -26,8 +26,8 @@ struct Shape {
   std::vector<Label> labels = {};  ///< The agent's, sorted.
   std::vector<int> islands =
       {};             ///< Sizes of islands of NVLink; between them PCIe. None: links are not known.
-  int numa_size = 0;  ///< So many devices on each NUMA node; 0: not known.
-  int mig = 0;        ///< So many devices, the first, are in MIG mode.
+  int numa_size = 0;  ///< Devices on each NUMA node; 0: not known.
+  int mig = 0;        ///< Devices in MIG mode, the first ones.
 };
 
 /// Request of a test's job.

@@ -12,7 +12,7 @@ namespace {
 /// Expected run times asked for between two refreshes when jobs come in line; later ones are ranked by their
 /// limits until it is their turn to be ranked again.
 constexpr int64_t kPredictionsMax = 256;
-/// So many ranks are made again for each refresh, but together, and at most kRanksMax of them, every
+/// Ranks that are made again for each refresh, but together, and at most kRanksMax of them, every
 /// kRanksEvery: one after the other in the order of age they cost less, and most refreshes nothing.
 constexpr std::size_t kRanksEach = 8;
 constexpr std::size_t kRanksMax = 32;

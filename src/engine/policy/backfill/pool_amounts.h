@@ -7,7 +7,7 @@
 
 namespace gpusched::policy {
 
-/// So many resources may one pool have, such as GPUs, GPU memory, CPU, memory and attempts.
+/// Most resources of one pool, such as GPUs, GPU memory, CPU, memory and attempts.
 inline constexpr std::size_t kPoolResourcesMax = 8;
 
 /// How much of each of a pool's resources. The meaning of an index is the caller's: `value[0]` may be GPUs

@@ -6,7 +6,7 @@
 
 #include "model/topology.h"
 
-/// Which of a node's free devices a member gets (docs/adr/waiting-jobs.md). Pure.
+/// The choice of a node's free devices for a member (docs/adr/waiting-jobs.md). Pure.
 ///
 /// Problem: GPUs of one node are linked unequally, a job over several runs at the pace of its weakest link,
 /// and a careless choice splits the islands that later jobs want.

@@ -58,7 +58,7 @@ FragmentationTable::FragmentationTable(std::span<const PopularShape> shapes) {
   }
   // Row 0 of each kind of class is for less CPU than anybody asks for.
   const std::size_t rows = cpu_steps_.size() + 1;
-  std::vector<std::vector<uint64_t>> kinds;  // Which shapes a class takes, as bits.
+  std::vector<std::vector<uint64_t>> kinds;  // The shapes that a class takes, as bits.
   for (uint32_t device_class = 0; device_class < kClasses; ++device_class) {
     std::vector<uint64_t> kind(shapes.size());
     for (std::size_t i = 0; i < shapes.size(); ++i)

@@ -152,7 +152,7 @@ uint32_t FragmentationIndex::winner(const Shape& shape) {
 FragmentationIndex::Found FragmentationIndex::found_at(const Shape& shape, uint32_t slot) {
   const NodeSpace& space = nodes_[slot].space;
   Found found{.slot = slot, .rate = {.value = shape.tree[shape.leaves + slot], .device = 0}, .devices = 0};
-  // Which device it is depends on their order, which nodes that share a rating need not share.
+  // The device depends on their order, which nodes that share a rating need not share.
   if (shape.shape.is_share()) found.rate = rule_->rate(shape.shape, space, standing_of(nodes_[slot]));
   found.devices = devices_for(shape.shape, space, found.rate.device);
   return found;

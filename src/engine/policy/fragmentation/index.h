@@ -34,7 +34,7 @@ class FragmentationIndex {
   };
   /// How many shapes are kept; the one that was not asked for the longest makes room.
   static constexpr std::size_t kShapesMax = 512;
-  /// So many nodes that `accept` turns down are passed over in one question.
+  /// Nodes turned down by `accept` that are passed over in one question.
   static constexpr std::size_t kTurnedDownMax = limits::kCandidatesMax;
 
   /// Indexes nodes, or a class of nodes. `rule` outlives the index or the next `use`.

@@ -9,7 +9,7 @@
 #include "engine/policy/fragmentation/holes.h"
 #include "engine/policy/fragmentation/shapes.h"
 
-/// Which node a task is placed on, as a rate for each node that it fits: the highest wins, then the node that
+/// The choice of a task's node, as a rate for each node that it fits: the highest wins, then the node that
 /// stands first. A share also gets its device.
 namespace gpusched::policy {
 

@@ -11,7 +11,7 @@
 /// or pointers, so that a planner can keep it beside its own books and a test can try all cases.
 namespace gpusched::policy {
 
-/// So many popular shapes are looked at, the commonest.
+/// Popular shapes that are looked at, the commonest.
 inline constexpr std::size_t kPopularMax = 240;
 /// A whole device, in thousandths.
 inline constexpr int32_t kWholeMilli = 1000;
