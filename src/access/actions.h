@@ -43,7 +43,7 @@ enum class Action : uint8_t {
   kRemoveNode,
   kAdmitNode,
   kRevokeNode,
-  kSeeIdentity,   ///< Which nodes have certificates, and until when.
+  kSeeIdentity,   ///< To see nodes' certificates, and until when they hold.
   kSpeakForNode,  ///< Register it and report for it.
   kSeeCluster,
   kSeeMetrics,

@@ -56,7 +56,7 @@ struct Line {
   uint64_t count = 1;     ///< Number of objects of the action.
   std::string unix_user;  ///< Unix user of the job or session, where that is named.
   std::string_view code;  ///< Code of the error, in static storage; empty: none.
-  uint64_t repeated = 0;  ///< So many more calls, alike in all but their numbers, within the same moment.
+  uint64_t repeated = 0;  ///< Further calls, alike in all but their numbers, within the same moment.
 };
 
 /// Whether such a call leaves a line.

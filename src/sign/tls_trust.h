@@ -18,7 +18,7 @@ enum class TlsUse { kHttp, kGrpc };
 /// between them or not; the digits in small letters, without colons. kInvalidArgument: it is none.
 Result<std::string> parse_fingerprint(std::string_view text);
 
-/// Which servers a client believes. Immutable, so thread-safe.
+/// The servers that a client believes. Immutable, so thread-safe.
 class TlsTrust {
  public:
   /// The machine's own authorities.

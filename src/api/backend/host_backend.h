@@ -145,7 +145,7 @@ class HostBackend final : public Backend {
   uint64_t refused_for_share() const { return shares_->refused(); }
   /// Index of keys and their holders. It lives as long as this.
   const KeyIndex& keys() const { return *keys_; }
-  /// Which jobs are tasks of agents. It lives as long as this.
+  /// The jobs that are tasks of agents. It lives as long as this.
   TaskIndex& tasks() const { return *tasks_; }
   HealthView health() const override;
   bool containers_possible() const override { return containers_->load(std::memory_order_acquire); }

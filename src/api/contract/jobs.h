@@ -267,7 +267,7 @@ struct ChangeNotice {
   uint64_t sequence = 0;
   std::vector<JobId> jobs;  ///< Ascending.
   std::vector<NodeId> nodes;
-  uint64_t forgotten = 0;  ///< So many jobs that had ended are not known any more, the oldest ends.
+  uint64_t forgotten = 0;  ///< Jobs that had ended and are not known any more, the oldest ends.
 };
 
 /// Where a watch of changes begins.

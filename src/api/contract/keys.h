@@ -62,7 +62,7 @@ struct KeyPage {
   KeyId next;  ///< The next page begins behind this one; none: it was the last.
 };
 
-/// Which keys are listed, in the order of their ids.
+/// Filter of listed keys, in the order of their ids.
 struct KeyFilter {
   std::string tenant;  ///< Only those whose home this is; empty: all that the caller may see.
   bool with_ended = false;

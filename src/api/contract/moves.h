@@ -9,7 +9,7 @@
 #include "base/ids.h"
 #include "base/time.h"
 
-/// Which running jobs could go on elsewhere so that others start.
+/// Running jobs that could go on elsewhere so that others start.
 namespace gpusched::api {
 
 /// A move of a running job so that waiting jobs start.
@@ -57,13 +57,13 @@ struct ApplyMoves {
   std::string id, by, reason;
 };
 
-/// Which running jobs could go on elsewhere so that others start. Everything is thread-safe and returns at
-/// once; answers come by `Done`.
+/// Tells which running jobs could go on elsewhere so that others start. Everything is thread-safe and returns
+/// at once; answers come by `Done`.
 class MoveBackend {
  public:
   virtual ~MoveBackend() = default;
 
-  /// Which running jobs could go on elsewhere so that others start. On the same thread as `plan`.
+  /// Gives the running jobs that could go on elsewhere so that others start. On the same thread as `plan`.
   virtual void get_moves(const CallerPtr& caller, MovesRequest request, Done<MovesView> done) = 0;
   /// Carries out a proposal of the last answers. kMoveStale when it no longer holds, or is not known.
   virtual void apply_moves(const CallerPtr& caller, ApplyMoves request, Done<MoveProposalView> done) = 0;

@@ -45,8 +45,8 @@ struct LogPiece {
   std::string data;         ///< With `of_lines` whole lines, which need not follow each other.
   int64_t offset = 0;       ///< Place of `data` in the output.
   int64_t next_offset = 0;  ///< Where to go on. Without data and progress: at the end, for now.
-  int64_t skipped = 0;  ///< So many bytes of what was asked for are no longer kept; they came before `data`.
-  bool at_end = false;  ///< Nothing follows, ever.
+  int64_t skipped = 0;      ///< Bytes that were asked for and are no longer kept; they came before `data`.
+  bool at_end = false;      ///< Nothing follows, ever.
   uint32_t attempt = 0;
 };
 inline void LogRequest::go_on(const LogPiece& piece) {
@@ -86,7 +86,7 @@ class SessionPeer {
   virtual void on_opened() = 0;
   /// Not more than was granted: limits::kSessionCreditBytes at first, then what `SessionHandle::grant` adds.
   virtual void on_output(std::string data, bool of_stderr) = 0;
-  /// So many more bytes of input may be sent; at first limits::kSessionCreditBytes.
+  /// Allows so many more bytes of input; at first limits::kSessionCreditBytes.
   virtual void on_credit(int64_t bytes) = 0;
   /// The last call.
   virtual void on_end(End end) = 0;

@@ -8,7 +8,7 @@
 
 namespace gpusched::api {
 
-/// So many lines in each span of time, whatever is said. Thread-safe.
+/// Allows so many lines in each span of time, whatever is said. Thread-safe.
 class LineAllowance {
  public:
   LineAllowance(int64_t lines, Duration span) : lines_(lines), span_(span) {}

@@ -14,7 +14,7 @@ namespace {
 
 using testing::TestEngine;
 
-/// So many jobs that a page takes several steps, of three tenants; some are cancelled.
+/// Jobs of three tenants, enough that a page takes several steps; some are cancelled.
 class PageScanTest : public ::testing::Test {
  protected:
   static constexpr std::size_t kJobs = 3 * limits::kScanStepJobs;

@@ -18,7 +18,7 @@ inline constexpr std::string_view kOldSchedulerLabel = "gpusched-scheduler";
 inline constexpr std::string_view kOldAgentLabel = "gpusched-agent";
 
 inline constexpr std::size_t kNonceBytes = 32;
-/// So many random bytes.
+/// Random bytes, that many.
 std::string make_nonce();
 
 /// Keyed BLAKE2b-256 of `label` and `nonce`. Empty without a token.

@@ -25,7 +25,7 @@ struct NodeEnrollmentOptions {
   bool required = false;            ///< Nobody is a node without a certificate.
 };
 
-/// Which nodes have certificates, and which of their streams are open. Told by the observer; asked on any
+/// The nodes that have certificates, and their open streams. Told by the observer; asked on any
 /// thread.
 class NodeConnections : public std::enable_shared_from_this<NodeConnections> {
  public:

@@ -20,8 +20,8 @@ namespace gpusched::api {
 /// The refusal of a change while another one is under way.
 ApiError being_changed(const std::string& service);
 
-/// Which services there are, found in the labels of jobs: as durable as the jobs, and filled again at every
-/// start. Thread-safe.
+/// The services that there are, found in the labels of jobs: as durable as the jobs, and filled again at
+/// every start. Thread-safe.
 class ServiceIndex {
  public:
   /// Gives the endpoint that the replica's node tells.

@@ -31,7 +31,7 @@ DoneIndexes read_done(std::string_view spec);
 /// The specification of a record that says this of them, too.
 std::string with_done(std::string_view spec, const DoneIndexes& done);
 
-/// Which replica a job is.
+/// The replica that a job is.
 struct ReplicaMark {
   int64_t index = 0;
   int64_t generation = 1;

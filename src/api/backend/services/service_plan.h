@@ -47,7 +47,7 @@ struct ServiceRow {
 /// A replica to be made.
 struct ReplicaStart {
   ReplicaMark mark;
-  Duration after;  ///< So long from now on.
+  Duration after;  ///< Time from now on.
   JobId before;    ///< The one whose end it follows; none: it is the first of its index and generation.
 };
 

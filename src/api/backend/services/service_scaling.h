@@ -22,7 +22,7 @@ struct Lull {
 int64_t wanted_replicas(const ServiceScaling& scaling, int64_t waiting);
 
 struct ScaleStep {
-  std::optional<int64_t> replicas = {};  ///< So many from now on; absent: as many as there are.
+  std::optional<int64_t> replicas = {};  ///< Their number from now on; absent: as many as there are.
   std::optional<Lull> lull = {};         ///< To be given to the next call.
   Time look_again = kNever;              ///< When it changes though the queue does not.
 };

@@ -33,10 +33,10 @@ struct TaskChange {
   std::string message;  ///< One sentence, as the watcher may know it.
 };
 
-/// Which jobs are tasks, by the ids that clients chose: found in the jobs' labels, so that it is as durable
-/// as the jobs, and filled again at every start. Also which submissions are under way, so that one id never
-/// becomes two jobs. The first of several jobs of one tenant with the same id is the task, for as long as it
-/// is kept. Thread-safe.
+/// The jobs that are tasks, by the ids that clients chose: found in the jobs' labels, so that it is as
+/// durable as the jobs, and filled again at every start. Knows the submissions under way, too, so that one id
+/// never becomes two jobs. The first of several jobs of one tenant with the same id is the task, for as long
+/// as it is kept. Thread-safe.
 class TaskIndex final : public std::enable_shared_from_this<TaskIndex> {
  public:
   /// All of a state.

@@ -27,10 +27,10 @@ struct TaskWorkers {
   std::array<bool, kTaskKinds> persistent = {};
   /// Where tasks are sent in the place of a command; without a URL: nowhere.
   std::array<Endpoint, kTaskKinds> endpoints = {};
-  /// So many tasks such a worker gets at once, and an endpoint on a node; 0 is 1.
+  /// Tasks that such a worker gets at once, and an endpoint on a node; 0 is 1.
   std::array<int64_t, kTaskKinds> tasks_at_once = {};
   int64_t idle_ms = 30'000;       ///< A persistent worker without a task ends after so long.
-  int64_t health_ms = 10'000;     ///< So often one that wants it is asked how it is.
+  int64_t health_ms = 10'000;     ///< Period of questions to one that wants it.
   int64_t gpu_memory_mb = 1'024;  ///< For a task that asks for none, until it is learned.
   int64_t gpu_tflops = 100;       ///< Compute of a whole GPU, where a task asks for compute.
 };

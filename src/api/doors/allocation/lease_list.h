@@ -9,7 +9,7 @@
 
 namespace gpusched::api {
 
-/// Which records are listed; empty: whatever status or health they have.
+/// Filter of listed records; empty: whatever status or health they have.
 struct LeaseListRequest {
   std::string status, health;
   int64_t skip = 0;

@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kDirtyMax = 100'000;  // Jobs that changed and were not sent yet, of one client.
 constexpr std::size_t kJobsPerPiece = 1'000;
 constexpr std::size_t kForgottenSlack =
-    64;  // So far may the order of ends differ from that in which they are told.
+    64;  // Most that the order of ends may differ from that in which they are told.
 
 class ChangeFeed final : public ChangeWatch {
  public:

@@ -34,7 +34,7 @@ Done<T> answer_with(const RestCallPtr& call, std::string (*to_json)(const T&), i
   };
 }
 
-/// Which jobs a list or a watch is about.
+/// The jobs that a list or a watch is about.
 JobFilter read_filter(RestQuery& query) {
   JobFilter filter{.tenant = query.text("tenant_id").value_or("")};
   if (const auto state = query.text("state")) {

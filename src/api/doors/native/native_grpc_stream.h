@@ -26,7 +26,7 @@ void serve_watch(Backend& backend, RunLater run_later, CallerPtr caller,
 
 inline constexpr int64_t kTimeMaxSeconds = 4'000'000'000;
 
-/// Which jobs a ListJobsRequest or a WatchRequest is about.
+/// The jobs that a ListJobsRequest or a WatchRequest is about.
 template <typename Request>
 Answer<JobFilter> read_jobs_wanted(const Request& request) {
   JobFilter filter{.tenant = request.tenant_id()};

@@ -53,7 +53,7 @@ std::optional<FieldWords> words_about(const FieldDescriptor& field) {
                     .most = static_cast<double>(row->most)};
 }
 
-/// Which paths `fields` takes: "job_id", "spec", "spec.name".
+/// The paths that `fields` takes: "job_id", "spec", "spec.name".
 std::string fields_pattern() {
   std::string one;
   for (int i = 0; i < v1::Job::descriptor()->field_count(); ++i) {

@@ -21,7 +21,7 @@ namespace {
 
 namespace pb = google::protobuf;
 
-/// Which message a field stands in.
+/// The message that a field stands in.
 enum class Within : uint8_t { kJob, kResources, kRetry };
 
 /// Details that the backend finds out only for those who ask for them.

@@ -13,7 +13,7 @@ namespace gpusched::api {
 
 inline constexpr std::size_t kJobRowsMax = 128;
 
-/// Which fields of gpusched.v1.Job are written: a bit for each row of the table of its fields.
+/// The fields of gpusched.v1.Job that are written: a bit for each row of the table of its fields.
 struct JobMask {
   std::bitset<kJobRowsMax> rows = ~std::bitset<kJobRowsMax>();
   std::bitset<kJobRowsMax> spec = ~std::bitset<kJobRowsMax>();  ///< Fields of its spec, by job_rows().

@@ -20,7 +20,7 @@ constexpr Duration kOpenWithin = seconds(10);  // From the upgrade to the first 
 constexpr std::size_t kMessageBytesMax = limits::kSessionCommandBytesMax * 2;
 constexpr char kChannelOutput = 1, kChannelErrorOutput = 2;
 
-/// Which fields mean something depends on the message's `type`.
+/// A number, or 0; the message's `type` decides which fields mean something.
 uint32_t number(const std::optional<int64_t>& value) { return static_cast<uint32_t>(value.value_or(0)); }
 
 /// One WebSocket and the session behind it. The client's words come on the server's thread, the session's on

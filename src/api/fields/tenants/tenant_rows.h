@@ -55,7 +55,7 @@ std::optional<ApiError> set_text(const TenantRow& row, std::string text, TenantS
 std::optional<ApiError> set_whole(const TenantRow& row, int64_t number, TenantSettings& settings);
 std::optional<ApiError> set_fraction(const TenantRow& row, double number, TenantSettings& settings);
 
-/// Which settings are given or lifted, as the engine's TenantField bits.
+/// The settings that are given or lifted, as the engine's TenantField bits.
 uint32_t given_bits(const TenantRequest& request);
 
 /// Rows of a tenant's shown fields beside its settings.
