@@ -83,7 +83,7 @@ class Asker {
   }
 
  private:
-  /// So many GPUs more than now that a tenant is guaranteed.
+  /// The command that guarantees a tenant so many GPUs more than now.
   UpdateTenant guarantee_of(TenantId tenant, int64_t change) const {
     Amount amount = world_.state().tenant_at(tenant).guarantee;
     amount.gpus += change;
@@ -230,7 +230,7 @@ std::vector<Change> smallest_changes(World& scratch, JobId job, std::size_t coun
     any_model = !out.empty() && out.back().kind == ChangeKind::kOtherModel;
   }
   const auto set_count = [](Part& to, int64_t gpus) { to.gpu_count = static_cast<int32_t>(gpus); };
-  // Which they are is said one by one, and how they lie to one another of two or more.
+  // The places are told one by one, and how they lie to one another of two or more.
   const PlaceRequest* wishes = part.wishes();
   const bool named = wishes != nullptr && wishes->names_devices();
   const bool several = wishes != nullptr && (wishes->layout != Layout::kPack || wishes->bandwidth_min > 0);

@@ -13,7 +13,7 @@
 namespace gpusched::forecast {
 namespace {
 
-/// So many ways to give the jobs of one set their places are tried.
+/// Tries of ways to give the jobs of one set their places.
 constexpr uint32_t kSettlingsMax = 4'096;
 
 MovePrice plus(const MovePrice& a, const MovePrice& b) {

@@ -12,7 +12,7 @@
 namespace gpusched::forecast {
 namespace {
 
-/// So many jobs of one class count for what comes.
+/// Jobs of one class that count for what comes.
 constexpr uint64_t kCountedOfClassMax = 64;
 
 /// Shapes of what the jobs that the state knows ask of a node.

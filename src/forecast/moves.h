@@ -7,8 +7,8 @@
 
 #include "forecast/world.h"
 
-/// Which running jobs could go on elsewhere so that one that waits starts at once, at what price and to what
-/// gain. Free devices that are scattered over nodes are brought together that way. Nothing here changes
+/// Finds running jobs that could go on elsewhere so that one that waits starts at once, at what price and to
+/// what gain. Free devices that are scattered over nodes are brought together that way. Nothing here changes
 /// anything: what it finds is a command that may be proposed.
 namespace gpusched::forecast {
 

@@ -12,7 +12,7 @@
 namespace gpusched::forecast {
 namespace {
 
-/// So often in a row the planner may look again although nothing else ever happens.
+/// Looks in a row that the planner may take again although nothing else ever happens.
 constexpr int kIdleLooksMax = 64;
 
 EndCause cause_of(StopReason reason) {

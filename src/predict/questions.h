@@ -4,7 +4,7 @@
 
 #include "base/time.h"
 
-/// Which quantile of the expected run times, in thousandths, answers what: chosen on KTH-SP2, see
+/// The quantiles of the expected run times, in thousandths, that answer questions: chosen on KTH-SP2, see
 /// docs/policies.md. The scheduler and replays of traces use the same.
 namespace gpusched::predict {
 

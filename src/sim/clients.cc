@@ -32,7 +32,7 @@ struct Clients::Submission {
   SubmitJobs command;
   std::vector<std::string> tags;
   int tries = 0;
-  int repeats = 0;  ///< So often it is said again though it was answered.
+  int repeats = 0;  ///< Repetitions although it was answered.
   bool accepted = false;
 };
 

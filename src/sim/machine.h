@@ -21,9 +21,9 @@ struct Behaviour {
   int64_t runtime_ms = 0;
   int32_t exit_code = 0;
   int32_t signal = 0;                    ///< Not 0: it ends itself by this signal.
-  int32_t failing_attempts = 1'000'000;  ///< So many attempts end badly, then one ends well.
+  int32_t failing_attempts = 1'000'000;  ///< Attempts that end badly before one ends well.
   bool ignores_term = false;
-  int64_t busy_after_ms = 0;  ///< So long its devices stay busy after its end.
+  int64_t busy_after_ms = 0;  ///< Time that its devices stay busy after its end.
 };
 std::vector<std::string> to_arguments(const Behaviour& behaviour);
 Behaviour from_arguments(const std::vector<std::string>& arguments);

@@ -92,7 +92,7 @@ class SimHost final : public HostEnd {
   void try_second(bool without_lock);
   /// Before the next start an older program is started.
   void start_older_next() { older_next_ = true; }
-  /// So many of the next snapshots are spoilt before they are written.
+  /// Spoils so many of the next snapshots before they are written.
   void spoil_snapshots(int count) { spoilt_ = count; }
   /// The disk has become fuller or emptier.
   void watch_volume();

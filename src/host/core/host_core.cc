@@ -29,7 +29,7 @@ policy::PolicySet policies_of(const HostTuning& tuning, LearnedRunTimes*& run_ti
   return policies;
 }
 
-/// Which field of the request is at fault, as the doors name it, and what to do.
+/// The field of the request that is at fault, as the doors name it, and what to do.
 struct Blame {
   std::string field;
   const char* advice = "request less at a time";

@@ -45,7 +45,7 @@ struct HostTuning {
   policy::LeastLost::Params victims;        ///< Choice of the jobs that end.
   HeatLimits heat;                          ///< From when on a GPU takes no new work.
   WatchLimits watch;                        ///< Handling of jobs that make no use of their GPUs.
-  /// Which jobs are tasks, and how they are ordered; null: none is one. See PolicySet.
+  /// The jobs that are tasks, and their order; null: none is one. See PolicySet.
   std::shared_ptr<const policy::TaskOrder> tasks;
   MoveTuning moves;                                 ///< Handling of free GPUs that are scattered.
   Duration clock_jump_max = limits::kClockJumpMax;  ///< See StampClock.

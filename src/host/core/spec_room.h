@@ -30,7 +30,7 @@ class SpecRoom {
   std::optional<Error> take(const State& state, const Command& command);
   /// Looks whether finished jobs have to make room.
   void look(const State& state);
-  /// So many finished jobs may be kept at most; none: as many as are configured.
+  /// Most finished jobs that may be kept; none: as many as are configured.
   std::optional<int64_t> finished_kept() const { return finished_kept_; }
 
  private:

@@ -33,7 +33,7 @@ class ForecastService {
   struct Pace {
     Duration state_age_max = seconds(5);  ///< No answer is from an older state, unless nothing has changed.
     Duration forecast_time = seconds(2);  ///< One forecast is broken off then, with the runs it has made.
-    /// A new copy or forecast is made only after so many times the time that the last one took,
+    /// Factor of the time that the last copy or forecast took, before a new one.
     int64_t pause_factor = 10;
     Duration sample_every =
         seconds(60);  ///< While jobs wait: a forecast that nobody asked for, to be scored.

@@ -26,7 +26,7 @@ class SnapshotPace {
   explicit SnapshotPace(const Options& options)
       : options_(options), bytes_since_(options.bytes_since), newest_position_(options.newest_position) {}
 
-  /// So much was added to the journal.
+  /// Notes bytes that were added to the journal.
   void note(uint64_t payload_bytes) {
     bytes_since_ += payload_bytes;
     unseen_bytes_ += payload_bytes;

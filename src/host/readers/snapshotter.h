@@ -44,8 +44,8 @@ class Snapshotter {
     std::function<void(JournalSpace space, const std::string& reason)> hold;
     /// Has a record written that changes nothing.
     std::function<void()> press;
-    /// So many bytes are missing although the journal is as short as it can be: the state has to shrink, of
-    /// which a snapshot takes `snapshot_bytes`.
+    /// Tells that bytes are missing although the journal is as short as it can be: the state has to shrink,
+    /// of which a snapshot takes `snapshot_bytes`.
     std::function<void(uint64_t missing, uint64_t snapshot_bytes)> shed;
   };
 

@@ -31,7 +31,7 @@ struct ReplayCluster {
   int64_t capacity() const { return pool > 0 ? pool : int64_t{nodes} * gpus_per_node; }
 };
 
-/// Which of a trace's numbers says whose tenant a job is.
+/// The number of a trace that says whose tenant a job is.
 enum class TenantOf : uint8_t { kNobody, kQueue, kUser };
 
 /// Looks on while a trace is replayed. Called on the replay's thread; changes nothing.
@@ -42,7 +42,7 @@ class ReplayWatcher {
   class Knowledge {
    public:
     virtual ~Knowledge() = default;
-    /// Which job of the trace the engine calls so.
+    /// The job of the trace that the engine calls so.
     virtual uint32_t index_of(JobId id) const = 0;
     /// How long the job may run, by what the policy knows; empty: nothing.
     virtual predict::RunTimes expected(uint32_t index, Time now) const = 0;

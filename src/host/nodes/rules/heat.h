@@ -15,7 +15,7 @@ struct HeatLimits {
   /// slowdown limit less `auto_margin_celsius`; where its driver does not tell that, kWithoutLimitCelsius.
   int32_t threshold_celsius = kOff;
   int32_t hysteresis_celsius = 5;  ///< It has cooled when it is at most so far below the threshold.
-  int32_t readings = 3;            ///< So many readings in a row must agree, so that no spike counts.
+  int32_t readings = 3;            ///< Readings in a row that must agree, so that no spike counts.
   int32_t auto_margin_celsius = 10;
 
   static constexpr int32_t kWithoutLimitCelsius = 75;

@@ -7,9 +7,9 @@
 namespace gpusched {
 namespace {
 
-/// So long memory may be over a share before anybody is told: allocators come and go.
+/// Time that memory may be over a share before anybody is told: allocators come and go.
 constexpr Duration kOverShareGrace = seconds(10);
-/// So long before its end the holder of a lease is told, and a part of the lease at most.
+/// Time before its end that the holder of a lease is told, and a part of the lease at most.
 constexpr Duration kEndingBefore = minutes(5);
 constexpr int64_t kEndingPart = 4;
 
