@@ -23,8 +23,8 @@ inline constexpr std::string_view kNextGeneration = "next";
 inline constexpr std::string_view kServiceReplicasLabel = "gpusched.service-replicas";
 inline constexpr std::string_view kServiceRestartLabel = "gpusched.service-restart";
 inline constexpr std::string_view kServiceReadyLabel = "gpusched.service-ready-after-ms";
-// Which indexes have done their work for good, with success or without: hexadecimal, a bit for each. Set by
-// the scheduler, since their jobs are not kept for ever.
+// The indexes that have done their work for good, with success or without: hexadecimal, a bit for each. Set
+// by the scheduler, since their jobs are not kept for ever.
 inline constexpr std::string_view kServiceCompletedLabel = "gpusched.service-completed";
 inline constexpr std::string_view kServiceFailedLabel = "gpusched.service-failed";
 // Labels of a record and its replicas: whether each has a port of its node ("1"), and the probe that tells

@@ -28,7 +28,7 @@ constexpr int kFullPipeWaitMs = 1'000;
 constexpr auto kFlushWait = std::chrono::seconds(5);
 /// After each write: under load lines come in crowds, and each wake-up costs more than its line.
 constexpr auto kRest = std::chrono::milliseconds(2);
-/// So many lines end the rest.
+/// Number of lines that ends the rest.
 constexpr size_t kCrowdLines = kQueueLines / 8;
 
 Time wall_now() {

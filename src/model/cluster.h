@@ -257,7 +257,7 @@ struct Node {
   }
 };
 
-/// So many GPU-milliseconds a window of time, and what is used of the present one. Windows are the spans of
+/// A limit of GPU-milliseconds a window of time, and its use in the present one. Windows are the spans of
 /// `length` since 1970-01-01 UTC, one after the other. Without a length there is no limit.
 struct GpuTime {
   Duration length;

@@ -11,7 +11,7 @@
 /// repairs it. Paths of the system are taken below `root`, which is empty but in tests.
 namespace gpusched::ops {
 
-/// Which daemon is examined, for the words and the commands.
+/// The daemon that is examined, for the words and the commands.
 struct Patient {
   std::string unit;  ///< "gpu-agent"
   bool runs_jobs = false;

@@ -16,7 +16,7 @@ struct ReadyProbe {
   std::string path = {};  ///< Path of an HTTP request; empty: an accepted TCP connection is enough.
   Duration period = seconds(2);
   Duration timeout = seconds(1);
-  int64_t failures = 3;  ///< So many in a row make a ready replica unready.
+  int64_t failures = 3;  ///< Failures in a row that make a ready replica unready.
 
   friend bool operator==(const ReadyProbe&, const ReadyProbe&) = default;
 };

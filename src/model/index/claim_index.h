@@ -7,7 +7,7 @@
 
 namespace gpusched {
 
-/// Which node a device's uuid, or a data folder's name, was registered by: finds the nodes to compare with
+/// The node that registered a device's uuid, or a data folder's name: finds the nodes to compare with,
 /// without looking at all of them. Holds hashes of names and forgets none, so that an answer is a suspicion
 /// that the caller checks. Not thread-safe.
 class ClaimIndex {

@@ -9,7 +9,7 @@ namespace {
 
 using State = HttpAnswer::State;
 
-/// So many bytes at a time; then the end, where one is wanted.
+/// Reads some bytes at a time; then the end, where one is wanted.
 HttpAnswer read(const std::string& text, std::size_t at_once = 1, bool ends = false,
                 std::size_t body_max = 100) {
   HttpAnswer answer(body_max);

@@ -76,7 +76,7 @@ std::optional<WorkerGreeting> decode_greeting(std::string_view packet);
 
 /// To the agent: what the worker takes from now on.
 struct WorkerRoom {
-  uint32_t tasks = 0;    ///< So many at once; 0: no further one.
+  uint32_t tasks = 0;    ///< Tasks at once; 0: no further one.
   bool cancels = false;  ///< It can end one task alone.
 };
 std::string encode(const WorkerRoom& room);

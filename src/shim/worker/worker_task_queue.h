@@ -136,7 +136,7 @@ class WorkerTaskQueue {
   bool closed_ = false;  ///< By the worker, as it is when that has ended.
   bool takes_more_ = true;
   bool checked_ = false;           ///< It wants to be asked how it is.
-  Duration health_ = seconds(10);  ///< So often, and so long an answer may take.
+  Duration health_ = seconds(10);  ///< Period of questions, and most that an answer may take.
   uint64_t check_ = 0;             ///< Number of the last question.
   Time check_due_ = kNever;        ///< Time of the next one.
   Time check_lost_ = kNever;       ///< Without an answer it is taken for hanging then.
