@@ -168,5 +168,7 @@ inline constexpr Duration kDrainLimitDefault = seconds(60);  ///< Then the devic
 // Journal.
 inline constexpr uint32_t kGroupCommandsMax = 4'096;
 inline constexpr uint32_t kGroupBytesMax = 8u << 20;
+/// Payloads that a start has unpacked and not applied; one record more may come.
+inline constexpr uint64_t kDecodedAheadBytesMax = 4u << 20;
 
 }  // namespace gpusched::limits

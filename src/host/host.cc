@@ -128,7 +128,7 @@ class HostImpl final : public Host {
         journal_(std::move(journal)),
         snapshots_(std::move(snapshots)),
         report_(std::move(report)),
-        observer_(recovered.state.clone(), recovered.position),
+        observer_(recovered.take_copy(), recovered.position),
         forecasts_(observer_, clock_, options.tuning, options.forecasts),
         journal_thread_(*journal_,
                         [this](Result<Unit> result) { push({Input::Durable{std::move(result)}}); }),

@@ -103,7 +103,8 @@ Result<DataFolder> open_data_folder(const HostOptions& options) {
                            " bytes from " + opened.segment + " at offset " + std::to_string(opened.offset) +
                            " (" + opened.reason + "). ";
   }
-  Result<Recovered> recovered = recover(*folder.journal, *folder.snapshots, folder.report);
+  Result<Recovered> recovered =
+      recover(*folder.journal, *folder.snapshots, folder.report, kFeatureLevel, Threads::kTwo);
   if (!recovered.ok()) return recovered.error();
   folder.recovered = std::move(*recovered);
   log_refused_snapshots(folder.report);

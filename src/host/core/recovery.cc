@@ -2,8 +2,8 @@
 
 #include <cinttypes>
 #include <cstdio>
+#include <future>
 
-#include "codec/group.h"
 #include "engine/engine.h"
 #include "host/readers/snapshot_image.h"
 
@@ -41,16 +41,21 @@ Error diverged(const State& state, uint64_t position, uint64_t expected) {
                      "report this; or restore the data folder from a backup"};
 }
 
-}  // namespace
+/// The digest of what the state would be as a snapshot, and a copy of the state, each by a thread.
+Digest digest_and_copy(const State& state, std::optional<State>& copy) {
+  std::future<Digest> digest = std::async(std::launch::async, [&state] { return snapshot_digest(state); });
+  copy = state.clone();
+  return digest.get();
+}
 
-Result<Unit> replay(State& state, const JournalRecord& record, RecoveryReport& report, Events& events,
-                    int64_t level, const ReplayWatcher& watcher) {
+Result<Unit> replay_decoded(State& state, DecodedRecord& record, RecoveryReport& report, Events& events,
+                            int64_t level, const ReplayWatcher& watcher) {
   if (record.first_sequence != state.last.sequence + 1) {
     return corrupt("journal record " + std::to_string(record.position) + " begins with command " +
                    std::to_string(record.first_sequence) + ", expected " +
                    std::to_string(state.last.sequence + 1));
   }
-  Result<CommandGroup> group = decode_group(record.payload);
+  Result<CommandGroup>& group = record.group;
   if (!group) {
     Error error = group.error();
     error.message = "journal record " + std::to_string(record.position) + ": " + error.message;
@@ -73,14 +78,28 @@ Result<Unit> replay(State& state, const JournalRecord& record, RecoveryReport& r
     ++report.replayed_commands;
   }
   ++report.replayed_records;
-  report.replayed_bytes += record.payload.size();
+  report.replayed_bytes += record.payload_bytes;
   return Unit{};
 }
 
-Result<Recovered> recover(Journal& journal, SnapshotStore& snapshots, RecoveryReport& report, int64_t level) {
+}  // namespace
+
+Result<Unit> replay(State& state, const JournalRecord& record, RecoveryReport& report, Events& events,
+                    int64_t level, const ReplayWatcher& watcher) {
+  DecodedRecord decoded = decode_record(record);
+  return replay_decoded(state, decoded, report, events, level, watcher);
+}
+
+Result<Recovered> recover(Journal& journal, SnapshotStore& snapshots, RecoveryReport& report, int64_t level,
+                          Threads threads) {
   Recovered recovered;
   const Result<LatestSnapshot> latest = snapshots.latest([&](const Snapshot& snapshot) -> Result<Unit> {
-    Result<State> state = decode_proven(snapshot.info, snapshot.content());
+    // Where no record follows, the state stays as it is, and so does a copy.
+    const bool copies = threads == Threads::kTwo && snapshot.info.last_position == journal.last_position();
+    recovered.copy.reset();
+    Result<State> state = decode_proven(snapshot.info, snapshot.content(), [&](const State& decoded) {
+      return copies ? digest_and_copy(decoded, recovered.copy) : snapshot_digest(decoded);
+    });
     if (!state) return state.error();
     const Result<Unit> known = check_level(state->config.feature_level, level);
     if (!known) return known;
@@ -88,6 +107,7 @@ Result<Recovered> recover(Journal& journal, SnapshotStore& snapshots, RecoveryRe
     return Unit{};
   });
   if (!latest) return latest.error();
+  if (!latest->snapshot.has_value()) recovered.copy.reset();
   report.refused_snapshots = latest->refused;
   std::string refused;
   for (const std::string& sentence : latest->refused) refused += "; a snapshot cannot be used: " + sentence;
@@ -110,10 +130,13 @@ Result<Recovered> recover(Journal& journal, SnapshotStore& snapshots, RecoveryRe
                    ", before the newest snapshot's " + std::to_string(latest->last_position) + refused);
   }
   Events events;
-  const Result<Unit> read = journal.read_from(recovered.position + 1, [&](const JournalRecord& record) {
-    recovered.position = record.position;
-    return replay(recovered.state, record, report, events, level);
-  });
+  const Result<Unit> read =
+      read_decoded(journal, recovered.position + 1, threads, [&](DecodedRecord& record) -> Result<Unit> {
+        recovered.position = record.position;
+        Result<Unit> replayed = replay_decoded(recovered.state, record, report, events, level, nullptr);
+        record.group = CommandGroup{};  // Its memory is not needed any more.
+        return replayed;
+      });
   if (!read) return read.error();
   report.last_sequence = recovered.state.last.sequence;
   report.last_position = recovered.position;

@@ -1,9 +1,12 @@
 #pragma once
 
 #include <functional>
+#include <optional>
+#include <utility>
 
 #include "base/result.h"
 #include "engine/engine.h"
+#include "host/core/decoded_records.h"
 #include "host/host.h"
 #include "journal/journal.h"
 #include "journal/snapshot_store.h"
@@ -14,6 +17,11 @@ namespace gpusched {
 struct Recovered {
   State state;
   uint64_t position = 0;
+  /// A copy of the state, where one was made beside something else.
+  std::optional<State> copy = {};
+
+  /// The copy, which must be taken before the state.
+  State take_copy() { return copy ? *std::exchange(copy, std::nullopt) : state.clone(); }
 };
 
 /// Builds the state from the newest snapshot that proves to be what it says, and the journal behind it. A
@@ -22,7 +30,7 @@ struct Recovered {
 /// where the snapshot ends, or a record cannot be decoded; kVersion when a program of a higher feature level
 /// than `level` has used the folder, which may decide otherwise. Nothing is changed then.
 Result<Recovered> recover(Journal& journal, SnapshotStore& snapshots, RecoveryReport& report,
-                          int64_t level = kFeatureLevel);
+                          int64_t level = kFeatureLevel, Threads threads = Threads::kOne);
 
 /// Sees each command of a replay: the state behind it, what became of it, its time, and who proposed it,
 /// where that is known.

@@ -61,10 +61,27 @@ class Recovery : public ::testing::Test {
     CHECK(store_->commit(**writer, [](const Snapshot&) -> Result<Unit> { return Unit{}; }).ok());
   }
   std::string newest() { return std::string(kDir) + "/" + disk_.list(kDir)->back(); }
-  Result<Recovered> recover() {
+  Result<Recovered> recover(Threads threads) {
     report_ = {};
     store_ = open();
-    return gpusched::recover(journal_, *store_, report_);
+    return gpusched::recover(journal_, *store_, report_, kFeatureLevel, threads);
+  }
+  /// With one thread and with two, which must agree.
+  Result<Recovered> recover() {
+    const Result<Recovered> one = recover(Threads::kOne);
+    const RecoveryReport report = report_;
+    Result<Recovered> two = recover(Threads::kTwo);
+    EXPECT_EQ(one.ok(), two.ok());
+    EXPECT_EQ(report.replayed_records, report_.replayed_records);
+    EXPECT_EQ(report.replayed_bytes, report_.replayed_bytes);
+    EXPECT_EQ(report.refused_snapshots, report_.refused_snapshots);
+    if (one.ok() && two.ok()) {
+      EXPECT_EQ(snapshot_digest(one->state), snapshot_digest(two->state));
+      EXPECT_FALSE(one->copy.has_value());
+    } else if (!one.ok() && !two.ok()) {
+      EXPECT_EQ(one.error().message, two.error().message);
+    }
+    return two;
   }
   void expect_whole(const Result<Recovered>& recovered, uint64_t snapshot_position, std::size_t refused) {
     ASSERT_TRUE(recovered.ok()) << recovered.error().message;
@@ -81,6 +98,21 @@ class Recovery : public ::testing::Test {
   Time now_{1'750'000'000'000'000'000};
   RecoveryReport report_;
 };
+
+TEST_F(Recovery, CopiesBesideTheProofOfASnapshotThatIsTheLastWord) {
+  append(3);
+  snapshot();
+  Result<Recovered> recovered = recover();
+  expect_whole(recovered, 3, 0);
+  ASSERT_TRUE(recovered->copy.has_value());
+  EXPECT_EQ(snapshot_digest(recovered->take_copy()), snapshot_digest(state_));
+  EXPECT_FALSE(recovered->copy.has_value());
+  append(1);
+  recovered = recover();
+  expect_whole(recovered, 3, 0);
+  EXPECT_FALSE(recovered->copy.has_value());  // It would be of an older state.
+  EXPECT_EQ(snapshot_digest(recovered->take_copy()), snapshot_digest(state_));
+}
 
 TEST_F(Recovery, BeginsAtTheNewestSnapshot) {
   append(3);

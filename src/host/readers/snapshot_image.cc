@@ -1,7 +1,6 @@
 #include "host/readers/snapshot_image.h"
 
 #include "base/check.h"
-#include "codec/snapshot.h"
 
 namespace gpusched {
 
@@ -20,7 +19,8 @@ SnapshotImage image_of(const State& state, uint64_t position) {
   return image;
 }
 
-Result<State> decode_proven(const SnapshotInfo& info, std::string_view content) {
+Result<State> decode_proven(const SnapshotInfo& info, std::string_view content,
+                            const std::function<Digest(const State&)>& digest_of) {
   Result<State> state = decode_snapshot(content);
   if (!state) return state;
   if (state->last.sequence != info.last_sequence) {
@@ -28,7 +28,7 @@ Result<State> decode_proven(const SnapshotInfo& info, std::string_view content) 
                  .message = "its state ends with command " + std::to_string(state->last.sequence) +
                             ", but its header says " + std::to_string(info.last_sequence)};
   }
-  if (snapshot_digest(*state).value() != info.state_digest) {
+  if (digest_of(*state).value() != info.state_digest) {
     return Error{.code = ErrorCode::kCorrupt,
                  .message = "the digest of its decoded state differs from the one in its header"};
   }

@@ -1,10 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "base/digest.h"
 #include "base/result.h"
+#include "codec/snapshot.h"
 #include "journal/snapshot_store.h"
 #include "model/state.h"
 
@@ -23,8 +26,10 @@ struct SnapshotImage {
 SnapshotImage image_of(const State& state, uint64_t position);
 
 /// Builds the state that a snapshot stands for and compares it with what the header says: the number of its
-/// last command, and the digest, of the bytes that encoding it once more gives. kCorrupt, kVersion.
-Result<State> decode_proven(const SnapshotInfo& info, std::string_view content);
+/// last command, and the digest, of the bytes that encoding it once more gives; `digest_of` returns that.
+/// kCorrupt, kVersion.
+Result<State> decode_proven(const SnapshotInfo& info, std::string_view content,
+                            const std::function<Digest(const State&)>& digest_of = snapshot_digest);
 /// The same for SnapshotStore::commit.
 Result<Unit> prove_snapshot(const Snapshot& snapshot);
 
