@@ -35,12 +35,9 @@ ApiError being_changed(const std::string& service) {
           .retry_after = seconds(1)};
 }
 
-void ServiceIndex::fill(const State& state) {
+void ServiceIndex::fill(const State& state, std::span<const Job* const> jobs) {
   const std::lock_guard lock(mutex_);
-  state.jobs.for_each([&](const Job& job) {
-    add(state, job);
-    return true;
-  });
+  for (const Job* const job : jobs) add(state, *job);
   std::vector<ServiceKey> keys;
   for (const auto& [key, service] : services_) keys.push_back(key);
   for (const ServiceKey& key : keys) tidy(key);

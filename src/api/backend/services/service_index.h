@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,8 +37,8 @@ class ServiceIndex {
     std::optional<Lull> lull = {};        ///< Fewer replicas would be enough.
   };
 
-  /// All of a state.
-  void fill(const State& state);
+  /// Takes in all of a state; `jobs` are those of it that may be of services, in the order of their ids.
+  void fill(const State& state, std::span<const Job* const> jobs);
   /// Takes in a batch of changes. Returns the services that it did something to, those that ended with it and
   /// those whose queue changed among them. On the observer's thread.
   std::set<ServiceKey> observe(const State& state, const Changes& changes);

@@ -85,8 +85,10 @@ std::optional<RestartPolicy> restart_policy_named(std::string_view name) {
   return std::nullopt;
 }
 
+bool has_our_label(std::string_view spec) { return spec.find(kOurs) != std::string_view::npos; }
+
 bool mentions_service(std::string_view spec) {
-  if (spec.find(kOurs) == std::string_view::npos) return false;
+  if (!has_our_label(spec)) return false;
   return spec_label(spec, kServiceLabel).has_value() || spec_label(spec, kReplicaLabel).has_value();
 }
 
@@ -208,7 +210,7 @@ Answer<ServiceSettings> read_settings(std::string_view spec, const ServiceSettin
 }
 
 std::optional<ReplicaMark> replica_mark(std::string_view spec) {
-  if (spec.find(kOurs) == std::string_view::npos) return std::nullopt;
+  if (!has_our_label(spec)) return std::nullopt;
   const std::optional<std::string_view> text = spec_label(spec, kReplicaLabel);
   const std::optional<int64_t> index = text ? parse_whole(*text) : std::nullopt;
   if (!index) return std::nullopt;

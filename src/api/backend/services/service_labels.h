@@ -13,6 +13,8 @@ namespace gpusched::api {
 
 /// Whether the packed JobSpec may have a label that is about services: what has none is told quickly.
 bool mentions_service(std::string_view spec);
+/// Returns whether a packed specification may have a label of the scheduler's own; walks over no fields.
+bool has_our_label(std::string_view spec);
 
 /// By what names a refusal calls settings: those that its reader gave them by.
 enum class SettingNames : uint8_t {

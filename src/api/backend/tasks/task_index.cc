@@ -50,16 +50,15 @@ TaskState task_state_of(JobState state) {
   UNREACHABLE();
 }
 
-void TaskIndex::fill(const State& state) {
+void TaskIndex::fill(const State& state, std::span<const Job* const> jobs) {
   const std::lock_guard lock(mutex_);
   std::vector<Noted> untold;
-  state.jobs.for_each([&](const Job& job) {
-    if (job.is_array()) return true;
-    add(job.id, job.tenant, job.spec.view());
-    if (const auto at = rows_.find(job.id); at != rows_.end())
-      note(job, at->second, true, state.last.at, untold);
-    return true;
-  });
+  for (const Job* const job : jobs) {
+    if (job->is_array()) continue;
+    add(job->id, job->tenant, job->spec.view());
+    if (const auto at = rows_.find(job->id); at != rows_.end())
+      note(*job, at->second, true, state.last.at, untold);
+  }
 }
 
 void TaskIndex::observe(const Observer::View& view, const Changes& changes) {

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -39,8 +40,8 @@ struct TaskChange {
 /// as it is kept. Thread-safe.
 class TaskIndex final : public std::enable_shared_from_this<TaskIndex> {
  public:
-  /// All of a state.
-  void fill(const State& state);
+  /// Takes in all of a state; `jobs` are those of it that may be tasks, in the order of their ids.
+  void fill(const State& state, std::span<const Job* const> jobs);
   /// Takes in a batch of changes and tells those who watch. On the observer's thread.
   void observe(const Observer::View& view, const Changes& changes);
 
