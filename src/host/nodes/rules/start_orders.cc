@@ -88,7 +88,7 @@ v1::StartAttempt common_start(const State& state, const Attempt& attempt, Durati
   start.set_placed_at_ns(attempt.placed_at.ns);
   start.set_kill_after_lost_contact_ms(silence_limit(job->retry.kill_after_lost_contact, lease).ms());
   start.set_job_name("job-" + std::to_string(attempt.job.value));
-  start.set_image_digest(std::string(job->image_digest.view()));
+  start.set_image_digest(std::string(job->extras->image_digest.view()));
   if (const Tenant* const tenant = state.find_tenant(job->tenant)) start.set_tenant(tenant->name);
   add_gang(state, attempt, start);
   return start;
