@@ -203,10 +203,10 @@ void ServiceKeeper::relabel(const Observer::View& view, const ServiceKey& key, J
                           .by = "service " + key.second},
                 [self = shared_from_this(), key, id](const Result<Decided>& decided) {
                   const bool is_made = decided.ok() && !decided->applied.rejection;
-                  if (!is_made) self->book_->end(key);
+                  if (!is_made) self->index_->end(key);
                   if (!is_made) return self->retry(key, id, decided.ok() ? kRefused : kPassing);
                   self->host_.observer().read(decided->sequence, [self, key, id](const Observer::View& then) {
-                    self->book_->end(key);
+                    self->index_->end(key);
                     {
                       const std::lock_guard lock(self->mutex_);
                       self->requests_[key].pending.erase(id);
@@ -221,7 +221,7 @@ void ServiceKeeper::count_queue(uint64_t count) {
     const auto self = weak.lock();
     if (self == nullptr) return false;
     std::set<ServiceKey> touched;
-    const bool more = self->book_->count_some(view.state, count, touched);
+    const bool more = self->index_->count_some(view.state, count, touched);
     self->step(view, touched);
     return more;
   });
@@ -274,7 +274,7 @@ void ServiceKeeper::decided(const ServiceKey& service, const std::string& id,
       Requests& known = self->requests_[service];
       known.pending.erase(id);
       // The key stands for a job that ended and is forgotten: the next one needs another.
-      if (repeated && !self->book_->knows_replica(service, job)) known.again[id] = sequence;
+      if (repeated && !self->index_->knows_replica(service, job)) known.again[id] = sequence;
     }
     self->step(view, {service});
   });
