@@ -220,6 +220,19 @@ def test_a_test_of_a_promise_is_not_run_again(tmp_path):
     assert [(tmp_path / f"tests/e2e/{name}.runs").read_text() for name in names] == ["1"] * 4
 
 
+def test_no_test_of_a_file_that_is_run_by_itself_is_run_again(tmp_path):
+    path = str(tmp_path / "tests" / "e2e" / "test_a.py")
+    status, lines = run_e2e(tmp_path, {"test_a.py": flaky_tests(1)}, "--path", path)
+    assert (status, lines[-1], flaky(lines)) == (1, "0 passed, 1 failed", [])
+
+
+def test_a_run_that_ends_before_its_tests_do_is_a_failure_whatever_passes_again(tmp_path):
+    # As pytest ends by an error of its own.
+    conftest = "def pytest_sessionfinish(session):\n    if session.testsfailed: session.exitstatus = 3\n"
+    status, lines = run_e2e(tmp_path, {"test_a.py": flaky_tests(1), "conftest.py": conftest})
+    assert (status, lines[-1]) == (1, "1 passed, 1 failed")
+
+
 def test_only_end_to_end_tests_are_run_again(tmp_path):
     status, lines = run_e2e(tmp_path, {"test_a.py": flaky_tests(1)}, made_up="api")
     assert (status, lines[-1], flaky(lines)) == (1, "0 passed, 1 failed", [])

@@ -154,6 +154,12 @@ def test_the_nightly_run_sums_up_what_its_stages_count(tree):
     assert run(tree, "tools/nightly", "nothing")[0] == 2
 
 
+def test_a_stage_that_counts_only_passes_but_ends_badly_is_a_failure(tree):
+    does(tree, "chaos seeds", "echo '3 passed, 0 failed'; exit 134")
+    status, lines = run(tree, "tools/nightly", "seeds")
+    assert (status, lines[-1]) == (1, "3 passed, 1 failed")
+
+
 def test_each_nightly_test_exists():
     for line in (ROOT / "tests" / "nightly.txt").read_text().splitlines():
         if line and not line.startswith("#"):
