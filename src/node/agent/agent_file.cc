@@ -243,6 +243,7 @@ std::vector<AgentSetting> with_environment(std::vector<AgentSetting> file,
 
 Result<Unit> give_settings(const Grammar& grammar, const std::vector<AgentSetting>& settings) {
   std::map<const OptionSpec*, std::vector<std::string>> values;
+  std::set<const OptionSpec*> named;
   std::string problems;
   for (const AgentSetting& setting : settings) {
     const OptionSpec* const option = grammar.find("--" + setting.name);
@@ -254,7 +255,9 @@ Result<Unit> give_settings(const Grammar& grammar, const std::vector<AgentSettin
       continue;
     }
     Result<std::vector<std::string>> own = option_values(*option, setting);
-    if (!own) {
+    if (!named.insert(option).second) {  // By another of its names.
+      add_problem(problems, setting.where + ": " + underscored(setting.name) + " is given twice; keep one");
+    } else if (!own) {
       add_problem(problems, setting.where + ": " + own.error().message);
     } else if (!is_settled(grammar, *option)) {  // The command line and the environment win.
       values[option] = std::move(*own);

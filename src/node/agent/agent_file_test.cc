@@ -21,7 +21,7 @@ struct Values {
 
 void declare(Grammar& grammar, Values& values) {
   grammar.option("--scheduler", "HOST:PORT", &values.scheduler, "Scheduler");
-  grammar.option("--cpus", "N", &values.cpus, "Cores").range(1, 100);
+  grammar.option("--cpus", "N", &values.cpus, "Cores").alias("--cores").range(1, 100);
   grammar.option("--label", "K=V", &values.labels, "Label");
   grammar.option("--config", "FILE", &values.config, "File");
   grammar.flag("--tls", values.tls, "TLS");
@@ -99,6 +99,7 @@ TEST_F(AgentFile, NamesTheLineOfEachMistake) {
   EXPECT_EQ(refusal("zzzzzzzzzzzzzzzz: 1\n"),
             "1: unknown key zzzzzzzzzzzzzzzz; the keys are the options that gpu-agent --help lists");
   EXPECT_EQ(refusal("cpus: 1\ncpus: 2\n"), "2: cpus is given twice; keep one");
+  EXPECT_EQ(refusal("cpus: 1\ncores: 2\n"), "2: cores is given twice; keep one");
   EXPECT_EQ(refusal("cpus: {a: 1}\n"), "1: cpus must be a value or a list of values");
   EXPECT_EQ(refusal("- cpus\n"), "1: expected keys such as `scheduler: host:9090`, one per line");
   EXPECT_EQ(refusal("\n\ncpus: 1000\n"), "3: --cpus: it is from 1 to 100");
