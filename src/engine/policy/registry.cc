@@ -65,9 +65,9 @@ PolicySet policies_for(const SchedulingPolicy& chosen) {
   if (std::unique_ptr<JobOrder> order = make_job_order(chosen.job_order, chosen))
     set.job_order = std::move(order);
   set.overtaking = chosen.overtaking;
-  if (chosen.reservations)
+  if (chosen.reservations && *chosen.reservations >= 0)
     set.reservations =
-        static_cast<uint32_t>(std::clamp<int64_t>(*chosen.reservations, 0, limits::kReservationsMax));
+        static_cast<uint32_t>(std::min<int64_t>(*chosen.reservations, limits::kReservationsMax));
   return set;
 }
 
