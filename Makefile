@@ -34,7 +34,7 @@ install: build ## programs, manual pages, systemd units, default configuration i
 uninstall: ## take away what make install has put there; data and changed configuration stay
 	@tools/install-files uninstall
 
-test: deps ## what .ci/run runs: build, format, demonstration, every test, a smoke of each sanitizer
+test: deps ## what .ci/run runs: build, format, demonstration, all tests but the long ones, a smoke of each sanitizer
 	@tools/test
 
 nightly: deps-extra ## hours: every test, all sanitizers and fuzzers, fresh seeds, kills, planted bugs (STAGES="asan fuzz")

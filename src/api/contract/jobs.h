@@ -281,7 +281,7 @@ struct WatchBegin {
 /// One line of a job's timeline.
 struct HistoryLine {
   Time at;
-  std::string event;    ///< One word: see docs/reference/history.md.
+  std::string event;    ///< One word, as in JobHistory of the native API.
   std::string message;  ///< The same as a sentence.
   uint32_t attempt = 0;
   std::string node;  ///< Node of the attempt's first member; empty: not for this line, or removed since.

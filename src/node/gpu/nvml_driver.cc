@@ -307,7 +307,7 @@ class NvmlDriver final : public GpuDriver {
     return clean_text(info.bus_id, sizeof info.bus_id);
   }
 
-  /// The NUMA node whose memory is nearest, plus one; 0 when none alone is, or none is told.
+  /// The NUMA node whose memory is nearest; absent when none alone is, or none is told.
   std::optional<int32_t> numa_of(NvmlDevice device) const {
     std::array<unsigned long, 4> nodes{};
     constexpr unsigned kOfNode = 0;
