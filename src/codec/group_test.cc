@@ -545,8 +545,8 @@ TEST(Group, ValuesThatNoDoorLetsPassAreCorrupt) {
   refused(RegisterNode{.memory_mb = INT64_MAX});
   refused(RegisterNode{.devices = {{.memory_mb = -1}}});
   refused(RegisterNode{.devices = {{.condition = static_cast<DeviceCondition>(4)}}});
-  refused(CreateTenant{.limits = {.resources = {.gpus = -1}}});
-  refused(UpdateTenant{.limits = {.resources = {.jobs = -1}}});
+  refused(CreateTenant{.limits = {.resources = {.gpus = -2}}});
+  refused(UpdateTenant{.limits = {.resources = {.jobs = -2}}});
   refused(SubmitJobs{.jobs = {{.priority = 2'000'000}}});
   refused(SubmitJobs{.jobs = {{.max_runtime = seconds(-1)}}});
   refused(SubmitJobs{.jobs = {{.max_runtime = Duration{INT64_MAX}}}});

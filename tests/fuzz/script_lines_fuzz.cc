@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/text/civil_time.h"
 #include "base/text/shell_words.h"
 #include "cli/terminal/units.h"
 #include "cli/verbs/submit/submit.h"
@@ -97,7 +98,7 @@ void try_values(const std::string& text) {
   }
   const gpusched::Time time = cli::parse_rfc3339(text);
   const gpusched::Time second{time.ns - ((time.ns % 1'000'000'000) + 1'000'000'000) % 1'000'000'000};
-  CHECK(cli::parse_rfc3339(cli::format_rfc3339(second)) == second);
+  CHECK(cli::parse_rfc3339(gpusched::utc_text(second)) == second);
 }
 
 }  // namespace

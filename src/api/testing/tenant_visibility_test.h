@@ -29,7 +29,7 @@ inline constexpr const char* kAbsentTenant = "zqxv-nbody";  // As long.
 /// and `zqxv-sibling`: running, waiting and ended.
 class TenantVisibilities : public TenantsTest, public ::testing::WithParamInterface<Role> {
  protected:
-  Walls() : TenantsTest(person("ana"), with_sign_in()) {
+  TenantVisibilities() : TenantsTest(person("ana"), with_sign_in()) {
     above_ = make("zqxv-above", "");
     lab_ = make("lab", "zqxv-above");
     sibling_ = make("zqxv-sibling", "zqxv-above");

@@ -73,9 +73,9 @@ TEST(AttemptLog, WhichAttemptsAreOfAnEarlierBootIsKept) {
   {
     const auto log = open_log(folder);
     log->append({.kind = Kind::kBoot, .boot_id = "b", .epoch = 1});
-    log->append({.kind = Kind::kIntent, .key = kKey});
+    log->append({.kind = Kind::kIntent, .key = kFirstKey});
     log->append({.kind = Kind::kBoot, .boot_id = "b", .epoch = 2});
-    EXPECT_FALSE(log->image().attempts.at(kKey).of_earlier_boot);
+    EXPECT_FALSE(log->image().attempts.at(kFirstKey).of_earlier_boot);
     log->append({.kind = Kind::kBoot, .boot_id = "c", .epoch = 3});
     log->append({.kind = Kind::kIntent, .key = later});
     log->append({.kind = Kind::kBoot, .boot_id = "c", .epoch = 4});
@@ -85,7 +85,7 @@ TEST(AttemptLog, WhichAttemptsAreOfAnEarlierBootIsKept) {
     const auto log = open_log(folder);
     EXPECT_EQ(log->image().boot_id, "c");
     EXPECT_EQ(log->image().epoch, 4u);
-    EXPECT_TRUE(log->image().attempts.at(kKey).of_earlier_boot);
+    EXPECT_TRUE(log->image().attempts.at(kFirstKey).of_earlier_boot);
     EXPECT_FALSE(log->image().attempts.at(later).of_earlier_boot);
   }
 }
