@@ -54,6 +54,15 @@ def test_a_gtest_suite_that_dies_counts_what_it_had_passed_and_one_failure(tmp_p
     assert any("SIGABRT" in line for line in lines)
 
 
+def test_shares_of_a_suite_run_each_of_its_tests_once(tmp_path):
+    report = json.dumps({"testsuites": [{"testsuite": [{"status": "RUN", "result": "COMPLETED"}]}]})
+    body = (f"echo '{report}' > \"${{1#--gtest_output=json:}}\"\n"
+            f"echo \"$GTEST_SHARD_INDEX of $GTEST_TOTAL_SHARDS\" >> '{tmp_path}/shares'")
+    status, lines = run(tmp_path, [("api_test", "gtest", body)])
+    assert (status, lines[-1]) == (0, "4 passed, 0 failed")
+    assert sorted((tmp_path / "shares").read_text().splitlines()) == [f"{index} of 4" for index in range(4)]
+
+
 def test_a_suite_without_tests_fails(tmp_path):
     status, lines = run(tmp_path, [("empty", "line", "echo '0 passed, 0 failed'"),
                                    ("good", "line", "echo '1 passed, 0 failed'")])
