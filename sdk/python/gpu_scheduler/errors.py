@@ -7,7 +7,7 @@ Every exception is a :class:`GpuSchedulerError`. Codes never change, sentences m
 ('NotFoundError', 'job_not_found', 'no such job: job-1')
 """
 
-from typing import Any, Dict, Optional, Type
+from typing import Any, Dict, Optional, Tuple, Type
 
 
 class GpuSchedulerError(Exception):
@@ -142,6 +142,22 @@ _BY_CODE: Dict[str, Type[GpuSchedulerError]] = {
     "too_large": TooLargeError, "headers_too_large": TooLargeError, "outcome_unknown": OutcomeUnknownError,
     "timeout": DeadlineError, "request_timeout": DeadlineError, "session_failed": InternalError,
 }
+# Where a code comes without an HTTP status: at the end of a session, over gRPC.
+_GROUPS: Tuple[Tuple[Type[GpuSchedulerError], str], ...] = (
+    (ConflictError,
+     "log_elsewhere tenant_busy request_key_conflict job_not_waiting job_not_placed node_alive "
+     "node_not_drained node_name_taken node_still_heard node_overlap conflict tenant_limit node_limit "
+     "reservation_taken reservation_limit job_not_running move_stale node_busy tenant_ambiguous "
+     "key_limit key_revoked user_limit node_identity_limit node_revoked"),
+    (RateLimitedError,
+     "rate_limited queue_full specs_full throttled rate_exceeded daily_exceeded session_limit "
+     "tenant_queue_full tenant_throttled caller_limit"),
+    (InternalError,
+     "internal"),
+    (UnavailableError,
+     "unavailable storage_full no_leader shutting_down session_lost"),
+)
+_BY_CODE.update((code, kind) for kind, codes in _GROUPS for code in codes.split())
 _BY_STATUS: Dict[int, Type[GpuSchedulerError]] = {
     400: InvalidRequestError, 401: AuthenticationError, 403: PermissionDeniedError, 404: NotFoundError,
     405: InvalidRequestError, 408: DeadlineError, 409: ConflictError, 410: NotFoundError, 413: TooLargeError,
@@ -158,7 +174,7 @@ def class_of(code: str, status: int = 0) -> Type[GpuSchedulerError]:
     """
     if code in _BY_CODE:
         return _BY_CODE[code]
-    if code.endswith("_not_found"):
+    if code.endswith("not_found"):
         return NotFoundError
     if code.endswith("_exists"):
         return AlreadyExistsError

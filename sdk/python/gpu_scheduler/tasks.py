@@ -142,7 +142,7 @@ class GPUClient:
                 return status
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
-                raise WaitTimeoutError("task {} is still {} after {:g} s".format(
+                raise WaitTimeoutError("task {} is still {} after {} s".format(
                     task_id, status["status"], timeout), "wait_timeout")
             time.sleep(pause if left is None else min(pause, left))
             pause = min(pause * 2, max(_POLL_MAX_S, poll_interval))

@@ -75,7 +75,8 @@ def test_refusals_are_the_schedulers_sentences(client):
 
 
 def test_an_unknown_task_reads_as_failed_and_is_not_waited_for(client):
-    assert (client.get_status("nosuch")["status"], client.get_status("nosuch")["message"]) == ("FAILED", "Task not found")
+    status = client.get_status("nosuch")
+    assert (status["status"], status["message"]) == ("FAILED", "Task not found")
     with pytest.raises(gpu_scheduler.NotFoundError, match="there is no task nosuch"):
         client.wait("nosuch")
 
