@@ -64,7 +64,11 @@ class Dev:
         self.settings = settings
         self.ports = {"http": 0, "grpc": 0, "metrics": 0}
         self.process = None
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.end()
+            raise
 
     def environment(self, more=()):
         kept = {name: value for name, value in os.environ.items() if not name.startswith("GPU_SCHEDULER_")}
@@ -125,7 +129,7 @@ class Dev:
 
     def end(self):
         """Ends it and its jobs; the folder goes, too."""
-        if self.process.poll() is None:
+        if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
             try:
                 self.process.wait(PATIENCE_S)
@@ -172,6 +176,29 @@ def new_dev_fixture():
     yield begin
     for one in started:
         one.end()
+
+
+def become_nobody():
+    """The user that jobs of `gpu-scheduler dev` run as where root calls it."""
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+
+
+@pytest.fixture(scope="session", name="python")
+def python_fixture():
+    """An interpreter of the version of these tests that jobs may start, which run as another user."""
+    if os.geteuid() != 0:
+        return sys.executable
+    for path in (os.path.realpath(sys.executable), "/usr/bin/python3"):
+        try:
+            probe = subprocess.run([path, "-c", "import sys; print(sys.version_info[:2])"], stdout=subprocess.PIPE,
+                                   universal_newlines=True, check=False, cwd="/", preexec_fn=become_nobody)
+        except (OSError, subprocess.SubprocessError):
+            continue
+        if probe.stdout.strip() == str(tuple(sys.version_info[:2])):
+            return path
+    pytest.skip("no Python {}.{} of this machine can be started by user nobody".format(*sys.version_info[:2]))
 
 
 @pytest.fixture(autouse=True)
