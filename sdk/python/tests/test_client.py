@@ -3,12 +3,13 @@
 import asyncio
 import json
 import subprocess
+import sys
 import threading
 
 import pytest
 from conftest import need, wait_until
 
-need("httpx", "tqdm", "pandas")
+need("httpx")
 
 import gpu_scheduler  # noqa: E402
 from gpu_scheduler import AsyncClient, Client, Job, job_request  # noqa: E402
@@ -124,6 +125,7 @@ def test_files_go_into_a_job_and_come_out(client, dev):
 
 
 def test_map_keeps_the_order_and_shows_a_bar(client, capsys):
+    need("tqdm")
     jobs = list(client.map(["sleep 0.3; exit 1", ["true"]], progress=True, cpus=0.1))
     assert [job.exit_code for job in jobs] == [1, 0]
     assert "2/2" in capsys.readouterr().err
@@ -148,9 +150,14 @@ def test_a_lease_is_given_back_also_when_its_block_fails(client):
     assert client.wait(client.submit("true", gpus=4), 60).succeeded
 
 
-def test_usage_is_a_table(client):
+def test_usage_is_a_table_where_pandas_is_and_else_a_list(client, monkeypatch):
     job = client.submit("true", labels={"set": "used"}, gpus=2)
     client.wait(job, 60)
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "pandas", None)
+        row, = client.usage(labels={"set": "used"})
+        assert (row["job_id"], row["gpus"], row["state"]) == (job.id, 2, "completed")
+    need("pandas")
     table = client.usage(labels={"set": "used"})
     assert table["gpus"].tolist() == [2] and table["job_id"].tolist() == [job.id]
     assert table["gpu_seconds"][0] == pytest.approx(2 * table["run_s"][0])

@@ -4,9 +4,11 @@ import pickle
 import re
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, need
 
-from gpu_scheduler import GpuSchedulerError, JobFailedError, NotFoundError, errors
+need("httpx")
+
+from gpu_scheduler import GpuSchedulerError, JobFailedError, NotFoundError, errors  # noqa: E402
 
 PAGE = (ROOT / "docs" / "reference" / "errors.md").read_text()
 ROWS = re.findall(r"^\| `(\w+)` \| (\d+) \| (\w+) \| *(yes)? *\|", PAGE, re.MULTILINE)

@@ -9,7 +9,7 @@ import time
 import pytest
 from conftest import ROOT, need
 
-need("httpx", "grpc", "google.protobuf", "tqdm", "pandas", "cloudpickle")
+need("httpx", "grpc", "google.protobuf", "cloudpickle")
 
 import gpu_scheduler  # noqa: E402
 

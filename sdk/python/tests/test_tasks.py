@@ -7,7 +7,7 @@ import threading
 import pytest
 from conftest import PACKAGE, ROOT, bin_folder, need
 
-need("grpc", "google.protobuf")
+need("httpx", "grpc", "google.protobuf")
 
 import gpu_scheduler  # noqa: E402
 from gpu_scheduler import GPUClient  # noqa: E402
