@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import zipfile
-from typing import Any, Callable, Dict, List, Optional, TypeVar
+from typing import Any, Callable, Dict, List, TypeVar
 
 from .client import Client
 from .errors import ConflictError, GpuSchedulerError, JobFailedError, NotFoundError, UnavailableError
@@ -67,8 +67,7 @@ except Exception as error:
 with open(%(result)r + ".part", "wb") as file:
     file.write(packed)
 os.rename(%(result)r + ".part", %(result)r)
-sys.stdout.flush()
-os._exit(status) if status else sys.exit(0)
+sys.exit(status)
 """ % {"call": _CALL, "result": _RESULT, "wait_s": _CALL_WAIT_S}
 
 

@@ -21,6 +21,8 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "sdk" / "python"
 PATIENCE_S = 60
+# Before Python 3.10 subprocesses are forked, and gRPC's handlers abort some of them.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 if not os.environ.get("GPUSCHED_SDK_INSTALLED"):  # Else the package that this interpreter has is tested.
     sys.path.insert(0, str(PACKAGE))
 
@@ -189,6 +191,8 @@ def become_nobody():
 @pytest.fixture(scope="session", name="python")
 def python_fixture():
     """An interpreter of the version of these tests that jobs may start, which run as another user."""
+    if os.environ.get("GPUSCHED_SDK_JOB_PYTHON"):
+        return os.environ["GPUSCHED_SDK_JOB_PYTHON"]
     if os.geteuid() != 0:
         return sys.executable
     for path in (os.path.realpath(sys.executable), "/usr/bin/python3"):
