@@ -37,6 +37,7 @@ def resolve(addresses: Union[str, Sequence[str], None], token: Optional[str], to
     if not urls and known.get("GPU_SCHEDULER_URL"):
         urls = [url for url in known["GPU_SCHEDULER_URL"].split(",") if url]
     name = context or known.get("GPU_SCHEDULER_CONTEXT")
+    wants_tls = isinstance(verify, str)
     # A URL that was given is not the context's scheduler: its token is not for that one.
     chosen = _context(name, known) if name or not urls else {}
     urls = urls or [chosen["api_url"]] if chosen.get("api_url") else urls
@@ -48,6 +49,10 @@ def resolve(addresses: Union[str, Sequence[str], None], token: Optional[str], to
     if not urls and token is None and token_file is None and not isinstance(verify, str):
         urls = [UNIX + path for path in (_find_socket(known),) if path]
     urls = [_checked(url) for url in urls or [DEFAULT_URL]]
+    # Whoever names a certificate expects that nothing is sent in the clear.
+    for url in urls:
+        if wants_tls and not url.startswith("https://"):
+            raise GpuSchedulerError("verify needs an address that begins with https://, and not " + url, "usage")
     if token is None and token_file is not None:
         token = read_token_file(token_file)
         for url in urls:

@@ -32,7 +32,7 @@ _STDERR_LINES = 20
 _MISSING = ("GpuExecutor needs cloudpickle, and it is not installed; install it with "
             "`pip install 'gpu-scheduler-client[functions]'`")
 
-# What the job runs: waits for its call, which the client writes into the working directory, and leaves the result there.
+# What the job runs: waits for its call, which the client writes into the working directory; leaves the result there.
 # The call is: the size of a zip with cloudpickle (eight bytes), that zip, and the pickled function and arguments.
 _BOOTSTRAP = """
 import os, pickle, struct, sys, time, traceback
@@ -50,8 +50,8 @@ with open(package, "wb") as file:
 sys.path.append(package)
 wanted = tuple(int(word) for word in sys.argv[1].split("."))
 if sys.version_info[:2] != wanted:
-    sys.exit("the function is of Python %%s, and this is Python %%d.%%d: give python=, an interpreter of the node of the "
-             "same version" %% (sys.argv[1], sys.version_info[0], sys.version_info[1]))
+    sys.exit("the function is of Python %%s, and this is Python %%d.%%d: give python=, an interpreter of the node of "
+             "the same version" %% (sys.argv[1], sys.version_info[0], sys.version_info[1]))
 import cloudpickle
 try:
     function, words, names = pickle.loads(data[8 + size:])
@@ -131,7 +131,8 @@ class GpuExecutor(concurrent.futures.Executor):
         self._waiting: List[GpuFuture] = []
         self._closed = False
 
-    def submit(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> "concurrent.futures.Future[T]":  # type: ignore[override]
+    def submit(self, fn: Callable[..., T], *args: Any,  # type: ignore[override]
+               **kwargs: Any) -> "concurrent.futures.Future[T]":
         """Runs ``fn(*args, **kwargs)`` as a job; returns its future, whose ``job_id`` is the job's.
 
         Raises:

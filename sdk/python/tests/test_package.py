@@ -44,7 +44,9 @@ def test_every_public_name_is_documented():
 
 
 def test_where_httpx_is_missing_the_import_says_so():
-    script = "import sys; sys.modules['httpx'] = None\ntry: import gpu_scheduler\nexcept ImportError as error: print(error)"
+    script = ("import sys; sys.modules['httpx'] = None\n"
+              "try: import gpu_scheduler\n"
+              "except ImportError as error: print(error)")
     done = subprocess.run([sys.executable, "-c", script], env={"PYTHONPATH": str(PACKAGE)}, stdout=subprocess.PIPE,
                           universal_newlines=True, check=True)
     assert "httpx" in done.stdout

@@ -169,6 +169,8 @@ def test_a_certificate_is_checked_against_the_file_that_is_given(secure):
     with pytest.raises(gpu_scheduler.NotFoundError, match="has not started yet"):
         client.write_file(job, "f", b"")  # Sessions are asked for over TLS, too; it does not run.
     assert Client(url, verify=False).get(job).id == job.id
+    with pytest.raises(gpu_scheduler.GpuSchedulerError, match="verify needs an address that begins with https://"):
+        Client([url, url.replace("https", "http")], verify=str(folder / "cert.pem"))
 
 
 def test_nothing_is_sent_to_one_that_is_not_trusted(secure):
