@@ -43,9 +43,12 @@ def bin_dir():
     return ROOT / "build" / "bin"
 
 
+NOISE = random.Random(SEED)
+
+
 def noise(size):
-    """Bytes without a pattern, the same ones for each size."""
-    return random.Random(SEED).randbytes(size)
+    """Bytes without a pattern, other ones at each call and the same ones in each run."""
+    return NOISE.randbytes(size)
 
 
 def program(name):

@@ -11,7 +11,7 @@ import termios
 
 from harness import program, wait_until
 
-READ_MAX = 1 << 20
+READ_MAX = 1 << 16
 
 
 class Screen:
@@ -34,7 +34,7 @@ class Screen:
         os.write(self.master, text.encode())
 
     def read(self, seconds=0.05):
-        """All that was shown. Waits so long for more, and then as long as it flows, up to a megabyte."""
+        """All that was shown. Waits so long for more, and then as long as it flows, up to 64 kB."""
         before = len(self.seen)
         while len(self.seen) < before + READ_MAX and select.select([self.master], [], [], seconds)[0]:
             with contextlib.suppress(OSError):

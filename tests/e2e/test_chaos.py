@@ -25,6 +25,8 @@ def victims_of(rng, world):
 def hit(rng, how, victims):
     for daemon in victims:
         if how == "stop":
+            if hasattr(daemon, "wait_serving"):
+                daemon.wait_serving()  # A signal during its recovery ends it at once, with another status.
             assert daemon.stop() == 0, f"{daemon.name} did not end cleanly"
         elif how == "shims' server":
             for child in daemon.children():

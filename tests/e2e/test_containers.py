@@ -393,6 +393,7 @@ def test_a_credential_of_the_tenant_opens_its_registry_and_no_other_tenant_s(box
     assert "s3cr3t-password" not in text and private.expected.split()[1] not in text
 
 
+@pytest.mark.own_world  # Its images are on no node yet.
 def test_the_agent_says_what_a_pull_has_reached(box, library):
     api = box.api()
     library.gate.clear()
@@ -403,6 +404,7 @@ def test_the_agent_says_what_a_pull_has_reached(box, library):
     assert api.wait_for(job)["state"] == "completed"
 
 
+@pytest.mark.own_world  # Its images are on no node yet.
 def test_a_cancelled_pull_ends(box, library):
     api = box.api()
     library.gate.clear()
