@@ -1,5 +1,6 @@
 #include "log/line.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -32,6 +33,9 @@ size_t utf8_sequence_length(std::string_view text) {
   }
   return 0;
 }
+
+/// True for characters of ASCII that a JSON string holds as they are.
+bool stands_for_itself(char c) { return c >= ' ' && c < 0x7f && c != '"' && c != '\\'; }
 
 void append_escaped_byte(std::string& out, unsigned char c) {
   switch (c) {
@@ -126,6 +130,12 @@ void append_json_string(std::string& out, std::string_view text) {
 void append_whole_json_string(std::string& out, std::string_view text) {
   out += '"';
   while (!text.empty()) {
+    // Most texts are one run of characters that stand for themselves.
+    const size_t plain =
+        static_cast<size_t>(std::find_if_not(text.begin(), text.end(), stands_for_itself) - text.begin());
+    out.append(text.substr(0, plain));
+    text.remove_prefix(plain);
+    if (text.empty()) break;
     const size_t length = utf8_sequence_length(text);
     if (length == 1) {
       append_escaped_byte(out, static_cast<unsigned char>(text[0]));

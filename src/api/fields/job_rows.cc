@@ -430,11 +430,15 @@ std::optional<ApiError> check_row(const JobRow& row, const JobFields& fields) {
                  std::string(name) + " must be at most " + std::to_string(row.most / scale_of(row.unit)));
 }
 
-std::optional<ApiError> check_row(std::string_view door, const JobFields& fields) {
+const JobRow& row_of_door(std::string_view door) {
   for (const JobRow& row : kRows) {
-    if (row.door == door) return check_row(row, fields);
+    if (row.door == door) return row;
   }
   UNREACHABLE();
+}
+
+std::optional<ApiError> check_row(std::string_view door, const JobFields& fields) {
+  return check_row(row_of_door(door), fields);
 }
 
 std::optional<ApiError> check_rows(const JobFields& fields) {

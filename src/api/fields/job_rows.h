@@ -85,6 +85,8 @@ std::string_view type_of(const JobRow& row, bool at_door);
 std::optional<ApiError> check_row(const JobRow& row, const JobFields& fields);
 /// The same for the field of that name at the jobs door.
 std::optional<ApiError> check_row(std::string_view door, const JobFields& fields);
+/// Returns the row of a name at the jobs door, which there must be. It looks at all rows.
+const JobRow& row_of_door(std::string_view door);
 /// All of them; the first that is out of its bounds.
 std::optional<ApiError> check_rows(const JobFields& fields);
 /// Checks those whose range the native API says for itself, in its words.

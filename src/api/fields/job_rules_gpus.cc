@@ -81,9 +81,12 @@ std::optional<ApiError> settle_slice(JobFields& fields) {
 }
 
 std::optional<ApiError> normalize_nodes(JobFields& fields) {
-  auto problem =
-      first_of([&] { return check_row("nodes", fields); }, [&] { return check_row("nodes_max", fields); },
-               [&] { return check_row("gpus_per_node", fields); });
+  static const JobRow* const kRows[] = {&row_of_door("nodes"), &row_of_door("nodes_max"),
+                                        &row_of_door("gpus_per_node")};
+  std::optional<ApiError> problem;
+  for (const JobRow* const row : kRows) {
+    if (!problem) problem = check_row(*row, fields);
+  }
   if (problem) return problem;
   if (fields.domain && !fields.domain->empty() && !parse_domain(*fields.domain))
     return invalid("domain", "domain must be node, rack, block or zone");
