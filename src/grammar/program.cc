@@ -14,6 +14,7 @@
 
 #include "grammar/completion.h"
 #include "grammar/program_pages.h"
+#include "grammar/version.h"
 
 namespace gpusched {
 namespace {
@@ -52,7 +53,7 @@ int run_named(const Program& program, const std::vector<ProgramCommand>& command
     return 0;
   }
   if (flags.version) {
-    io.out(program.name + " " + program.version + "\n");
+    io.out(version_line(program.name, program.version) + "\n");
     return 0;
   }
   if (!action) return usage_error(program, path, "a command is missing", io);

@@ -9,6 +9,7 @@
 #include "cli/framework/help.h"
 #include "cli/framework/verbs.h"
 #include "cli/terminal/pages.h"
+#include "grammar/version.h"
 
 namespace gpusched::cli {
 namespace {
@@ -67,7 +68,7 @@ int print_versions(Session& session) {
     session.io().out(out.text() + "\n");
     return kExitOk;
   }
-  session.io().out("gpu-cli " GPUSCHED_VERSION "\n");
+  session.io().out(version_line("gpu-cli", GPUSCHED_VERSION) + "\n");
   if (!theirs.empty())
     session.io().out("gpu-scheduler " + theirs + " at " + session.options().api_url + "\n");
   return kExitOk;

@@ -16,6 +16,7 @@
 #include "cli/framework/options.h"
 #include "cli/framework/verb.h"
 #include "client/local_token.h"
+#include "grammar/version.h"
 
 namespace gpusched::cli {
 namespace {
@@ -128,7 +129,7 @@ int run_cli(int argument_count, const char* const* arguments, const CliIo& io) {
     return kExitOk;
   }
   if (options.version) {
-    io.out("gpu-cli " GPUSCHED_VERSION "\n");
+    io.out(version_line("gpu-cli", GPUSCHED_VERSION) + "\n");
     return kExitOk;
   }
   if (!line->group.empty()) {

@@ -20,6 +20,7 @@
 #include "cli/verbs/nodes/status.h"
 #include "cli/verbs/support/redact.h"
 #include "grammar/job_name.h"
+#include "grammar/version.h"
 
 namespace gpusched::cli {
 namespace {
@@ -181,7 +182,7 @@ void Bundle::add_cluster() {
   add_view("nodes.json", "/nodes");
   add_view("tenants.json", "/tenants");
   const Reply health = add_view("health.json", "/health");
-  files_.push_back({"versions.txt", "gpu-cli " GPUSCHED_VERSION "\ngpu-scheduler " +
+  files_.push_back({"versions.txt", version_line("gpu-cli", GPUSCHED_VERSION) + "\ngpu-scheduler " +
                                         (health ? health.json["version"].text() : "unknown") + "\n"});
 }
 
