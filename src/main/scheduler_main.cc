@@ -93,6 +93,7 @@ ProgramAction define_serve(Grammar& grammar) {
   grammar.details(
       "No accepted job is lost in a crash. Each key of the configuration may also be set by an environment "
       "variable, GPU_SCHEDULER_<SECTION>_<KEY>.");
+  grammar.example("gpu-scheduler demo", "see five jobs run, then nothing is left");
   grammar.example("gpu-scheduler dev", "try it out on this machine");
   return [options](const std::vector<std::string>&) {
     return serve_or_print(options->config, options->data_dir, options->print);
@@ -101,7 +102,9 @@ ProgramAction define_serve(Grammar& grammar) {
 
 std::vector<ProgramCommand> scheduler_commands() {
   std::vector<ProgramCommand> all = {
-      {.path = "", .summary = "Schedules jobs on GPUs", .define = define_serve}, dev_command()};
+      {.path = "", .summary = "Schedules jobs on GPUs", .define = define_serve},
+      demo_command(),
+      dev_command()};
   const auto add = [&](std::vector<ProgramCommand> more) {
     for (ProgramCommand& command : more) all.push_back(std::move(command));
   };

@@ -1,16 +1,9 @@
 #include "main/commands/dev_command.h"
 
-#include <dlfcn.h>
-#include <poll.h>
 #include <pwd.h>
-#include <signal.h>
-#include <spawn.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -21,12 +14,11 @@
 #include "client/local_token.h"
 #include "config/config.h"
 #include "log/log.h"
+#include "main/commands/local_agent.h"
 #include "main/serve.h"
 #include "main/supervise.h"
 #include "ops/machine.h"
 #include "ops/port_holder.h"
-
-extern char** environ;
 
 namespace gpusched {
 namespace {
@@ -56,71 +48,6 @@ std::string default_data_dir() {
   if (geteuid() == 0) return "/var/lib/gpu-scheduler-dev";
   if (state != nullptr && *state == '/') return std::string(state) + "/gpu-scheduler/dev";
   return std::string(home != nullptr ? home : "/tmp") + "/.local/state/gpu-scheduler/dev";
-}
-
-bool has_real_gpus() {
-  void* library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
-  if (library == nullptr) return false;
-  dlclose(library);
-  return true;
-}
-
-/// The agent's program stands beside ours.
-std::string agent_path() {
-  std::error_code failed;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", failed);
-  return (failed ? std::filesystem::path("gpu-agent") : self.parent_path() / "gpu-agent").string();
-}
-
-pid_t start_agent(const DevOptions& options, const BoundPorts& ports, std::string& problem) {
-  std::vector<std::string> words = {agent_path(),
-                                    "--scheduler",
-                                    "127.0.0.1:" + std::to_string(ports.grpc),
-                                    "--node",
-                                    options.node,
-                                    "--data-dir",
-                                    options.data_dir + "/agent",
-                                    "--log",
-                                    options.data_dir + "/agent.log"};
-  if (!options.user.empty()) words.insert(words.end(), {"--default-user", options.user});
-  if (!options.sim_gpus.empty()) words.insert(words.end(), {"--sim-gpus", options.sim_gpus});
-  if (!ports.grpc_certificate.empty()) words.insert(words.end(), {"--ca", ports.grpc_certificate});
-  if (options.cpus > 0) words.insert(words.end(), {"--cpus", std::to_string(options.cpus)});
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  // The agent gets its end from us, not from the terminal's Ctrl-C, and must not inherit blocked signals.
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t none;
-  sigemptyset(&none);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
-  // It outlives us where we are killed, and would hold our ports.
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
-  pid_t agent = -1;
-  const int failed = posix_spawn(&agent, argv[0], &files, &attributes, argv.data(), environ);
-  posix_spawn_file_actions_destroy(&files);
-  posix_spawnattr_destroy(&attributes);
-  if (failed == 0) return agent;
-  problem = "cannot start " + words[0] + ": " + std::strerror(failed);
-  return -1;
-}
-
-/// Jobs go on whichever way the agent ends.
-void end_agent(pid_t agent) {
-  constexpr int kPatienceMs = 30'000;
-  constexpr int kStepMs = 20;
-  kill(agent, SIGTERM);
-  for (int waited = 0; waited < kPatienceMs; waited += kStepMs) {
-    if (waitpid(agent, nullptr, WNOHANG) != 0) return;
-    poll(nullptr, 0, kStepMs);
-  }
-  kill(agent, SIGKILL);
-  waitpid(agent, nullptr, 0);
 }
 
 /// Whether gpu-cli comes here when it is told nothing.
@@ -187,11 +114,15 @@ int serve(const DevOptions& options, const LoadedConfig& config) {
     std::fprintf(stderr, "gpu-scheduler: %s\n", service.error().message.c_str());
     return 1;
   }
-  std::string problem;
-  const pid_t agent = start_agent(options, (*service)->ports(), problem);
-  if (agent < 0) {
+  const Result<pid_t> agent = start_agent({.node = options.node,
+                                           .folder = options.data_dir + "/agent",
+                                           .sim_gpus = options.sim_gpus,
+                                           .default_user = options.user,
+                                           .cpus = options.cpus},
+                                          (*service)->ports());
+  if (!agent.ok()) {
     const EndsOnSignal meanwhile;
-    std::fprintf(stderr, "gpu-scheduler: %s\n", problem.c_str());
+    std::fprintf(stderr, "gpu-scheduler: %s\n", agent.error().message.c_str());
     service->reset();
     return 1;
   }
@@ -199,7 +130,7 @@ int serve(const DevOptions& options, const LoadedConfig& config) {
   wait_for_signal();  // A closed terminal ends it too.
   const EndsOnSignal second_ends_at_once;
   const int64_t active = (*service)->active_jobs();
-  end_agent(agent);
+  end_agent(*agent);
   (*service)->stop();
   if (active > 0) {
     std::printf("%ld jobs continue to run; start `gpu-scheduler dev` again to see them end\n",
@@ -258,7 +189,7 @@ ProgramAction define_dev(Grammar& grammar) {
       return 2;
     }
     if (options->user.empty()) options->user = user_for_jobs();
-    if (!grammar.was_given(sim_gpus) && !has_real_gpus()) options->sim_gpus = "4xA100-SXM4-80GB";
+    if (!grammar.was_given(sim_gpus) && !has_gpu_driver()) options->sim_gpus = "4xA100-SXM4-80GB";
     return run_dev(*options);
   };
 }
