@@ -6,7 +6,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 
-.PHONY: help deps deps-extra build daily man-pages install uninstall test nightly check format bench bench-against quality chaos mutants dev demo fuzz asan tsan tidy lint proto coverage clean
+.PHONY: help deps deps-extra build daily man-pages install uninstall package test nightly check format bench bench-against quality chaos mutants dev demo fuzz asan tsan tidy lint proto coverage clean
 
 help: ## list the targets
 	@echo "gpu-scheduler: make <target>"
@@ -34,10 +34,15 @@ install: build ## programs, manual pages, systemd units, default configuration i
 uninstall: ## take away what make install has put there; data and changed configuration stay
 	@tools/install-files uninstall
 
+package: daily ## pack the programs: a wheel, Debian packages, a tar file, their hashes and contents, into build/package
+	@tools/install-python
+	@tools/package
+
 test: deps ## what .ci/run runs: build, format, demonstration, all tests but the long ones, a smoke of each sanitizer
 	@tools/test
 
-nightly: deps-extra ## hours: every test, all sanitizers and fuzzers, fresh seeds, kills, planted bugs (STAGES="asan fuzz")
+nightly: deps ## hours: every test, all sanitizers and fuzzers, fresh seeds, kills, planted bugs (STAGES="asan fuzz")
+	@tools/install-deps --nightly
 	@tools/install-python
 	@tools/nightly $(STAGES)
 

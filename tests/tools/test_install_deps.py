@@ -25,7 +25,7 @@ def run(tmp_path, release, *arguments):
                           env={**environment, "GPUSCHED_OS_RELEASE": str(path)})
 
 
-@pytest.mark.parametrize("suffix", ["", "-extra"])
+@pytest.mark.parametrize("suffix", ["", "-extra", "-nightly"])
 def test_ubuntu_has_a_name_for_each_of_debians(suffix):
     debian = names(TOOLS / f"packages-debian12{suffix}.txt")
     assert sorted(RENAMED.get(name, name) for name in debian) == sorted(names(TOOLS / f"packages-ubuntu2404{suffix}.txt"))
