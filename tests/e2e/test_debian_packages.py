@@ -2,11 +2,12 @@
 journal unless that is asked for. Needs root, mmdebstrap and Debian's mirror."""
 
 import os
+import re
 import shutil
 import subprocess
 
 import pytest
-from harness import IS_ROOT, PATIENCE_S
+from harness import IS_ROOT, PATIENCE_S, ROOT
 from test_packages import WHEELS, pack
 
 pytestmark = pytest.mark.skipif(not WHEELS.is_dir(), reason="run tools/install-python first")
@@ -74,6 +75,16 @@ def test_lintian_finds_nothing_wrong(tmp_path):
     done = subprocess.run(["lintian", "--fail-on", "error,warning", "--allow-root", *sorted(packed.glob("*.deb"))],
                           capture_output=True, text=True, timeout=PATIENCE_S * 10, check=False)
     assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.skipif(not IS_ROOT or shutil.which("mmdebstrap") is None, reason="needs root and mmdebstrap")
+def test_the_first_job_of_each_package_is_measured(tmp_path):
+    packed = pack(tmp_path / "packed")
+    done = subprocess.run([ROOT / "tools" / "first-job", "--packages", packed, "--offline", "wheel", "deb"],
+                          capture_output=True, text=True, timeout=PATIENCE_S * 20, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^\| wheel \| 4 \| [\d.]+ \|$", done.stdout, re.MULTILINE)
+    assert re.search(r"^\| deb \| 4 \| [\d.]+ \|$", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.skipif(not IS_ROOT or shutil.which("mmdebstrap") is None, reason="needs root and mmdebstrap")
