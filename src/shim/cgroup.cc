@@ -188,15 +188,14 @@ uint64_t cgroup_oom_kills(const std::string& path) {
 
 uint64_t cgroup_refused_forks(const std::string& path) { return count_in(path + "/pids.events", "max"); }
 
-int64_t cgroup_peak_memory_bytes(const std::string& path) {
-  const int64_t peak = number_in(path + "/memory.peak");
-  return peak > 0 ? peak : number_in(path + "/memory.max_usage_in_bytes");
+int64_t cgroup_peak_memory_bytes(const CgroupFolder& folder) {
+  return number_in(folder.path + (folder.unified ? "/memory.peak" : "/memory.max_usage_in_bytes"));
 }
 
-int64_t cgroup_cpu_ns(const std::string& path) {
-  const auto us =
-      static_cast<int64_t>(std::min<uint64_t>(count_in(path + "/cpu.stat", "usage_usec"), INT64_MAX / 1'000));
-  return us > 0 ? us * 1'000 : number_in(path + "/cpuacct.usage");
+int64_t cgroup_cpu_ns(const CgroupFolder& folder) {
+  if (!folder.unified) return number_in(folder.path + "/cpuacct.usage");
+  const uint64_t us = count_in(folder.path + "/cpu.stat", "usage_usec");
+  return static_cast<int64_t>(std::min<uint64_t>(us, INT64_MAX / 1'000)) * 1'000;
 }
 
 }  // namespace gpusched::shim

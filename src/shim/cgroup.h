@@ -35,9 +35,9 @@ uint64_t cgroup_refused_forks(const std::string& path);
 /// Returns the highest memory use of all its processes together, with what the kernel keeps of files for
 /// them, in bytes; 0 also if this is not a memory group, or the kernel does not tell (version 2 before
 /// Linux 5.19).
-int64_t cgroup_peak_memory_bytes(const std::string& path);
+int64_t cgroup_peak_memory_bytes(const CgroupFolder& folder);
 /// Returns the processor time that all its processes took, in ns; 0 also if it is not counted here.
-int64_t cgroup_cpu_ns(const std::string& path);
+int64_t cgroup_cpu_ns(const CgroupFolder& folder);
 
 /// Attaches a program to a version 2 group that lets its processes use nothing but `rules`. Empty, or what
 /// went wrong.

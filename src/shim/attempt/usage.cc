@@ -37,6 +37,25 @@ int64_t to_ns(const timeval& span) {
   return int64_t{span.tv_sec} * 1'000'000'000 + int64_t{span.tv_usec} * 1'000;
 }
 
+/// Whether the group limits something by files that begin so, such as "memory.".
+bool limits_by(const CgroupFolder& folder, std::string_view files) {
+  return std::any_of(folder.settings.begin(), folder.settings.end(),
+                     [files](const CgroupSetting& setting) { return setting.file.starts_with(files); });
+}
+
+/// The first number that is not 0; groups that `is_likely` names are asked before the others. Each one asked
+/// in vain costs as much as a file made.
+template <typename Likely, typename Count>
+int64_t first_count(const std::vector<CgroupFolder>& folders, Likely&& is_likely, Count&& count) {
+  for (const bool likely : {true, false}) {
+    for (const CgroupFolder& folder : folders) {
+      if (is_likely(folder) != likely) continue;
+      if (const int64_t number = count(folder); number > 0) return number;
+    }
+  }
+  return 0;
+}
+
 }  // namespace
 
 Usage usage_of(const std::vector<pid_t>& processes, int64_t memory_bytes_max) {
@@ -62,10 +81,12 @@ Usage usage_of(const std::vector<pid_t>& processes, int64_t memory_bytes_max) {
 
 MeasuredUsage measure_usage(const Box& box, bool container) {
   MeasuredUsage usage;
-  for (const CgroupFolder& folder : box.cgroups) {
-    usage.peak_memory_bytes = std::max(usage.peak_memory_bytes, cgroup_peak_memory_bytes(folder.path));
-    usage.cpu_ns = std::max(usage.cpu_ns, cgroup_cpu_ns(folder.path));
-  }
+  usage.peak_memory_bytes = first_count(
+      box.cgroups, [](const CgroupFolder& folder) { return limits_by(folder, "memory."); },
+      cgroup_peak_memory_bytes);
+  // Version 2 counts processor time in every group, also where no controller is on.
+  usage.cpu_ns =
+      first_count(box.cgroups, [](const CgroupFolder& folder) { return folder.unified; }, cgroup_cpu_ns);
   rusage children{};
   if (container || getrusage(RUSAGE_CHILDREN, &children) != 0) return usage;
   if (usage.peak_memory_bytes == 0 && children.ru_maxrss > 0) {
