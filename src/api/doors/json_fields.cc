@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "api/doors/field_finder.h"
 #include "api/doors/rfc3339.h"
 
 namespace gpusched::api {
@@ -19,6 +20,22 @@ struct Reset {
   void operator()(auto* place) const { place->reset(); }
 };
 
+/// Fields that stand one after another.
+class ListedFields final : public FieldFinder {
+ public:
+  explicit ListedFields(std::span<const JsonField> fields) : fields_(fields) {}
+  const JsonField* find(std::string_view name) override {
+    const JsonField* found = nullptr;
+    for (const JsonField& field : fields_) {
+      if (field.name == name) found = &field;
+    }
+    return found;
+  }
+
+ private:
+  std::span<const JsonField> fields_;
+};
+
 /// Puts the values of known fields into their places while the parser runs: no tree is built, so that neither
 /// many keys nor colliding ones cost more than their length.
 class Handler {
@@ -28,8 +45,7 @@ class Handler {
   static constexpr std::size_t max_key_size = 64 * 1024;
   static constexpr std::size_t max_string_size = 64u << 20;
 
-  Handler(std::span<const JsonField> fields, std::vector<std::string>* unknown)
-      : fields_(fields), unknown_(unknown) {}
+  Handler(FieldFinder& fields, std::vector<std::string>* unknown) : fields_(fields), unknown_(unknown) {}
   std::optional<ApiError> problem;
 
   bool on_document_begin(json::error_code&) { return true; }
@@ -74,10 +90,7 @@ class Handler {
       key = text_;
     }
     if (depth_ == 1) {
-      field_ = nullptr;
-      for (const JsonField& field : fields_) {
-        if (field.name == key) field_ = &field;
-      }
+      field_ = fields_.find(key);
       if (field_ == nullptr) note_unknown(key);
     } else if (map_ != nullptr) {
       if (key.find('\0') != std::string_view::npos) return has_nul(error);
@@ -270,7 +283,7 @@ class Handler {
                 message + (numbers_ != nullptr ? " must be a whole number" : " must be a string"), error);
   }
 
-  std::span<const JsonField> fields_;
+  FieldFinder& fields_;
   std::vector<std::string>* unknown_;
   const JsonField* field_ = nullptr;  // Field of the last key of the outer object; null when it is unknown.
   StringList* list_ = nullptr;        // Where the elements of the open array go.
@@ -283,6 +296,12 @@ class Handler {
 }  // namespace
 
 std::optional<ApiError> read_json_object(std::string_view bytes, std::span<const JsonField> fields,
+                                         std::vector<std::string>* unknown) {
+  ListedFields listed(fields);
+  return read_json_object(bytes, listed, unknown);
+}
+
+std::optional<ApiError> read_json_object(std::string_view bytes, FieldFinder& fields,
                                          std::vector<std::string>* unknown) {
   json::parse_options options;
   options.max_depth = kJsonDepthMax;

@@ -1,8 +1,11 @@
 #include "api/fields/job_rows.h"
 
+#include <algorithm>
 #include <array>
 
 #include "api/fields/checks.h"
+#include "api/fields/door_rows.h"
+#include "base/check.h"
 #include "base/limits.h"
 #include "model/types.h"
 
@@ -381,6 +384,50 @@ struct Measure {
   }
 };
 
+/// Rows that the jobs door has, by its names.
+constexpr std::size_t kDoorCount = static_cast<std::size_t>(
+    std::ranges::count_if(kRows, [](const JobRow& row) { return !row.door.empty(); }));
+constexpr std::array<const JobRow*, kDoorCount> kByDoor = [] {
+  std::array<const JobRow*, kDoorCount> rows{};
+  std::size_t count = 0;
+  for (const JobRow& row : kRows) {
+    if (!row.door.empty()) rows[count++] = &row;
+  }
+  std::ranges::sort(rows, {}, &JobRow::door);
+  return rows;
+}();
+
+/// A row with bounds, and its place as those that are most have it.
+struct BoundedRow {
+  const JobRow* row = nullptr;
+  std::optional<std::string> JobFields::* text = nullptr;
+  std::optional<int64_t> JobFields::* number = nullptr;
+
+  /// Whether the value is within its bounds, or not given. False too when only check_row can say it.
+  constexpr bool is_within(const JobFields& fields) const {
+    if (text != nullptr)
+      return !(fields.*text) || (fields.*text)->size() <= static_cast<std::size_t>(row->most);
+    if (number == nullptr) return false;
+    return !(fields.*number) || (*(fields.*number) >= row->least && *(fields.*number) <= row->most);
+  }
+};
+constexpr std::size_t kBoundedCount = static_cast<std::size_t>(
+    std::ranges::count_if(kRows, [](const JobRow& row) { return row.most != kNoBound; }));
+constexpr std::array<BoundedRow, kBoundedCount> kBounded = [] {
+  std::array<BoundedRow, kBoundedCount> rows{};
+  std::size_t count = 0;
+  for (const JobRow& row : kRows) {
+    if (row.most == kNoBound) continue;
+    BoundedRow& bounded = rows[count++];
+    bounded.row = &row;
+    if (const auto* text = std::get_if<std::optional<std::string> JobFields::*>(&row.place))
+      bounded.text = *text;
+    if (const auto* number = std::get_if<std::optional<int64_t> JobFields::*>(&row.place))
+      bounded.number = *number;
+  }
+  return rows;
+}();
+
 /// The name that the native API's own sentences use.
 std::string native_name(const JobRow& row) {
   return row.message == JobMessage::kRetry ? path_of(row) : std::string(row.name);
@@ -430,11 +477,17 @@ std::optional<ApiError> check_row(const JobRow& row, const JobFields& fields) {
                  std::string(name) + " must be at most " + std::to_string(row.most / scale_of(row.unit)));
 }
 
+const JobRow* find_door_row(std::string_view door) {
+  const auto found =
+      std::lower_bound(kByDoor.begin(), kByDoor.end(), door,
+                       [](const JobRow* row, std::string_view name) { return row->door < name; });
+  return found != kByDoor.end() && (*found)->door == door ? *found : nullptr;
+}
+
 const JobRow& row_of_door(std::string_view door) {
-  for (const JobRow& row : kRows) {
-    if (row.door == door) return row;
-  }
-  UNREACHABLE();
+  const JobRow* const row = find_door_row(door);
+  CHECK(row != nullptr);
+  return *row;
 }
 
 std::optional<ApiError> check_row(std::string_view door, const JobFields& fields) {
@@ -442,8 +495,9 @@ std::optional<ApiError> check_row(std::string_view door, const JobFields& fields
 }
 
 std::optional<ApiError> check_rows(const JobFields& fields) {
-  for (const JobRow& row : kRows) {
-    if (auto problem = check_row(row, fields)) return problem;
+  for (const BoundedRow& bounded : kBounded) {
+    if (bounded.is_within(fields)) continue;
+    if (auto problem = check_row(*bounded.row, fields)) return problem;
   }
   return std::nullopt;
 }

@@ -10,6 +10,7 @@
 #include <set>
 #include <sstream>
 
+#include "api/fields/door_rows.h"
 #include "api/fields/job_rules.h"
 #include "api/fields/pack_spec.h"
 #include "base/limits.h"
@@ -34,6 +35,38 @@ const pb::Descriptor& descriptor_of(JobMessage message) {
       return *v1::JobRequest::descriptor();
   }
   UNREACHABLE();
+}
+
+TEST(JobRows, AreFoundByTheirNamesAtTheDoor) {
+  for (const JobRow& row : job_rows()) {
+    if (row.door.empty()) continue;
+    EXPECT_EQ(find_door_row(row.door), &row) << row.door;
+  }
+  for (const char* const name : {"", "no_such_field", "nam", "names", "NAME"})
+    EXPECT_EQ(find_door_row(name), nullptr) << name;
+}
+
+/// A job whose field of the row is out of its bounds.
+JobFields too_much_of(const JobRow& row) {
+  JobFields fields;
+  if (const auto* text = std::get_if<std::optional<std::string> JobFields::*>(&row.place)) {
+    fields.** text = std::string(static_cast<std::size_t>(row.most) + 1, 'x');
+  } else if (const auto* number = std::get_if<std::optional<int64_t> JobFields::*>(&row.place)) {
+    fields.** number = row.most + 1;
+  } else {
+    fields.*std::get<std::optional<NumberOrWord> JobFields::*>(row.place) = row.most + 1;
+  }
+  return fields;
+}
+
+TEST(JobRows, AreEachHeldToTheirBounds) {
+  EXPECT_FALSE(check_rows({}));
+  for (const JobRow& row : job_rows()) {
+    if (row.most == kNoBound) continue;
+    const std::optional<ApiError> refused = check_rows(too_much_of(row));
+    ASSERT_TRUE(refused) << row.name;
+    EXPECT_EQ(refused->field, row.door.empty() ? row.name : row.door);
+  }
 }
 
 TEST(JobRows, HaveEachFieldOfTheMessagesOnce) {

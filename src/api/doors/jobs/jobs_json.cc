@@ -2,8 +2,10 @@
 
 #include <array>
 
+#include "api/doors/field_finder.h"
 #include "api/doors/json_fields.h"
 #include "api/fields/checks.h"
+#include "api/fields/door_rows.h"
 #include "api/fields/job_rows.h"
 #include "api/fields/tenants/tenant_name.h"
 #include "api/fields/tenants/tenant_rows.h"
@@ -13,7 +15,6 @@ namespace gpusched::api {
 namespace {
 
 constexpr std::size_t kDetailBytesMax = 1'024;
-constexpr std::size_t kDoorFieldsMax = 96;  // Fields of a job at the jobs door.
 
 /// Where a value of JSON goes.
 struct Placed {
@@ -34,22 +35,41 @@ JsonField::Place place_in(const JobRow& row, JobFields& job) {
   return std::visit(Placed{job, row.unit}, elsewhere ? row.door_place : row.place);
 }
 
+/// Fields of a job at the jobs door. There are some eighty, of which a request has a few.
+class DoorFields final : public FieldFinder {
+ public:
+  DoorFields(JobFields& job, std::optional<std::string>& tenant) : job_(job), tenant_(tenant) {}
+
+  const JsonField* find(std::string_view name) override {
+    if (name == kTenantField) {
+      field_ = {kTenantField, &tenant_};
+      return &field_;
+    }
+    const JobRow* const row = find_door_row(name);
+    if (row == nullptr) return nullptr;
+    field_ = {row->door, place_in(*row, job_), row->hint};
+    return &field_;
+  }
+
+  static constexpr std::string_view kTenantField = "tenant_id";
+
+ private:
+  JobFields& job_;
+  std::optional<std::string>& tenant_;
+  JsonField field_;  ///< The one that was found last.
+};
+
 }  // namespace
 
 Answer<SubmitRequest> parse_submit(std::string_view body, bool containers_possible,
                                    std::vector<std::string>* ignored) {
   JobFields job;
   std::optional<std::string> tenant;
-  std::array<JsonField, kDoorFieldsMax> fields;
-  fields[0] = {"tenant_id", &tenant};
-  std::size_t count = 1;
-  for (const JobRow& row : job_rows()) {
-    if (!row.door.empty()) fields[count++] = {row.door, place_in(row, job), row.hint};
-  }
-  if (auto problem = read_json_object(body, std::span(fields).first(count), ignored))
-    return std::move(*problem);
+  DoorFields fields(job, tenant);
+  if (auto problem = read_json_object(body, fields, ignored)) return std::move(*problem);
   if (tenant) {
-    if (auto problem = check_length("tenant_id", *tenant, limits::kNameBytesMax)) return std::move(*problem);
+    if (auto problem = check_length(DoorFields::kTenantField, *tenant, limits::kNameBytesMax))
+      return std::move(*problem);
   }
   Answer<JobRequest> checked = check_job(std::move(job), containers_possible);
   if (!checked) return checked.error();
