@@ -56,8 +56,8 @@ void CallNote::name_user(const SubmitRequest& jobs) {
   if (!is_open() || jobs.jobs.empty()) return;
   const auto user_of = [](const JobRequest& job) { return peek_spec(job.spec).user; };
   const std::string_view first = user_of(jobs.jobs.front());
-  const bool is_one =
-      std::ranges::all_of(jobs.jobs, [&](const JobRequest& job) { return user_of(job) == first; });
+  const bool is_one = std::all_of(jobs.jobs.begin() + 1, jobs.jobs.end(),
+                                  [&](const JobRequest& job) { return user_of(job) == first; });
   line.unix_user = is_one ? first : "(several)";
 }
 

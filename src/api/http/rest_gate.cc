@@ -30,6 +30,12 @@ HttpResponse error_response(const ApiError& error, ErrorWriter writer) {
   return response;
 }
 
+ApiError foreign_page() {
+  return {ErrorKind::kPermissionDenied,
+          "requests from web pages of other origins are refused; allow the origin with "
+          "api.cors_enabled and api.cors_origins, or send the shared token"};
+}
+
 }  // namespace
 
 ErrorAnswer plain_error(const ApiError& error) {
@@ -237,12 +243,9 @@ std::optional<ApiError> RestGate::check_page(const HttpRequest& request) const {
                     "Host header of this request has another name; use 127.0.0.1, send the shared token, or "
                     "add the name to api.host_names"};
   }
-  const ApiError foreign{ErrorKind::kPermissionDenied,
-                         "requests from web pages of other origins are refused; allow the origin with "
-                         "api.cors_enabled and api.cors_origins, or send the shared token"};
   if (request.origin.empty()) {
     const bool other_site = request.fetch_site == "cross-site" || request.fetch_site == "same-site";
-    return other_site ? std::optional(foreign) : std::nullopt;
+    return other_site ? std::optional(foreign_page()) : std::nullopt;
   }
   const std::size_t scheme = request.origin.find("://");
   const std::string_view origin_host =
@@ -253,7 +256,7 @@ std::optional<ApiError> RestGate::check_page(const HttpRequest& request) const {
                      options_.cors_origins.end();
   if (origin_allowed(request.origin) && (named || is_loopback(without_port(origin_host))))
     return std::nullopt;
-  return foreign;
+  return foreign_page();
 }
 
 }  // namespace gpusched::api

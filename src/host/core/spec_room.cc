@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 
 #include "engine/engine.h"
 
@@ -32,7 +33,14 @@ Added added_by(const State& state, const UpdateJob& command) {
   return {.tenant = state.find_tenant(job->tenant), .bytes = bytes - state.own_spec_bytes(*job)};
 }
 
+constexpr std::string_view kAdvice =
+    "wait until jobs end, cancel some, or put large scripts and data into files that the jobs read";
+
 std::string megabytes(int64_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MB"; }
+
+std::string limit_words(int64_t bytes_max) {
+  return "the " + megabytes(bytes_max) + " that scheduler.specs_mb_max allows";
+}
 
 }  // namespace
 
@@ -62,22 +70,20 @@ std::optional<Error> SpecRoom::refusal(const State& state, const Tenant& tenant,
                        (in_group == group_bytes_of_.end() ? 0 : in_group->second);
   const int64_t unfinished = state.unfinished_spec_bytes + group_bytes_;
   const int64_t left = bytes_max_ - unfinished - bytes;
-  const std::string limit = "the " + megabytes(bytes_max_) + " that scheduler.specs_mb_max allows";
-  const std::string advice =
-      "wait until jobs end, cancel some, or put large scripts and data into files that the jobs read";
   if (held + bytes > left) {
     std::string who = "callers without a credential have";
     if (const Tenant* const named = state.find_tenant(holder)) who = "tenant " + named->name + " has";
     return Error{.code = ErrorCode::kSpecsFull,
                  .message = "the specifications of jobs that have not ended take " + megabytes(unfinished) +
-                            " of " + limit + ", " + megabytes(held) + " of it those that " + who +
-                            ", and nobody may use more than the space left free for others; " + advice,
+                            " of " + limit_words(bytes_max_) + ", " + megabytes(held) + " of it those that " +
+                            who + ", and nobody may use more than the space left free for others; " +
+                            std::string(kAdvice),
                  .field = "jobs"};
   }
   if (state.spec_bytes + group_bytes_ + bytes > bytes_max_) {
     return Error{.code = ErrorCode::kSpecsFull,
                  .message = "the specifications of all jobs, including finished ones, take " +
-                            megabytes(state.spec_bytes + group_bytes_) + " of " + limit +
+                            megabytes(state.spec_bytes + group_bytes_) + " of " + limit_words(bytes_max_) +
                             "; the oldest finished jobs are being removed to free space: try again soon",
                  .field = "jobs"};
   }

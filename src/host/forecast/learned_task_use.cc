@@ -16,9 +16,10 @@ namespace {
 /// Finished jobs looked at when a scheduler starts, as many as for run times.
 constexpr std::size_t kTasksBeginMax = 20'000;
 
+/// Most jobs are no tasks, and need not be unpacked for that.
+bool may_be_task(std::string_view packed) { return packed.find(kTaskIdLabel) != std::string_view::npos; }
+
 bool parse_task(std::string_view packed, v1::JobSpec& spec) {
-  // Most jobs are no tasks, and need not be unpacked for that.
-  if (packed.find(kTaskIdLabel) == std::string_view::npos) return false;
   if (packed.size() > static_cast<std::size_t>(std::numeric_limits<int>::max())) return false;
   return spec.ParseFromArray(packed.data(), static_cast<int>(packed.size()));
 }
@@ -49,6 +50,7 @@ std::optional<int32_t> busy_per_mille_of(const Usage& usage) {
 }  // namespace
 
 std::optional<uint64_t> task_kind_of(TenantId tenant, std::string_view packed) {
+  if (!may_be_task(packed)) return std::nullopt;
   v1::JobSpec spec;
   if (!parse_task(packed, spec)) return std::nullopt;
   return kind_in(tenant, spec);
@@ -62,8 +64,9 @@ void LearnedTaskUse::Score::add(int64_t given, int64_t peak) {
 }
 
 void LearnedTaskUse::ended(const State& state, const Job& job, bool is_scored) {
+  if (job.state == JobState::kCancelled || !may_be_task(job.spec.view())) return;
   v1::JobSpec spec;
-  if (job.state == JobState::kCancelled || !parse_task(job.spec.view(), spec)) return;
+  if (!parse_task(job.spec.view(), spec)) return;
   const std::optional<uint64_t> kind = kind_in(job.tenant, spec);
   const std::vector<Part>& parts = state.class_of(job).parts;
   if (!kind || parts.empty()) return;
