@@ -88,6 +88,24 @@ TEST_F(CgroupTreeTest, Version1UsesEachControllerWhereItIs) {
   EXPECT_TRUE(outside_the_unit);
 }
 
+TEST_F(CgroupTreeTest, DeviceRulesAreWrittenAsTheyAreRead) {
+  make("/cg/devices");
+  const CgroupTree tree = detect("5 0 0:5 / /cg/devices rw - cgroup cgroup rw,devices\n", "2:devices:/\n");
+  std::vector<shim::DeviceRule> rules = common_device_rules();
+  rules.push_back({.block = true, .major = INT32_MAX, .minor = INT32_MAX, .write = false});
+  rules.push_back({.major = 0, .minor = 0, .read = false, .make = false});
+  shim::Box box;
+  tree.fill("1-1-0", {.devices = rules}, box);
+  std::vector<shim::DeviceRule> written;
+  for (const shim::CgroupSetting& setting : box.cgroups.at(0).settings) {
+    if (setting.file != "devices.allow") continue;
+    const auto rule = parse_device_rule(setting.value);
+    ASSERT_TRUE(rule) << setting.value;
+    written.push_back(*rule);
+  }
+  EXPECT_EQ(written, rules);
+}
+
 TEST_F(CgroupTreeTest, Version2HasOneGroupAndFencesByProgram) {
   make("/cg", {{"cgroup.controllers", "cpuset cpu io memory pids\n"}, {"cgroup.subtree_control", ""}});
   // In a plain file what is asked for is written over the beginning; the kernel's answer stands behind that.

@@ -113,15 +113,19 @@ std::optional<shim::DeviceRule> parse_device_rule(const std::string& text) {
 
 std::vector<shim::DeviceRule> common_device_rules() {
   std::vector<shim::DeviceRule> rules = {
-      {.read = false, .write = false}, {.block = true, .read = false, .write = false},
-      {.major = 1, .minor = 3},        {.major = 1, .minor = 5},
-      {.major = 1, .minor = 7},        {.major = 1, .minor = 8},
-      {.major = 1, .minor = 9},        {.major = 5, .minor = 0},
-      {.major = 5, .minor = 1},        {.major = 5, .minor = 2},
-      {.major = 10, .minor = 200},     {.major = 10, .minor = 229}};
-  for (int32_t pseudo_terminal = 136; pseudo_terminal < 144; ++pseudo_terminal) {
-    rules.push_back({.major = pseudo_terminal});
-  }
+      {.read = false, .write = false},
+      {.block = true, .read = false, .write = false},
+      {.major = 1, .minor = 3},
+      {.major = 1, .minor = 5},
+      {.major = 1, .minor = 7},
+      {.major = 1, .minor = 8},
+      {.major = 1, .minor = 9},
+      {.major = 5, .minor = 0},
+      {.major = 5, .minor = 1},
+      {.major = 5, .minor = 2},
+      {.major = 10, .minor = 200},
+      {.major = 10, .minor = 229},
+      {.major = 136}};  // Pseudo-terminals: since Linux 2.6 all have this major, and 137 to 143 are nobody's.
   for (const auto& node : entries_of("/dev/infiniband")) {
     if (const auto rule = rule_of_node(node.string())) rules.push_back(*rule);
   }
