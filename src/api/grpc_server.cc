@@ -51,6 +51,7 @@ struct GrpcServer::Impl {
                .old_handshake = options.old_agent_handshake,
                .enrollment = options.enrollment,
                .admission = options.admission,
+               .addresses = options.node_addresses,
                .version = options.version}) {}
 
   const GrpcServerOptions options;

@@ -19,6 +19,7 @@
 
 namespace gpusched::api {
 
+class NodeAddresses;
 class NodeEnrollment;
 
 struct GrpcServerOptions {
@@ -42,6 +43,7 @@ struct GrpcServerOptions {
   std::string version = {};  ///< Told to agents.
   NodeEnrollment* enrollment =
       nullptr;  ///< Desk of nodes' identities; null: there are none. It must outlive the server.
+  NodeAddresses* node_addresses = nullptr;  ///< See NodeServiceOptions. It must outlive the server.
   AgentTasksOptions tasks = {};
   TaskIndex* task_index = nullptr;  ///< It must outlive the server.
   Duration shutdown_wait = seconds(5);

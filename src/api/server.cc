@@ -22,6 +22,8 @@
 #include "api/http/http_server.h"
 #include "api/http/rest_gate.h"
 #include "api/http/unix_callers.h"
+#include "api/limits/network_callers.h"
+#include "api/limits/node_addresses.h"
 #include "api/metrics/metrics_text.h"
 #include "api/metrics/process_metrics.h"
 #include "log/log.h"
@@ -111,13 +113,17 @@ constexpr std::string_view kMetricsOfApi = "/api/v1/metrics";
 struct Server::Impl {
   Impl(const ServerOptions& server_options, Host& host)
       : options(server_options),
+        node_addresses(options.anonymous.node_addresses_file),
         backend(host,
                 {.default_priority = options.default_priority,
                  .gangs = options.gangs,
                  .preempt_grace_max = options.preempt_grace_max,
                  .preempt_webhook_hosts = options.preempt_webhook_hosts,
-                 .anonymous = {.priority_max = std::max(options.default_priority, options.anonymous_tier_max),
-                               .priority_tier_max = options.anonymous_tier_max},
+                 .anonymous = {.priority_max = std::max(options.default_priority, options.anonymous.tier_max),
+                               .priority_tier_max = options.anonymous.tier_max,
+                               .networks_make_tenants = options.anonymous.networks_make_tenants,
+                               .sets_quota = options.anonymous.sets_quota},
+                 .node_addresses = &node_addresses,
                  .key_uses = known_uses(options.key_uses_file),
                  .learn_task_use = options.learn_task_use}),
         enrollment(host, {.authority = options.node_authority,
@@ -125,14 +131,16 @@ struct Server::Impl {
                           .order_keys = options.node_order_keys,
                           .valid = options.node_certificate_valid,
                           .required = options.node_certificates_required}),
+        networks({.networks = options.anonymous.networks,
+                  .has_nodes = options.anonymous.has_nodes,
+                  .nodes = &node_addresses,
+                  .tokens = token_holders()}),
         doorkeeper{.token = options.token,
                    .token_required = !answers_without_credential(options.address, options.token_required,
                                                                  options.old_agent_handshake),
                    .everybody = options.everybody,
                    .keys = &backend.keys(),
-                   .tokens = options.sign_in != nullptr
-                                 ? static_cast<const TokenHolders*>(options.sign_in.get())
-                                 : options.tokens.get()},
+                   .tokens = has_networks() ? &networks : token_holders()},
         doors{backend, options},
         admission(options.limits),
         gate(api_options(),
@@ -145,7 +153,7 @@ struct Server::Impl {
                doors.handle(std::move(request), call);
              }),
         metrics_gate(
-            {.doorkeeper = doorkeeper,
+            {.doorkeeper = for_metrics(),
              .host_names = options.host_names,
              .admission = &admission,
              .is_rated = false,
@@ -162,8 +170,48 @@ struct Server::Impl {
         tasks_gate(of_own_port(AgentTasksRest::is_health, AgentTasksRest::name_own_call, nullptr),
                    [this](HttpRequest&& request, const RestCallPtr& call) {
                      doors.agent_tasks.handle_own(std::move(request), call);
-                   }) {}
+                   }),
+        health_gate(health_options(),
+                    [this](HttpRequest&& request, const RestCallPtr& call) {
+                      doors.handle(std::move(request), call);
+                    }),
+        open_gate(open_options(),
+                  [this](HttpRequest&& request, const RestCallPtr& call) {
+                    doors.handle(std::move(request), call);
+                  }),
+        open_allocation_gate(open_options(),
+                             [this](HttpRequest&& request, const RestCallPtr& call) {
+                               doors.allocations.handle(std::move(request), call);
+                             }),
+        open_tasks_gate(open_options(),
+                        [this](HttpRequest&& request, const RestCallPtr& call) {
+                          doors.agent_tasks.handle_own(std::move(request), call);
+                        }),
+        open_metrics_gate(open_options(), [this](HttpRequest&& request, const RestCallPtr& call) {
+          serve_metrics(request, call);
+        }) {}
 
+  const TokenHolders* token_holders() const {
+    return options.sign_in != nullptr ? static_cast<const TokenHolders*>(options.sign_in.get())
+                                      : options.tokens.get();
+  }
+  /// Whether callers without a credential are let in from other machines.
+  bool has_networks() const {
+    return !options.anonymous.networks.empty() && !options.token_required && !options.old_agent_handshake;
+  }
+  /// Metrics tell of tenants and users: they stay closed to those networks.
+  Doorkeeper for_metrics() const {
+    Doorkeeper keeper = doorkeeper;
+    keeper.tokens = token_holders();
+    return keeper;
+  }
+  /// For what is answered to everybody, and counts in no limit: health, and metrics that are open.
+  RestOptions open_options() {
+    RestOptions open = user_options();
+    open.admission = nullptr;
+    open.is_public = [](const HttpRequest&) { return true; };
+    return open;
+  }
   /// Options of doors for users, wherever they are.
   RestOptions user_options() {
     return {.doorkeeper = doorkeeper,
@@ -187,6 +235,12 @@ struct Server::Impl {
     };
     all.errors_of = errors_of;
     all.name_call = name_call;
+    return all;
+  }
+  /// For calls about the health with a credential, or from a page: they count in no rate.
+  RestOptions health_options() {
+    RestOptions all = api_options();
+    all.is_rated = false;
     return all;
   }
   RestOptions of_own_port(bool (*is_public)(const HttpRequest&), void (*name)(const HttpRequest&, CallNote&),
@@ -314,7 +368,7 @@ struct Server::Impl {
     const auto payer = [this](const HttpRequest& head) { return gate.payer_of(head); };
     listeners.push_back({.address = options.address,
                          .port = options.http_port,
-                         .handler = through(gate),
+                         .handler = through(gate, health_gate, open_gate),
                          .streams_body = NativeRest::streams_body,
                          .payer = payer,
                          .setting = "api.http_port",
@@ -322,27 +376,29 @@ struct Server::Impl {
     if (options.metrics_enabled) {
       listeners.push_back({.address = options.address,
                            .port = options.metrics_port,
-                           .handler = through(metrics_gate),
+                           .handler = options.anonymous.reads_metrics
+                                          ? through(metrics_gate, open_metrics_gate, nullptr)
+                                          : through(metrics_gate),
                            .setting = "metrics.port",
                            .tls = options.tls});
     }
-    const auto listen = [&](std::optional<uint16_t> port, RestGate& at, const char* setting) {
+    const auto listen = [&](std::optional<uint16_t> port, RestGate& at, RestGate& open, const char* setting) {
       if (!port) return;
       listeners.push_back({.address = options.address,
                            .port = *port,
-                           .handler = through(at),
+                           .handler = through(at, open, AllocationRest::is_health),
                            .payer = [&at](const HttpRequest& head) { return at.payer_of(head); },
                            .setting = setting,
                            .tls = options.tls});
     };
-    listen(options.allocation_port, allocation_gate, "doors.allocation_port");
-    listen(options.tasks_http_port, tasks_gate, "tasks.http_port");
+    listen(options.allocation_port, allocation_gate, open_allocation_gate, "doors.allocation_port");
+    listen(options.tasks_http_port, tasks_gate, open_tasks_gate, "tasks.http_port");
     if (options.unix_socket != nullptr) {
       unix_callers =
           std::make_unique<UnixCallers>(UnixCallersOptions{.admin_group = options.admin_group,
                                                            .has_persons = !options.token_required,
                                                            .has_anonymous = !doorkeeper.token_required});
-      listeners.push_back({.handler = through(gate),
+      listeners.push_back({.handler = through(gate, health_gate, open_gate),
                            .streams_body = NativeRest::streams_body,
                            .payer = payer,
                            .setting = "api.unix_socket",
@@ -403,6 +459,7 @@ struct Server::Impl {
             .agent_socket = options.agent_socket,
             .version = options.version,
             .enrollment = &enrollment,
+            .node_addresses = &node_addresses,
             .tasks = options.tasks,
             .task_index = &backend.tasks(),
             .step_max = options.step_max,
@@ -431,6 +488,35 @@ struct Server::Impl {
     });
   }
 
+  static bool is_health(const HttpRequest& request) {
+    return request.path == "/health" || request.path == "/api/v1/health" ||
+           request.path == "/api/gpuscheduler/v1/health";
+  }
+  /// Whether it reads, shows nothing that says who it is, and is of no page on this machine, which could be
+  /// anybody's.
+  static bool is_plain_read(const HttpRequest& request) {
+    const bool reads = request.method == HttpMethod::kGet || request.method == HttpMethod::kHead;
+    if (!reads || !request.authorization.empty() || request.peer_caller != nullptr) return false;
+    if (!is_loopback(request.peer) && !request.peer.starts_with("unix:")) return true;
+    const std::string_view host = request.host;
+    return request.origin.empty() && request.fetch_site.empty() &&
+           is_loopback(host.substr(0, host.starts_with('[') ? host.find(']') + 1 : host.rfind(':')));
+  }
+  /// The same, but what is plainly read goes through `open`: all, or what `is_open` says.
+  static HttpHandler through(RestGate& gate, RestGate& open, bool (*is_open)(const HttpRequest&)) {
+    return [&gate, &open, is_open](HttpRequest&& request, HttpReply reply) {
+      const bool goes_open = (is_open == nullptr || is_open(request)) && is_plain_read(request);
+      (goes_open ? open : gate).handle(std::move(request), std::move(reply));
+    };
+  }
+  /// For the port of all doors: questions for the health go through `health`, or through `open` where they
+  /// are plain.
+  static HttpHandler through(RestGate& gate, RestGate& health, RestGate& open) {
+    return [&gate, &health, &open](HttpRequest&& request, HttpReply reply) {
+      RestGate& of_health = is_plain_read(request) ? open : health;
+      (is_health(request) ? of_health : gate).handle(std::move(request), std::move(reply));
+    };
+  }
   static HttpHandler through(RestGate& gate) {
     return [&gate](HttpRequest&& request, HttpReply reply) {
       gate.handle(std::move(request), std::move(reply));
@@ -438,8 +524,10 @@ struct Server::Impl {
   }
 
   const ServerOptions options;
+  NodeAddresses node_addresses;
   HostBackend backend;
   NodeEnrollment enrollment;
+  const NetworkCallers networks;
   const Doorkeeper doorkeeper;
   RestDoors doors;
   Admission admission;  ///< For all doors together.
@@ -451,6 +539,7 @@ struct Server::Impl {
   RestGate metrics_gate;
   RestGate allocation_gate;
   RestGate tasks_gate;
+  RestGate health_gate, open_gate, open_allocation_gate, open_tasks_gate, open_metrics_gate;
   std::shared_ptr<Waiting> waiting = std::make_shared<Waiting>();
   ServerPorts ports;                          ///< From when all are bound.
   std::unique_ptr<UnixCallers> unix_callers;  ///< Before the server that asks it: it must outlive that.
@@ -473,11 +562,15 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options, Host
   }
   const bool any_origin =
       std::find(options.cors_origins.begin(), options.cors_origins.end(), "*") != options.cors_origins.end();
-  if (!is_loopback(options.address) && options.cors_enabled && any_origin) {
-    return Error{ErrorCode::kInvalidArgument,
-                 "api.cors_origins is * (any origin), but the scheduler listens on " + options.address +
-                     ", which other machines can reach; list the origins, or listen on 127.0.0.1",
-                 "api.cors_origins"};
+  if (!is_loopback(options.address) && options.cors_enabled && any_origin &&
+      options.anonymous.networks.empty()) {
+    return Error{
+        ErrorCode::kInvalidArgument,
+        "api.cors_origins is * (any origin), but the scheduler listens on " + options.address +
+            ", which other machines can reach; list the origins, set api.cors_enabled: false, listen on "
+            "127.0.0.1, or name the networks of clients that have no credential in "
+            "api.anonymous_networks, with which * is taken",
+        "api.cors_origins"};
   }
   if (options.tokens != nullptr) options.tokens->attach(host);
   auto impl = std::make_unique<Impl>(options, host);

@@ -13,6 +13,7 @@
 #include "api/doors/agent_tasks/agent_tasks_grpc.h"
 #include "api/limits/caller_table.h"
 #include "audit/audit_log.h"
+#include "base/net/ip_network.h"
 #include "base/result.h"
 #include "base/session_limits.h"
 #include "host/host.h"
@@ -32,9 +33,21 @@ struct ServerPorts {
   uint16_t tasks_http = 0;  ///< 0: tasks of agents have no HTTP port of their own.
 };
 
+/// Callers without a credential: where they are let in beside loopback, and what they may do.
+struct AnonymousOptions {
+  int32_t tier_max = 1'000;              ///< The highest priority tier that they give.
+  std::vector<IpNetwork> networks = {};  ///< Empty: no other machine is let in.
+  bool has_nodes = false;                ///< Addresses of nodes in these networks are let in, too.
+  bool networks_make_tenants = false;    ///< From these networks, tenants are made, changed and deleted.
+  bool sets_quota = false;               ///< They divide the cluster into pools.
+  bool reads_metrics = false;  ///< Metrics on their own port are read without a credential, from anywhere.
+  std::string node_addresses_file = {};  ///< Where nodes' addresses are kept over restarts. Empty: nowhere.
+};
+
 /// Settings of the doors. Ports: 0 picks a free one.
 struct ServerOptions {
-  std::string address = "127.0.0.1";  ///< For all ports. Any but loopback needs the token on every call.
+  std::string address =
+      "127.0.0.1";  ///< For all ports. Any but loopback needs a credential; see AnonymousOptions.
   uint16_t http_port = 8080;
   uint16_t grpc_port = 9090;
   uint16_t tasks_grpc_port = 0;  ///< gRPC is served there, too; 0: nowhere else.
@@ -50,7 +63,7 @@ struct ServerOptions {
   std::vector<std::string> cors_origins;
   CallerLimits limits = {};  ///< For REST and gRPC together.
   int32_t default_priority = 100;
-  int32_t anonymous_tier_max = 1'000;  ///< The highest priority tier that callers without a credential give.
+  AnonymousOptions anonymous = {};
   Duration grpc_message_wait = seconds(30);  ///< A gRPC call whose message is not there by then is ended.
   Duration preempt_grace_max = minutes(5);   ///< Most that a job may ask for.
   bool gangs = true;                         ///< Jobs may be on several nodes.

@@ -133,6 +133,10 @@ struct Config {
     std::vector<std::string> cors_origins;
     bool token_required = false;
     std::string anonymous_priority_tier = "high";
+    std::vector<std::string> anonymous_networks;
+    bool anonymous_public_networks = false;
+    bool anonymous_nodes = false;
+    std::vector<std::string> anonymous_may;
     std::vector<std::string> host_names;
     std::string unix_socket = "auto";
     std::string admin_group = "gpu-admin";
@@ -162,6 +166,7 @@ struct Config {
     int64_t port = 9091;
     std::string path = "/metrics";
     std::string name_space = "gpu_scheduler";  ///< Key `namespace`.
+    bool open = false;
   } metrics;
 
   struct Doors {
@@ -230,6 +235,9 @@ struct Config {
   /// `scheduler.attained_levels` as numbers; none when they are not positive integers that rise.
   std::optional<std::vector<int64_t>> attained_gpu_seconds() const;
 };
+
+/// Words that `api.anonymous_may` may have.
+inline constexpr std::string_view kAnonymousMay[] = {"create_tenant", "set_quota", "priority_critical"};
 
 /// `admission.task_costs` as tokens by type; nothing when an entry is not "type=tokens" or a type comes
 /// twice.

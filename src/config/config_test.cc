@@ -354,6 +354,31 @@ TEST(ConfigRefuses, AnEndpointThatIsNotTheNodesOwn) {
       "10.0.0.7:8000");
 }
 
+TEST(ConfigRefuses, NetworksThatLetStrangersIn) {
+  EXPECT_EQ(refusal("api: {anonymous_networks: [10.1.0.0/16, fd00::/8, 192.0.2.7]}\n"), "accepted");
+  for (const char* text : {"0.0.0.0/0", "::/0", "8.8.8.0/24", "10.0.0.0/7", "2a00::/16"}) {
+    const std::string yaml = "api:\n  anonymous_networks: [\"10.1.0.0/16\", \"" + std::string(text) + "\"]\n";
+    EXPECT_NE(refusal(yaml).find("api.anonymous_public_networks"), std::string::npos) << text;
+    EXPECT_EQ(refusal(yaml + "  anonymous_public_networks: true\n"), "accepted") << text;
+  }
+  for (const char* text : {"10.1.2.3/16", "10.1.0.0/33", "localhost", "10.1.0.0-10.1.0.9", "*"}) {
+    const std::string told = refusal("api: {anonymous_networks: [\"" + std::string(text) + "\"]}\n");
+    EXPECT_NE(told.find(text), std::string::npos) << told;
+  }
+}
+
+TEST(ConfigRefuses, NetworksWithoutACredentialWhereEveryCallNeedsOne) {
+  const std::string networks = "api: {anonymous_networks: [10.1.0.0/16]}\n";
+  EXPECT_NE(
+      refusal(networks, {{"GPU_SCHEDULER_API_TOKEN_REQUIRED", "true"}}).find("api.token_required is true"),
+      std::string::npos);
+  EXPECT_NE(refusal(networks, {{"GPU_SCHEDULER_AGENT_ACCEPT_OLD_HANDSHAKE", "true"}})
+                .find("agent.accept_old_handshake is true"),
+            std::string::npos);
+  EXPECT_EQ(refusal("api: {anonymous_may: [create_tenant, set_quota, priority_critical]}\n"), "accepted");
+  EXPECT_NE(refusal("api: {anonymous_may: [drain_node]}\n").find("drain_node"), std::string::npos);
+}
+
 TEST(ConfigRefuses, EveryProblemAtOnce) {
   EXPECT_EQ(
       refusal("api:\n  http_port: x\nlog:\n  levl: info\n", {{"GPU_SCHEDULER_LOG_LEVEL", "loud"}}),

@@ -14,6 +14,7 @@
 
 #include "base/limits.h"
 #include "base/net/endpoint.h"
+#include "base/net/ip_network.h"
 #include "base/net/webhook_url.h"
 #include "config/config.h"
 #include "config/keys.h"
@@ -122,6 +123,7 @@ class Loader {
  private:
   void check_socket(const std::string& key, const std::string& path);
   void check_api(const Config::Api& api);
+  void check_anonymous(const Config& config);
   void check_jwt(const Config::Api& api);
   void check_endpoints(const Config::Tasks& tasks);
   void check_ports(const Config& config);
@@ -339,6 +341,38 @@ void Loader::check_api(const Config::Api& api) {
                        "them for a certificate of the scheduler's own authority");
 }
 
+/// Checks who is let in without a credential: a mistake there lets strangers in.
+void Loader::check_anonymous(const Config& config) {
+  for (const std::string& word : config.api.anonymous_may) {
+    if (std::ranges::find(kAnonymousMay, word) != std::end(kAnonymousMay)) continue;
+    problem("api.anonymous_may", "api.anonymous_may has the word \"" + word.substr(0, kShownBytesMax) +
+                                     "\"; expected create_tenant, set_quota or priority_critical");
+  }
+  if (config.api.anonymous_networks.empty()) return;
+  for (const std::string& text : config.api.anonymous_networks) {
+    const std::string shown = "\"" + text.substr(0, kShownBytesMax) + "\"";
+    const std::optional<IpNetwork> network = IpNetwork::parse(text);
+    if (!network) {
+      problem("api.anonymous_networks",
+              "api.anonymous_networks has the entry " + shown +
+                  "; expected an address or a network without bits beyond its prefix, such as 10.1.0.0/16");
+    } else if (network->has_public_address() && !config.api.anonymous_public_networks) {
+      problem("api.anonymous_networks", "api.anonymous_networks has the entry " + shown +
+                                            ", in which are addresses of the Internet: anybody there could "
+                                            "run jobs; name a smaller network, or "
+                                            "set api.anonymous_public_networks: true if you want that");
+    }
+  }
+  const bool closed = config.api.token_required || config.agent.accept_old_handshake;
+  if (!closed) return;
+  const std::string why = config.api.token_required ? "api.token_required" : "agent.accept_old_handshake";
+  problem(
+      why,
+      why +
+          " is true, which refuses every call without a credential, and api.anonymous_networks lets some in; "
+          "remove one of them");
+}
+
 void Loader::check_jwt(const Config::Api& api) {
   const std::pair<const char*, const std::string&> needed[] = {{"api.jwt_audience", api.jwt_audience},
                                                                {"api.jwt_keys", api.jwt_keys},
@@ -376,6 +410,7 @@ void Loader::check_whole() {
   }
   check_api(config.api);
   check_socket("agent.unix_socket", config.agent.unix_socket);
+  check_anonymous(config);
   check_jwt(config.api);
   if (!config.metrics.path.starts_with('/')) {
     problem("metrics.path",

@@ -64,7 +64,7 @@ constexpr ConfigKey kKeys[] = {
      .name = "address",
      .slot = [](Config& c) -> ConfigSlot { return &c.api.address; },
      .meaning = "Address on which HTTP, gRPC and metrics listen. With any address but loopback, every call "
-                "needs the token of `DATA_DIR/token`."},
+                "needs a credential, but for `/health` and what `anonymous_networks` lets in."},
     {.section = "api",
      .name = "http_port",
      .slot = [](Config& c) -> ConfigSlot { return &c.api.http_port; },
@@ -84,8 +84,10 @@ constexpr ConfigKey kKeys[] = {
     {.section = "api",
      .name = "cors_origins",
      .slot = [](Config& c) -> ConfigSlot { return &c.api.cors_origins; },
-     .meaning = "Allowed origins, such as `https://dashboard.example`. `*`: any origin; for calls without "
-                "the token any origin of this machine; not allowed if `address` is not loopback."},
+     .meaning =
+         "Allowed origins, such as `https://dashboard.example`. `*`: any origin; for calls without "
+         "the token any origin of this machine, and from `anonymous_networks` any that is an address not of "
+         "the Internet; not allowed if `address` is not loopback and there are no such networks."},
     {.section = "api",
      .name = "token_required",
      .slot = [](Config& c) -> ConfigSlot { return &c.api.token_required; },
@@ -98,6 +100,31 @@ constexpr ConfigKey kKeys[] = {
      .meaning = "Highest `priority_tier` that callers without a credential may give a tenant. With `medium`, "
                 "the default of all tenants, they precede nobody; existing clients request `high`.",
      .one_of = "low medium high critical"},
+    {.section = "api",
+     .name = "anonymous_networks",
+     .slot = [](Config& c) -> ConfigSlot { return &c.api.anonymous_networks; },
+     .meaning =
+         "Networks, such as `10.1.0.0/16`, from which calls without a credential are answered as well, with "
+         "the rights of [anonymous callers](rest.md#from-other-machines), where `address` is not loopback. "
+         "The connection's address counts, and no header. Empty: none."},
+    {.section = "api",
+     .name = "anonymous_public_networks",
+     .slot = [](Config& c) -> ConfigSlot { return &c.api.anonymous_public_networks; },
+     .meaning =
+         "Whether `anonymous_networks` may have addresses of the Internet, such as those of `0.0.0.0/0`."},
+    {.section = "api",
+     .name = "anonymous_nodes",
+     .slot = [](Config& c) -> ConfigSlot { return &c.api.anonymous_nodes; },
+     .meaning = "Whether `anonymous_networks` holds for addresses of machines with an agent, too. Every job "
+                "there can then call without a credential."},
+    {.section = "api",
+     .name = "anonymous_may",
+     .slot = [](Config& c) -> ConfigSlot { return &c.api.anonymous_may; },
+     .meaning =
+         "Additional rights of callers without a credential: `create_tenant` (from `anonymous_networks`: to "
+         "make, change and delete tenants of such callers, as on loopback), `set_quota` (to divide the "
+         "cluster between [online and batch](tasks.md)), `priority_critical` (as `anonymous_priority_tier: "
+         "critical`)."},
     {.section = "api",
      .name = "host_names",
      .slot = [](Config& c) -> ConfigSlot { return &c.api.host_names; },
@@ -302,6 +329,12 @@ constexpr ConfigKey kKeys[] = {
      .name = "namespace",
      .slot = [](Config& c) -> ConfigSlot { return &c.metrics.name_space; },
      .meaning = "Prefix of every metric's name."},
+
+    {.section = "metrics",
+     .name = "open",
+     .slot = [](Config& c) -> ConfigSlot { return &c.metrics.open; },
+     .meaning = "Whether the metrics are read without a credential on any `api.address`, also where other "
+                "calls need one. They have the names of those tenants that anonymous callers may know."},
 
     {.section = "doors",
      .name = "allocation_port",

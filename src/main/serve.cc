@@ -253,12 +253,6 @@ api::CallerLimits limits_of(const Config& config) {
           .connections_max = static_cast<std::size_t>(api.address_connections_max)};
 }
 
-int32_t tier_of(std::string_view word) {
-  if (word == "low") return 100;
-  if (word == "high") return 1'000;
-  return word == "critical" ? 5'000 : 500;
-}
-
 /// Names who has the port and the setting that chooses another one.
 Error port_taken(Error error, const Config& config) {
   if (error.code != ErrorCode::kLocked || error.field.empty()) return error;
@@ -401,7 +395,8 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   options.preempt_grace_max = seconds(config.scheduler.preempt_grace_max_seconds);
   options.gangs = config.scheduler.enable_gang_scheduling;
   options.preempt_webhook_hosts = config.scheduler.preempt_webhook_hosts;
-  options.anonymous_tier_max = tier_of(config.api.anonymous_priority_tier);
+  options.anonymous = anonymous_options(config);
+  options.anonymous.node_addresses_file = data_dir_ + "/node-addresses";
   options.default_priority = static_cast<int32_t>(config.scheduler.default_priority);
   options.step_max = milliseconds(config.scheduler.debug_blocked_ms);
   options.token = std::move(*token);
@@ -409,7 +404,7 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   options.key_uses_file = data_dir_ + "/key-uses";
   options.old_agent_handshake = config.agent.accept_old_handshake;
   options.token_required = config.api.token_required;
-  options.host_names = config.api.host_names;
+  options.host_names = host_names_of(config);
   options.version = GPUSCHED_VERSION;
   options.tls = tls_;
   options.admin_group = config.api.admin_group;

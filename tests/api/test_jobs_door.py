@@ -374,10 +374,19 @@ def test_specifications_that_find_no_room_are_429_with_what_to_do(start):
 
 def test_too_many_requests_are_429(start):
     slow = start(GPU_SCHEDULER_API_RATE_LIMIT_RPS="2")
-    answers = [slow.call("GET", "/health") for _ in range(30)]
+    answers = [slow.call("GET", "/api/v1/cluster/status") for _ in range(30)]
     refused = [answer for answer in answers if answer.status == 429]
     assert answers[0].status == 200
     assert refused and refused[0].json["code"] == "rate_limited" and int(refused[0].headers["retry-after"]) > 0
+
+
+def test_health_counts_in_no_rate(start):
+    slow = start(GPU_SCHEDULER_API_RATE_LIMIT_RPS="2", GPU_SCHEDULER_API_CALLER_RATE_LIMIT_RPS="2")
+    for headers in ({}, None):
+        answers = {slow.call("GET", path, headers=headers).status for _ in range(15) for path in ("/health",
+                                                                                                 "/api/v1/health")}
+        assert answers == {200}
+    assert slow.call("GET", "/api/v1/cluster/status").status == 200
 
 
 def test_whoever_tries_tokens_is_slowed_down(start):

@@ -101,7 +101,7 @@ def test_callers_without_a_credential_are_named(new_world):
     closed = new_world(API_TOKEN_REQUIRED="true")
     closed.scheduler.start()
     detail, events = told_of(closed, "true")
-    assert detail == "callers without a credential are refused at every port"
+    assert detail == "callers without a credential are refused at every port, but for /health"
     assert events == []
 
 

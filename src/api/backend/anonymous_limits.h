@@ -12,9 +12,11 @@
 namespace gpusched::api {
 
 struct AnonymousLimits {
-  int32_t priority_max = 100;         ///< Highest priority of their jobs.
-  int32_t priority_tier_max = 1'000;  ///< Highest tier of tenants that they make or change.
-  int64_t weight_milli_max = 1'000;   ///< Highest weight in fair shares of such tenants.
+  int32_t priority_max = 100;          ///< Highest priority of their jobs.
+  int32_t priority_tier_max = 1'000;   ///< Highest tier of tenants that they make or change.
+  int64_t weight_milli_max = 1'000;    ///< Highest weight in fair shares of such tenants.
+  bool networks_make_tenants = false;  ///< From other machines, too, they make, change and delete tenants.
+  bool sets_quota = false;             ///< They divide the cluster into pools.
 };
 
 /// Limits of such a caller's requests; its mark is put on the jobs, and on the name of who asks.
@@ -24,6 +26,8 @@ std::optional<ApiError> limit_update(const access::Caller& caller, const Anonymo
                                      JobUpdate& update);
 std::optional<ApiError> limit_tenant(const access::Caller& caller, const AnonymousLimits& limits,
                                      TenantRequest& request);
+/// Why a caller from another machine may not make, change or delete tenants.
+std::optional<ApiError> limit_networks(const access::Caller& caller, const AnonymousLimits& limits);
 /// Nobody else's tenant is the default one.
 std::optional<ApiError> keep_default(const access::Caller& caller, TenantId tenant, const char* what);
 

@@ -15,6 +15,7 @@
 #include "api/backend/tasks/task_uses.h"
 #include "api/backend/watch/change_feed.h"
 #include "api/contract/backend.h"
+#include "api/limits/node_addresses.h"
 #include "api/limits/waiting_shares.h"
 #include "api/views/flow_views.h"
 #include "api/views/job_counts.h"
@@ -34,6 +35,8 @@ struct HostBackendOptions {
   Duration preempt_grace_max = minutes(5);         ///< Most that a job may ask for.
   std::vector<std::string> preempt_webhook_hosts;  ///< Hosts that jobs may name URLs of.
   AnonymousLimits anonymous;
+  NodeAddresses* node_addresses =
+      nullptr;                 ///< Forgets removed nodes; null: nobody. It must outlive the backend.
   KeyUses key_uses = {};       ///< Uses of keys that are known from before.
   bool learn_task_use = true;  ///< The GPU memory of tasks of agents that ask for none is learned.
 };

@@ -39,8 +39,9 @@ void HostBackend::remove_node(const CallerPtr& caller, const std::string& node, 
     if (found == nullptr) return done(no_node(node));
     RemoveNode command{
         .node = found->id, .boot_id = found->boot_id, .by = by.substr(0, limits::kNameBytesMax)};
-    propose(*caller, std::move(command), [done](Result<Decided> decided) {
+    propose(*caller, std::move(command), [this, node, done](Result<Decided> decided) {
       if (auto refused = refusal(decided)) return done(std::move(*refused));
+      if (options_.node_addresses != nullptr) options_.node_addresses->forget(node);
       done(Unit{});
     });
   });
@@ -187,8 +188,14 @@ void HostBackend::get_pools(const CallerPtr& caller, Done<PoolsView> done) {
 
 void HostBackend::set_pools(const CallerPtr& caller, int64_t online_milli, const std::string& by,
                             Done<PoolsView> done) {
-  if (auto refused = refuse(*caller, access::Action::kSetPools, "divide the cluster into pools"))
-    return done(std::move(*refused));
+  const bool is_anonymous = caller->kind == access::CallerKind::kAnonymous;
+  if (!is_anonymous || !options_.anonymous.sets_quota) {
+    if (auto refused = refuse(*caller, access::Action::kSetPools, "divide the cluster into pools")) {
+      if (is_anonymous)
+        refused->message += ", or have set_quota added to api.anonymous_may and the scheduler restarted";
+      return done(std::move(*refused));
+    }
+  }
   propose(*caller, SetPools{.online_milli = online_milli, .batch_milli = 1000 - online_milli, .by = by},
           [this, done](Result<Decided> decided) {
             if (auto refused = refusal(decided)) return done(std::move(*refused));

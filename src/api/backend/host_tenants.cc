@@ -91,6 +91,7 @@ void HostBackend::update_tenant(const CallerPtr& caller, const std::string& tena
 
 void HostBackend::delete_tenant(const CallerPtr& caller, const std::string& tenant, const std::string& by,
                                 Done<Unit> done) {
+  if (auto refused = limit_networks(*caller, options_.anonymous)) return done(std::move(*refused));
   with_tenant(
       caller, Action::kDeleteTenant, tenant,
       [this, caller, by = shown_by(*caller, by), done](TenantId id) {

@@ -4,6 +4,7 @@
 
 #include "api/contract/json_writer.h"
 #include "api/contract/token.h"
+#include "base/net/ip_network.h"
 
 namespace gpusched::api {
 namespace {
@@ -12,6 +13,20 @@ constexpr std::string_view kMethods = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTI
 constexpr std::string_view kEvents = "text/event-stream";
 constexpr std::string_view kHeaders =
     "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Request-Id, traceparent, tracestate";
+
+/// Whether it came over loopback or a Unix socket.
+bool is_near(const HttpRequest& request) {
+  return is_loopback(request.peer) || request.peer.starts_with("unix:");
+}
+
+/// Whether the host of a request or an origin is an address, and one that is not of the Internet where
+/// `is_inside`.
+bool is_numeric(std::string_view host, bool is_inside = false) {
+  if (!parse_ip_address(host)) return false;
+  if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
+  const std::optional<IpNetwork> alone = IpNetwork::parse(host);
+  return !is_inside || (alone && !alone->has_public_address());
+}
 
 /// "host" of "host:port" or "[::1]:port".
 std::string_view without_port(std::string_view host) {
@@ -237,7 +252,18 @@ bool RestGate::is_our_name(std::string_view host) const {
 /// A page reaches loopback under a name of its own whose address it changed, which the Host header shows; as
 /// another site, which Sec-Fetch-Site and, in writes, Origin show; or not at all.
 std::optional<ApiError> RestGate::check_page(const HttpRequest& request) const {
-  if (request.host_count > 1 || (request.host_count == 1 && !is_our_name(request.host))) {
+  // A page that changes the address of its own name asks for that name, never for an address.
+  const bool is_near_call = is_near(request);
+  const bool has_our_name =
+      is_our_name(request.host) || (!is_near_call && is_numeric(without_port(request.host)));
+  if (!is_near_call && (request.host_count > 1 || (request.host_count == 1 && !has_our_name))) {
+    return ApiError{
+        ErrorKind::kPermissionDenied,
+        "from other machines this scheduler answers requests without a credential only under its address "
+        "and its own host name, and the Host header of this request has another name; use one of those, "
+        "send a credential, or have the name added to api.host_names"};
+  }
+  if (request.host_count > 1 || (request.host_count == 1 && !has_our_name)) {
     return ApiError{ErrorKind::kPermissionDenied,
                     "this scheduler answers requests without a credential only under loopback names, and the "
                     "Host header of this request has another name; use 127.0.0.1, send the shared token, or "
@@ -251,11 +277,13 @@ std::optional<ApiError> RestGate::check_page(const HttpRequest& request) const {
   const std::string_view origin_host =
       scheme == std::string::npos ? std::string_view() : std::string_view(request.origin).substr(scheme + 3);
   if (!origin_host.empty() && origin_host == request.host) return std::nullopt;
-  // "*" is for pages with a credential, and for those of this machine.
+  // "*" is for pages with a credential, for those of this machine, and from other machines for those of
+  // addresses that are not of the Internet.
   const bool named = std::find(options_.cors_origins.begin(), options_.cors_origins.end(), request.origin) !=
                      options_.cors_origins.end();
-  if (origin_allowed(request.origin) && (named || is_loopback(without_port(origin_host))))
-    return std::nullopt;
+  const std::string_view origin_name = without_port(origin_host);
+  const bool is_inside = is_loopback(origin_name) || (!is_near_call && is_numeric(origin_name, true));
+  if (origin_allowed(request.origin) && (named || is_inside)) return std::nullopt;
   return foreign_page();
 }
 

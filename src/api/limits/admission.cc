@@ -5,6 +5,7 @@
 
 #include "api/contract/token.h"
 #include "api/limits/address_group.h"
+#include "api/limits/network_callers.h"
 #include "sign/api_key.h"
 
 namespace gpusched::api {
@@ -23,6 +24,15 @@ std::string limited_name(const access::Caller& caller, std::string_view address)
   std::string name(to_string(caller.kind));
   name += ' ';
   return anonymous ? name + address_group(address) : name + caller.name;
+}
+
+/// Where all others need one.
+Answer<CallerPtr> caller_without_credential(const Doorkeeper& doorkeeper, std::string_view address) {
+  if (const auto* const networks = dynamic_cast<const NetworkCallers*>(doorkeeper.tokens))
+    return networks->caller_at(address);
+  return missing_credential(
+      "callers without one are let in from other machines where api.anonymous_networks says so, and on "
+      "loopback where api.token_required is false");
 }
 
 /// The prefix of the key that it names, if there is such a key; else nothing.
@@ -107,6 +117,7 @@ Answer<CallerPtr> Admission::caller_of(const Doorkeeper& doorkeeper, std::string
                                        std::string_view authorization, const CallerPtr& peer) {
   if (authorization.empty()) {  // Nothing is tried.
     Answer<CallerPtr> caller = doorkeeper.caller_of(authorization, peer);
+    if (!caller) caller = caller_without_credential(doorkeeper, address);
     if (caller && (*caller)->kind == access::CallerKind::kAnonymous)
       anonymous_.fetch_add(1, std::memory_order_relaxed);
     return caller;

@@ -75,9 +75,9 @@ Answer<CallTicket> CallerTable::open(std::string_view caller, CallRoom room,
   {
     const std::lock_guard lock(mutex_);
     Row& row = callers_.at(caller);
-    if (limits_.caller_rate.is_limited()) {
+    if (limits_.caller_rate.is_limited() && need() != CallNeed::kHealth) {
       const std::optional<Duration> wait = row.value.bucket.take(limits_.caller_rate, now);
-      if (wait && need() != CallNeed::kHealth) {
+      if (wait) {
         count(Refused::kCallerRate);
         return ApiError{
             ErrorKind::kRateLimited,

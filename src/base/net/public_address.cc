@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/net/public_network.h"
+
 namespace gpusched {
 namespace {
 
@@ -49,7 +51,27 @@ bool is_public6(std::span<const uint8_t> address) {
   return first != 0x2002;
 }
 
+struct Block6 {
+  std::array<uint8_t, 4> begin;
+  unsigned bits;
+};
+/// Blocks of IPv6 that people may use inside, or in examples: link-local, unique local, documentation.
+constexpr Block6 kInside6[] = {
+    {{0xFE, 0x80, 0, 0}, 10}, {{0xFC, 0, 0, 0}, 7}, {{0x20, 0x01, 0x0D, 0xB8}, 32}, {{0x3F, 0xFF, 0, 0}, 20}};
+
 }  // namespace
+
+bool may_have_public_address(std::span<const uint8_t> address, unsigned bits) {
+  const auto is_inside = [&](const auto& block) {
+    const uint32_t difference = number_of(address) ^ number_of(block.begin);
+    return bits >= block.bits && difference >> (32 - block.bits) == 0;
+  };
+  if (address.size() == kBytes4) return std::ranges::none_of(kSpecial4, is_inside);
+  const bool is_loopback = bits == 128 &&
+                           std::ranges::all_of(address.first(15), [](uint8_t byte) { return byte == 0; }) &&
+                           address[15] == 1;
+  return !is_loopback && std::ranges::none_of(kInside6, is_inside);
+}
 
 bool is_public_address(std::span<const uint8_t> address) {
   if (address.size() == kBytes4) return is_public4(address);

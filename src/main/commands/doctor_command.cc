@@ -277,13 +277,29 @@ Finding check_address(const Config& config) {
 /// Needs no repair: it is so by default, and whoever runs the scheduler shall know it.
 Finding check_anonymous(const Config& config) {
   Finding finding{.check = "anonymous"};
-  if (!answers_anonymous(config)) {
-    finding.detail = "callers without a credential are refused at every port";
+  if (answers_networks(config)) {
+    std::string networks;
+    for (const std::string& network : config.api.anonymous_networks)
+      networks += (networks.empty() ? "" : ", ") + network;
+    finding.detail = "callers without a credential are answered on " + config.api.address + " from " +
+                     networks + " (api.anonymous_networks)" +
+                     (config.api.anonymous_nodes ? ", from nodes there too (api.anonymous_nodes)"
+                                                 : ", but not from addresses of nodes") +
+                     ": " + anonymous_rights(config) + "; without api.anonymous_networks they are refused";
+  } else if (!answers_anonymous(config)) {
+    finding.detail = "callers without a credential are refused at every port, but for /health";
   } else {
     finding.detail = "callers without a credential are answered on " + config.api.address + ": " +
                      anonymous_rights(config) + "; api.token_required: true refuses them";
   }
   return finding;
+}
+
+/// Likewise.
+Finding check_open_metrics(const Config& config) {
+  return {.check = "metrics",
+          .detail = "metrics.open is true: the metrics are read without a credential on " +
+                    config.api.address + ":" + std::to_string(config.metrics.port)};
 }
 
 Finding check_certificate(const Config& config, const std::string& data_dir) {
@@ -344,6 +360,7 @@ Diagnosis examine_scheduler(const Config& config, const std::string& data_dir) {
   diagnosis.add(check_owner(data_dir, running));
   diagnosis.add(check_address(config));
   diagnosis.add(check_anonymous(config));
+  if (config.metrics.enabled && config.metrics.open) diagnosis.add(check_open_metrics(config));
   if (config.api.enable_tls) diagnosis.add(check_certificate(config, data_dir));
   if (!config.api.jwt_issuer.empty()) diagnosis.add(check_tokens(config));
   const auto port = [&](const char* key, int64_t number) {

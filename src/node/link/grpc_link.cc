@@ -10,10 +10,12 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/net/ip_network.h"
 #include "gpusched/v1/node.grpc.pb.h"
 #include "node/link/order_gate.h"
 #include "node/link/scheduler_channel.h"
 #include "node/link/trust.h"
+#include "ops/machine_addresses.h"
 #include "sign/keys/token_proof.h"
 #include "sign/node_certificate.h"
 
@@ -86,6 +88,23 @@ class GrpcLink::Inbox {
   std::vector<Input> inputs_;
 };
 
+constexpr const char* kAddressesMetadata = "gpusched-addresses";
+
+/// Addresses of this node's interfaces, without loopback's, with commas between them: jobs may call from
+/// each.
+std::string addresses_of_node() {
+  constexpr int kAddressesMax = 31;
+  std::string all;
+  int count = 0;
+  for (const std::string& text : ops::machine_addresses()) {
+    const std::optional<IpAddress> address = parse_ip_address(text);
+    if (!address || address->is_loopback()) continue;
+    if (++count > kAddressesMax) break;
+    all += (all.empty() ? "" : ",") + text;
+  }
+  return all;
+}
+
 /// Tells when gRPC is done with a connection. Outlives it, so that its last thread may still touch it.
 class GrpcLink::Done {
  public:
@@ -135,6 +154,7 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
     hello.mutable_hello()->set_version(options.version);
     hello.mutable_hello()->set_handshake(sign::kHandshake);
     hello.mutable_hello()->set_takes_signed_orders(gate_.demands_signatures());
+    context_.AddMetadata(kAddressesMetadata, addresses_of_node());
     send(std::move(hello));
     StartCall();
   }

@@ -89,9 +89,14 @@ void JobsRest::name_call(const HttpRequest& request, CallNote& note) {
 
 void JobsRest::health(const HttpRequest& request, const Segments&, const RestCallPtr& call) {
   const HealthView health = backend_.health();
+  // Strangers elsewhere learn the word, and nothing about the machine.
+  const bool is_near = is_loopback(request.peer) || request.peer.starts_with("unix:");
+  const bool is_stranger = call->caller()->kind == access::CallerKind::kAnonymous && !is_near;
   HttpResponse response{.status = health.serving ? 200 : 503,
-                        .body = health_json(health, version_, wall_now(),
-                                            is_loopback(request.peer) ? token_file_ : std::string())};
+                        .body = is_stranger
+                                    ? health_word_json(health)
+                                    : health_json(health, version_, wall_now(),
+                                                  is_loopback(request.peer) ? token_file_ : std::string())};
   if (!health.serving) response.headers.emplace_back("Retry-After", "1");
   call->send(std::move(response));
 }

@@ -336,12 +336,27 @@ std::string cluster_json(const ClusterView& cluster) {
   return out;
 }
 
+namespace {
+
+const char* status_word(const HealthView& health) {
+  if (!health.serving) return "unhealthy";
+  return health.concerns.empty() ? "healthy" : "degraded";
+}
+
+}  // namespace
+
+std::string health_word_json(const HealthView& health) {
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object().field("status", status_word(health)).end_object();
+  return out;
+}
+
 std::string health_json(const HealthView& health, std::string_view version, Time now,
                         std::string_view token_file) {
   std::string out;
   JsonWriter json(out);
-  const char* status = !health.serving ? "unhealthy" : health.concerns.empty() ? "healthy" : "degraded";
-  json.begin_object().field("status", status).field("version", version);
+  json.begin_object().field("status", status_word(health)).field("version", version);
   json.field("timestamp", now);
   if (!token_file.empty()) json.field("token_file", token_file);
   if (!health.concerns.empty()) {

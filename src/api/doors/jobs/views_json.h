@@ -28,6 +28,8 @@ std::string tenants_json(const std::vector<TenantView>& tenants);
 std::string node_json(const NodeView& node);
 std::string nodes_json(const std::vector<NodeView>& nodes);
 std::string cluster_json(const ClusterView& cluster);
+/// The status word alone, for strangers.
+std::string health_word_json(const HealthView& health);
 /// `token_file` empty: it is not told.
 std::string health_json(const HealthView& health, std::string_view version, Time now,
                         std::string_view token_file = {});

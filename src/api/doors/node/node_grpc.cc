@@ -11,8 +11,10 @@
 #include "api/backend/nodes/node_enrollment.h"
 #include "api/doors/node/order_seal.h"
 #include "api/grpc/agent_socket.h"
+#include "api/grpc/call_metadata.h"
 #include "api/grpc/grpc_call.h"
 #include "api/limits/admission.h"
+#include "api/limits/node_addresses.h"
 #include "base/limits.h"
 #include "base/queue_limits.h"
 #include "gpusched/v1/node.grpc.pb.h"
@@ -127,6 +129,10 @@ class Streams {
   std::set<std::shared_ptr<Session>> open_;
 };
 
+/// Metadata of an agent's connection: the numeric addresses of its machine's interfaces, with commas between
+/// them.
+constexpr const char* kAddressesMetadata = "gpusched-addresses";
+
 /// Bytes both ways: what many agents are sent is packed once and never copied.
 using StreamBase = GrpcBidi<grpc::ByteBuffer, grpc::ByteBuffer>;
 
@@ -240,6 +246,7 @@ class Stream final : public StreamBase, public GrpcWaiter {
     }
     if (!proven_ && !options_.everybody_trusted) return refuse_token();
     if (!let_in(incoming_.register_().node_name())) return false;
+    note_addresses();
     thread().came(*this);
     note_.line.caller = std::make_shared<const access::Caller>(
         access::Caller{.kind = access::CallerKind::kNode, .name = name_, .node = name_});
@@ -250,6 +257,19 @@ class Stream final : public StreamBase, public GrpcWaiter {
     }
     id_ = host_.node_opened(session_);
     return true;
+  }
+  /// Before any job runs there: callers without a credential may not be let in from where jobs are.
+  void note_addresses() {
+    if (options_.addresses == nullptr) return;
+    const std::string& node = incoming_.register_().node_name();
+    options_.addresses->add(node, by_socket_ ? std::string_view("unix") : address_of(peer_));
+    std::string_view rest = metadata_of(context(), kAddressesMetadata);
+    for (std::size_t left = NodeAddresses::kPerNode - 1; left > 0 && !rest.empty(); --left) {
+      const std::string_view address = rest.substr(0, rest.find(','));
+      const std::optional<IpAddress> numeric = parse_ip_address(address);
+      if (numeric && !numeric->is_loopback()) options_.addresses->add(node, address);
+      rest.remove_prefix(std::min(rest.size(), address.size() + 1));
+    }
   }
   /// Signed by a key that the node knows: so it learns the next one in time.
   void tell_order_keys() {

@@ -12,6 +12,7 @@ class Service;
 namespace gpusched::api {
 
 class Admission;
+class NodeAddresses;
 class GrpcThread;
 class NodeEnrollment;
 
@@ -22,6 +23,7 @@ struct NodeServiceOptions {
   bool old_handshake = false;            ///< Agents may prove it in the way of older ones.
   NodeEnrollment* enrollment = nullptr;  ///< Desk of nodes' identities; null: there are none.
   Admission* admission = nullptr;        ///< Limits for machines that want to become nodes; null: none.
+  NodeAddresses* addresses = nullptr;    ///< Learns where nodes are; null: nobody does.
   std::string version;                   ///< Told to agents.
 };
 
