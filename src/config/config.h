@@ -105,6 +105,7 @@ struct Config {
     int64_t embedding_worker_tasks = 1, llm_worker_tasks = 1, diffusion_worker_tasks = 1,
             other_worker_tasks = 1;
     int64_t gpu_memory_mb = 1'024;
+    std::vector<std::string> cpu_milli = {"embedding=100", "llm=200", "diffusion=200", "other=100"};
     bool learn_use = true;
     int64_t gpu_tflops = 100;
     int64_t queue_size = 1'000;
@@ -242,6 +243,14 @@ inline constexpr std::string_view kAnonymousMay[] = {"create_tenant", "set_quota
 /// `admission.task_costs` as tokens by type; nothing when an entry is not "type=tokens" or a type comes
 /// twice.
 std::optional<std::map<std::string, int64_t>> parse_task_costs(const std::vector<std::string>& entries);
+
+/// Types of tasks of agents, by their names in settings.
+inline constexpr std::string_view kTaskTypes[] = {"embedding", "llm", "diffusion", "other"};
+
+/// `tasks.cpu_milli` by type: "type=milli", or one number for all types, which those with a type precede.
+/// Types that are not named have their default. Nothing: an entry is neither, has an unknown type or too
+/// large a number, or a type comes twice.
+std::optional<std::map<std::string, int64_t>> parse_task_cpu(const std::vector<std::string>& entries);
 
 /// `tasks.user_weights` in thousandths by user; nothing when an entry is not "user=weight" with a weight from
 /// 0.01 to 10, or a user comes twice.

@@ -379,6 +379,20 @@ TEST(ConfigRefuses, NetworksWithoutACredentialWhereEveryCallNeedsOne) {
   EXPECT_NE(refusal("api: {anonymous_may: [drain_node]}\n").find("drain_node"), std::string::npos);
 }
 
+TEST(ConfigTasks, CoresAreOneNumberOrOneForEachType) {
+  using Cores = std::map<std::string, int64_t>;
+  EXPECT_EQ(parse_task_cpu({}),
+            (Cores{{"diffusion", 200}, {"embedding", 100}, {"llm", 200}, {"other", 100}}));
+  EXPECT_EQ(parse_task_cpu({"llm=1500"}),
+            (Cores{{"diffusion", 200}, {"embedding", 100}, {"llm", 1'500}, {"other", 100}}));
+  EXPECT_EQ(parse_task_cpu({"0", "llm=1"}),
+            (Cores{{"diffusion", 0}, {"embedding", 0}, {"llm", 1}, {"other", 0}}));
+  for (const char* text : {"", "x", "llm", "llm=", "llm=-1", "lm=1", "=1", "llm=1=2", "1000000001", "1.5"})
+    EXPECT_FALSE(parse_task_cpu({text}).has_value()) << text;
+  EXPECT_FALSE(parse_task_cpu({"llm=1", "llm=1"}).has_value());
+  EXPECT_FALSE(parse_task_cpu({"1", "2"}).has_value());
+}
+
 TEST(ConfigRefuses, EveryProblemAtOnce) {
   EXPECT_EQ(
       refusal("api:\n  http_port: x\nlog:\n  levl: info\n", {{"GPU_SCHEDULER_LOG_LEVEL", "loud"}}),

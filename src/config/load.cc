@@ -458,6 +458,12 @@ void Loader::check_whole() {
             "tasks.user_weights has an entry that is not user=weight with a weight from 0.01 to 10, or has a "
             "user twice; expected, for example, chat-bot=2.5");
   }
+  if (!parse_task_cpu(config.tasks.cpu_milli)) {
+    problem("tasks.cpu_milli",
+            "tasks.cpu_milli has an entry that is neither a number of thousandths of a core nor type=number "
+            "with a type "
+            "of embedding, llm, diffusion and other, or has a type twice; expected, for example, llm=500");
+  }
   check_endpoints(config.tasks);
   check_ports(config);
 }
@@ -555,6 +561,37 @@ std::optional<std::map<std::string, int64_t>> parse_task_costs(const std::vector
     if (!costs.emplace(entry.substr(0, equals), tokens).second) return std::nullopt;
   }
   return costs;
+}
+
+std::optional<std::map<std::string, int64_t>> parse_task_cpu(const std::vector<std::string>& entries) {
+  const auto number_of = [](std::string_view text) -> std::optional<int64_t> {
+    int64_t milli = 0;
+    const auto [rest, failure] = std::from_chars(text.data(), text.data() + text.size(), milli);
+    const bool sound = failure == std::errc{} && rest == text.data() + text.size() && milli >= 0;
+    return sound && milli <= int64_t{limits::kCpuCoresMax} * 1'000 ? std::optional(milli) : std::nullopt;
+  };
+  std::map<std::string, int64_t> cpu;
+  std::optional<int64_t> others;
+  for (const std::string& entry : entries) {
+    const size_t equals = entry.find('=');
+    const std::optional<int64_t> milli = number_of(
+        equals == std::string::npos ? std::string_view(entry) : std::string_view(entry).substr(equals + 1));
+    if (!milli) return std::nullopt;
+    if (equals == std::string::npos) {
+      if (others) return std::nullopt;
+      others = milli;
+      continue;
+    }
+    const std::string type = entry.substr(0, equals);
+    const bool is_known = std::ranges::find(kTaskTypes, type) != std::end(kTaskTypes);
+    if (!is_known || !cpu.emplace(type, *milli).second) return std::nullopt;
+  }
+  if (others) {
+    for (const std::string_view type : kTaskTypes) cpu.emplace(type, *others);
+  } else if (cpu.size() < std::size(kTaskTypes)) {
+    cpu.merge(*parse_task_cpu(Config{}.tasks.cpu_milli));
+  }
+  return cpu;
 }
 
 std::optional<std::map<std::string, int64_t>> parse_user_weights(const std::vector<std::string>& entries) {

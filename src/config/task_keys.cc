@@ -158,6 +158,12 @@ constexpr ConfigKey kKeys[] = {
      .min = 1,
      .max = kMillion},
     {.section = "tasks",
+     .name = "cpu_milli",
+     .slot = [](Config& c) -> ConfigSlot { return &c.tasks.cpu_milli; },
+     .meaning = "Thousandths of a CPU core that a task asks for, by its type as `type=number`; one number "
+                "alone is that of all "
+                "types. Their clients cannot say it. A task that is sent to an endpoint asks for none."},
+    {.section = "tasks",
      .name = "learn_use",
      .slot = [](Config& c) -> ConfigSlot { return &c.tasks.learn_use; },
      .meaning = "Whether a task that asks for no GPU memory gets what was [learned](agent-tasks.md#what-is-"

@@ -308,3 +308,32 @@ def test_the_example_of_agents_ends_with_what_it_was_refused_for(make, settings,
     assert done.returncode == 1, (done.stdout, done.stderr)
     assert why in done.stderr and "Traceback" not in done.stderr, done.stderr
     assert "nothing happened" not in done.stderr
+
+
+def test_tasks_share_the_cores_of_a_small_node(make, connect, tmp_path):
+    world = make(TASKS_OTHER_COMMAND=f"until test -e {tmp_path}/go; do sleep 0.05; done")
+    world.add_agent("n1", sim_gpus="8xA100-SXM4-80GB", cpus=2).start()
+    client = connect(world)
+    tasks = [f"t{number}" for number in range(8)]
+    for task in tasks:
+        client.submit(task, task_type=OTHER, gpu_memory_required=100)
+    wait_until("all eight run", lambda: all(client.GetTaskStatus(task_id=task).status == RUNNING for task in tasks))
+    (tmp_path / "go").touch()
+    for task in tasks:
+        client.wait_for(task, COMPLETED)
+
+
+def cores_of(world, job):
+    return world.api().call("GET", f"/v1/jobs/{job}")[1]["resources"].get("cpu_milli", 0)
+
+
+def test_a_task_asks_for_the_cores_that_its_type_has_in_the_settings(make, connect):
+    world = make(TASKS_DIFFUSION_ENDPOINT="http://127.0.0.1:1/x")
+    client = connect(world)
+    asked = {kind: cores_of(world, client.submit(f"t{kind}", task_type=kind)) for kind in (LLM, DIFFUSION, OTHER)}
+    assert asked == {LLM: 200, DIFFUSION: 0, OTHER: 100}, "an endpoint computes elsewhere"
+    world.scheduler.settings["TASKS_CPU_MILLI"] = "1500, llm=0"
+    world.scheduler.restart()
+    client = connect(world)
+    asked = {kind: cores_of(world, client.submit(f"u{kind}", task_type=kind)) for kind in (LLM, DIFFUSION, OTHER)}
+    assert asked == {LLM: 0, DIFFUSION: 0, OTHER: 1500}

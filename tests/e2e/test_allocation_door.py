@@ -386,3 +386,12 @@ def test_a_shell_of_its_own_ends_with_its_lease(world, screen):
     assert lost.wait_end() == 128 + signal.SIGHUP
     world.wait_nothing_runs()
     assert world.cli("shell", expected=2).stderr and world.cli("shell", job["id"], "--gpus", "1", expected=2).stderr
+
+
+def test_a_lease_takes_no_core_from_the_jobs(world):
+    holder = Holder(world, "default")
+    lease = holder.allocate()
+    holder.wait_for(lease, "AVAILABLE", "BUSY")
+    jobs = [job for job in world.api().jobs() if job["name"] == "gpu-lease" and job["state"] == "running"]
+    assert jobs and all(job["cpu_cores"] == 0 for job in jobs), jobs
+    holder.ask("DELETE", f"/gpu/{lease}")

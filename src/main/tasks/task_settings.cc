@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "api/backend/tasks/task_labels.h"
+#include "base/check.h"
 
 namespace gpusched {
 
@@ -35,6 +36,12 @@ api::AgentTasksOptions agent_tasks_of(const Config::Tasks& tasks) {
       tasks.diffusion_worker_tasks, tasks.diffusion_endpoint);
   set(api::TaskKind::kOther, tasks.other_command, tasks.other_worker, tasks.other_worker_tasks,
       tasks.other_endpoint);
+  const auto cpu = parse_task_cpu(tasks.cpu_milli);
+  CHECK(cpu.has_value());  // The configuration was checked.
+  options.workers.cpu_milli[static_cast<std::size_t>(api::TaskKind::kEmbedding)] = cpu->at("embedding");
+  options.workers.cpu_milli[static_cast<std::size_t>(api::TaskKind::kLlm)] = cpu->at("llm");
+  options.workers.cpu_milli[static_cast<std::size_t>(api::TaskKind::kDiffusion)] = cpu->at("diffusion");
+  options.workers.cpu_milli[static_cast<std::size_t>(api::TaskKind::kOther)] = cpu->at("other");
   options.workers.idle_ms = tasks.worker_idle_seconds * 1'000;
   options.workers.health_ms = tasks.worker_health_seconds * 1'000;
   options.workers.gpu_memory_mb = tasks.gpu_memory_mb;

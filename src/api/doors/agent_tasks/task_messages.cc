@@ -163,6 +163,7 @@ Answer<SubmitRequest> read_task(const algogpu::TaskRequest& message, const TaskW
   resources.set_gpu_milli(milli_of(message.gpu_compute_required(), workers));
   resources.set_gpu_memory_mb(message.gpu_memory_required() > 0 ? message.gpu_memory_required()
                                                                 : workers.gpu_memory_mb);
+  resources.set_cpu_milli(endpoint.url.empty() ? static_cast<int32_t>(workers.cpu_milli[run_as]) : 0);
   Answer<JobRequest> job = read_job(native, containers_possible);
   if (!job) return job.error();
   if (const std::optional<WorkerRequest> worker = worker_request(workers, run_as))

@@ -29,6 +29,8 @@ struct TaskWorkers {
   std::array<Endpoint, kTaskKinds> endpoints = {};
   /// Tasks that such a worker gets at once, and an endpoint on a node; 0 is 1.
   std::array<int64_t, kTaskKinds> tasks_at_once = {};
+  /// Thousandths of a CPU core that a task asks for; one that is sent to an endpoint asks for none.
+  std::array<int64_t, kTaskKinds> cpu_milli = {};
   int64_t idle_ms = 30'000;       ///< A persistent worker without a task ends after so long.
   int64_t health_ms = 10'000;     ///< Period of questions to one that wants it.
   int64_t gpu_memory_mb = 1'024;  ///< For a task that asks for none, until it is learned.

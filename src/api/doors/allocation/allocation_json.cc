@@ -136,7 +136,7 @@ Answer<SubmitRequest> parse_allocation(std::string_view body, std::string_view r
     return std::move(*problem);
   if (memory_gb && *memory_gb > 0)
     job.gpu_memory_each_mb = static_cast<int64_t>(std::ceil(*memory_gb * kMebibytesOfGigabyte));
-  if (cpu_cores) job.cpu_milli = *cpu_cores * 1'000;
+  job.cpu_milli = cpu_cores.value_or(0) * 1'000;  // Waiting for its holder takes no core.
   if (!job.name) job.name = "gpu-lease";
   job.command = StringList{"sleep", "infinity"};  // Its sessions are what its holder runs.
   job.labels = StringMap{{std::string(kLeaseLabel), "1"}};
