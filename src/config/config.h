@@ -172,6 +172,7 @@ struct Config {
 
   struct Doors {
     int64_t allocation_port = 0;
+    bool compatible = false;
   } doors;
 
   struct Log {
@@ -251,6 +252,11 @@ inline constexpr std::string_view kTaskTypes[] = {"embedding", "llm", "diffusion
 /// Types that are not named have their default. Nothing: an entry is neither, has an unknown type or too
 /// large a number, or a type comes twice.
 std::optional<std::map<std::string, int64_t>> parse_task_cpu(const std::vector<std::string>& entries);
+
+/// Ports on which clients of other systems expect the doors.
+struct CompatiblePorts {
+  int64_t tasks_grpc = 50'051, tasks_http = 8'081, allocation = 8'000;
+};
 
 /// `tasks.user_weights` in thousandths by user; nothing when an entry is not "user=weight" with a weight from
 /// 0.01 to 10, or a user comes twice.

@@ -379,6 +379,31 @@ TEST(ConfigRefuses, NetworksWithoutACredentialWhereEveryCallNeedsOne) {
   EXPECT_NE(refusal("api: {anonymous_may: [drain_node]}\n").find("drain_node"), std::string::npos);
 }
 
+TEST(ConfigCompatible, OpensTheDoorsThatNobodySet) {
+  const Result<LoadedConfig> plain = load("doors: {compatible: false}\n");
+  ASSERT_TRUE(plain.ok());
+  EXPECT_EQ(
+      plain->values.tasks.grpc_port + plain->values.tasks.http_port + plain->values.doors.allocation_port, 0);
+  EXPECT_EQ(plain->values.scheduler.pool_online_percent, 0);
+  const Result<LoadedConfig> all = load("doors: {compatible: true}\n");
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(all->values.tasks.grpc_port, 50'051);
+  EXPECT_EQ(all->values.tasks.http_port, 8'081);
+  EXPECT_EQ(all->values.doors.allocation_port, 8'000);
+  EXPECT_EQ(all->values.scheduler.pool_online_percent, 70);
+  EXPECT_EQ(all->values.scheduler.pool_batch_percent, 30);
+  EXPECT_EQ(all->values.scheduler.pool_mode, "strict");
+  EXPECT_NE(print_config(*all).find("grpc_port: 50051  # doors.compatible"), std::string::npos);
+  const Result<LoadedConfig> some =
+      load("doors: {compatible: true, allocation_port: 0}\nscheduler: {pool_batch_percent: 10}\n",
+           {{"GPU_SCHEDULER_TASKS_HTTP_PORT", "8181"}});
+  ASSERT_TRUE(some.ok());
+  EXPECT_EQ(some->values.tasks.http_port, 8'181);
+  EXPECT_EQ(some->values.doors.allocation_port, 0);
+  EXPECT_EQ(some->values.scheduler.pool_online_percent, 0);
+  EXPECT_EQ(some->values.scheduler.pool_batch_percent, 10);
+}
+
 TEST(ConfigTasks, CoresAreOneNumberOrOneForEachType) {
   using Cores = std::map<std::string, int64_t>;
   EXPECT_EQ(parse_task_cpu({}),

@@ -26,6 +26,7 @@ namespace {
 constexpr size_t kFileBytesMax = 1 << 20;
 constexpr size_t kProblemsMax = 20;
 constexpr size_t kShownBytesMax = 60;
+constexpr int64_t kCompatibleOnlinePercent = 70;
 
 /// Input for one key: a scalar, or a list of them.
 struct RawValue {
@@ -114,6 +115,7 @@ class Loader {
   void load_file(const std::string& path, const std::string& text);
   void load_environment(const std::map<std::string, std::string>& environment);
   void load_override(const ConfigOverride& override);
+  void open_compatible_doors();
   void check_whole();
 
   bool failed() const { return !problems_.empty(); }
@@ -399,6 +401,25 @@ void Loader::check_jwt(const Config::Api& api) {
   }
 }
 
+/// Gives what nobody set the values that clients of other systems expect.
+void Loader::open_compatible_doors() {
+  if (!out_.values.doors.compatible) return;
+  const auto set = [&](const std::string& key, int64_t& slot, int64_t value) {
+    if (!out_.origins.emplace(key, "doors.compatible").second) return;
+    slot = value;
+  };
+  Config& config = out_.values;
+  const CompatiblePorts ports;
+  set("tasks.grpc_port", config.tasks.grpc_port, ports.tasks_grpc);
+  set("tasks.http_port", config.tasks.http_port, ports.tasks_http);
+  set("doors.allocation_port", config.doors.allocation_port, ports.allocation);
+  const bool has_pools = out_.origins.contains("scheduler.pool_online_percent") ||
+                         out_.origins.contains("scheduler.pool_batch_percent");
+  if (has_pools) return;
+  set("scheduler.pool_online_percent", config.scheduler.pool_online_percent, kCompatibleOnlinePercent);
+  set("scheduler.pool_batch_percent", config.scheduler.pool_batch_percent, 100 - kCompatibleOnlinePercent);
+}
+
 /// Checks rules about several keys.
 void Loader::check_whole() {
   const Config& config = out_.values;
@@ -645,6 +666,7 @@ Result<LoadedConfig> load_config(const ConfigInputs& inputs) {
   }
   loader.load_environment(inputs.environment);
   for (const ConfigOverride& override : inputs.overrides) loader.load_override(override);
+  loader.open_compatible_doors();
   if (!loader.failed()) loader.check_whole();
   if (loader.failed()) return loader.error();
   return loader.take();

@@ -344,6 +344,14 @@ constexpr ConfigKey kKeys[] = {
          "clients of them use 8000. 0: none, they are served on `api.http_port` alone.",
      .min = 0,
      .max = kPortMax},
+    {.section = "doors",
+     .name = "compatible",
+     .slot = [](Config& c) -> ConfigSlot { return &c.doors.compatible; },
+     .meaning = "Whether keys that are not set have the values that clients of other systems expect: "
+                "`tasks.grpc_port` "
+                "50051, `tasks.http_port` 8081, `doors.allocation_port` 8000, and pools of 70 % for online "
+                "and 30 % for "
+                "batch work."},
 
     {.section = "log",
      .name = "level",

@@ -53,6 +53,7 @@ Result<Unit> write_ports_file(const std::string& data_dir, const BoundPorts& por
   std::string text = head;
   if (ports.tasks_grpc != 0) text += ",\"tasks_grpc\":" + std::to_string(ports.tasks_grpc);
   if (ports.tasks_http != 0) text += ",\"tasks_http\":" + std::to_string(ports.tasks_http);
+  if (ports.allocation != 0) text += ",\"allocation\":" + std::to_string(ports.allocation);
   if (!ports.unix_socket.empty()) {
     text += ",\"unix_socket\":";
     append_whole_json_string(text, ports.unix_socket);

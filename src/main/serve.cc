@@ -433,6 +433,7 @@ void ServiceImpl::publish_ports(const api::ServerPorts& bound) {
   ports_.metrics = bound.metrics;
   ports_.tasks_grpc = bound.tasks_grpc;
   ports_.tasks_http = bound.tasks_http;
+  ports_.allocation = bound.allocation;
   // Without the file the service is as good: a full disk must not keep it from serving.
   const Result<Unit> written = write_ports_file(data_dir_, ports_);
   if (!written.ok()) {

@@ -22,6 +22,7 @@ struct BoundPorts {
   uint16_t metrics = 0;               ///< 0: metrics are off.
   uint16_t tasks_grpc = 0;            ///< 0: gRPC has no second port.
   uint16_t tasks_http = 0;            ///< 0: tasks of agents have no HTTP port of their own.
+  uint16_t allocation = 0;            ///< 0: allocations have no port of their own.
   bool https = false;                 ///< HTTP and metrics speak TLS.
   std::string grpc_certificate = {};  ///< Its fingerprint; empty: gRPC is plain.
   std::string unix_socket = {};       ///< Path of the Unix socket; empty: there is none.

@@ -66,7 +66,7 @@ class Cluster:
 
     def __init__(self, world):
         self.world = world
-        self.ports = {"8080": free_port(), "9090": free_port(), "9091": free_port()}
+        self.ports = {port: free_port() for port in ("8080", "9090", "9091", "50051", "8081", "8000")}
         self.token = world.folder / "token"
         self.token.write_text("0123456789abcdef" * 4)
         self.token.chmod(0o600)
@@ -84,7 +84,8 @@ class Cluster:
     def environment(self, service):
         settings = {name: str(value) for name, value in SERVICES[service].get("environment", {}).items()}
         ports = {"GPU_SCHEDULER_API_HTTP_PORT": "8080", "GPU_SCHEDULER_API_GRPC_PORT": "9090",
-                 "GPU_SCHEDULER_METRICS_PORT": "9091"}
+                 "GPU_SCHEDULER_METRICS_PORT": "9091", "GPU_SCHEDULER_TASKS_GRPC_PORT": "50051",
+                 "GPU_SCHEDULER_TASKS_HTTP_PORT": "8081", "GPU_SCHEDULER_DOORS_ALLOCATION_PORT": "8000"}
         if service == "scheduler":
             settings.update({name: str(self.ports[port]) for name, port in ports.items()})
             settings["GPU_SCHEDULER_URL"] = self.url("8080")

@@ -14,6 +14,7 @@
 #include "client/local_token.h"
 #include "config/config.h"
 #include "log/log.h"
+#include "main/commands/dev_defaults.h"
 #include "main/commands/local_agent.h"
 #include "main/serve.h"
 #include "main/supervise.h"
@@ -58,13 +59,26 @@ bool is_usual(const BoundPorts& ports) {
   return ports.http == Config::Api{}.http_port && !ports.https;
 }
 
+/// The ports on which clients of other systems find their doors; empty: there are none.
+std::string doors_line(const BoundPorts& ports) {
+  std::string line;
+  const auto add = [&](const char* what, uint16_t port) {
+    if (port == 0) return;
+    line += (line.empty() ? "  " : ", ") + (what + (" " + std::to_string(port)));
+  };
+  add("tasks of agents: gRPC", ports.tasks_grpc);
+  add("their state: HTTP", ports.tasks_http);
+  add("allocations: HTTP", ports.allocation);
+  return line.empty() ? line : line + "\n";
+}
+
 void print_banner(const DevOptions& options, const BoundPorts& ports) {
   const std::string url = (ports.https ? "https" : "http") + ("://127.0.0.1:" + std::to_string(ports.http));
   const std::string prefix = is_usual(ports) ? "" : "export GPU_SCHEDULER_URL=" + url + "\n    ";
   std::printf(
       "gpu-scheduler %s is up: REST %s, gRPC 127.0.0.1:%u%s\n"
       "  node %s with %s; data and logs in %s\n"
-      "%s"
+      "%s%s"
       "  try in another terminal:\n"
       "    %sgpu-cli submit --gpus 1 --wait --logs -- sh -c 'echo got GPU $CUDA_VISIBLE_DEVICES'\n"
       "    gpu-cli list\n"
@@ -72,7 +86,7 @@ void print_banner(const DevOptions& options, const BoundPorts& ports) {
       GPUSCHED_VERSION, url.c_str(), ports.grpc,
       ports.metrics == 0 ? "" : (", metrics " + std::to_string(ports.metrics)).c_str(), options.node.c_str(),
       options.sim_gpus.empty() ? "the GPUs of this machine" : ("simulated GPUs " + options.sim_gpus).c_str(),
-      options.data_dir.c_str(),
+      options.data_dir.c_str(), doors_line(ports).c_str(),
       options.user.empty() ? "" : ("  jobs run as user " + options.user + "\n").c_str(), prefix.c_str());
   const std::optional<std::string> closed =
       geteuid() == 0 ? ops::closed_folder_above(options.data_dir, {}) : std::nullopt;
@@ -85,26 +99,18 @@ void print_banner(const DevOptions& options, const BoundPorts& ports) {
   std::fflush(stdout);
 }
 
-/// The setting of a port that nobody chose, when that port is why the service does not start.
-int64_t* default_port(const Error& error, LoadedConfig& config) {
-  if (error.code != ErrorCode::kLocked || config.origins.contains(error.field)) return nullptr;
-  if (error.field == "api.http_port") return &config.values.api.http_port;
-  if (error.field == "api.grpc_port") return &config.values.api.grpc_port;
-  if (error.field == "metrics.port") return &config.values.metrics.port;
-  return nullptr;
-}
-
-/// Starts it; a free port replaces a default port that is taken.
+/// Starts it; a free port, or none where a door can do without, replaces a default port that is taken.
 Result<std::unique_ptr<Service>> start_service(const DevOptions& options, LoadedConfig config) {
-  constexpr int kPorts = 3;
+  constexpr int kPorts = 6;
   for (int tries = 0;; ++tries) {
     Result<std::unique_ptr<Service>> service = Service::start(config.values, options.data_dir + "/scheduler");
-    int64_t* const port = service.ok() || tries == kPorts ? nullptr : default_port(service.error(), config);
-    if (port == nullptr) return service;
-    const std::string holder = port_holder(static_cast<uint16_t>(*port));
-    std::printf("port %ld (%s) is in use by %s; using a free port instead\n", static_cast<long>(*port),
-                service.error().field.c_str(), holder.empty() ? "another process" : holder.c_str());
-    *port = 0;
+    if (service.ok() || tries == kPorts) return service;
+    const std::optional<OtherPort> other = replace_port(service.error(), config);
+    if (!other) return service;
+    const std::string holder = port_holder(static_cast<uint16_t>(other->taken));
+    std::printf("port %ld (%s) is in use by %s; %s\n", static_cast<long>(other->taken),
+                service.error().field.c_str(), holder.empty() ? "another process" : holder.c_str(),
+                other->is_left_out ? "its clients are not served there" : "using a free port instead");
   }
 }
 
@@ -140,12 +146,13 @@ int serve(const DevOptions& options, const LoadedConfig& config) {
 }
 
 int run_dev(const DevOptions& options) {
-  const Result<LoadedConfig> config =
+  Result<LoadedConfig> config =
       load_config({.path = options.config, .environment = process_environment(), .overrides = {}});
   if (!config.ok()) {
     std::fprintf(stderr, "gpu-scheduler: %s\n", config.error().message.c_str());
     return 2;
   }
+  open_all_doors(*config);
   std::error_code failed;
   std::filesystem::create_directories(options.data_dir, failed);
   if (failed) {
@@ -181,7 +188,9 @@ ProgramAction define_dev(Grammar& grammar) {
                      "there is no GPU driver)");
   grammar.option("--default-user", "USER", &options->user,
                  "User that jobs run as, if root calls this (default: who called sudo, or nobody)");
-  grammar.option("--cpus", "N", &options->cpus, "Number of CPU cores to offer (default: all)")
+  grammar
+      .option("--cpus", "N", &options->cpus,
+              "Number of CPU cores to offer (default: all, and at least one a simulated GPU)")
       .range(0, INT32_MAX);
   return [options, &grammar, &sim_gpus](const std::vector<std::string>&) {
     if (!options->user.empty() && geteuid() != 0) {

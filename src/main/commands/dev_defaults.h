@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "config/config.h"
+
+/// What `gpu-scheduler dev` sets where nobody did, so that documented examples of every client run as they
+/// are.
+namespace gpusched {
+
+/// Opens the doors on the ports that their clients expect, gives each type of task an example worker, and
+/// lets callers without a credential do what documented examples do. Keys that were set stay as they are; a
+/// port that another key has is left out.
+void open_all_doors(LoadedConfig& config);
+
+/// A port of `config` that nobody chose, and that the service could not have: what replaces it.
+struct OtherPort {
+  int64_t taken = 0;
+  bool is_left_out = false;  ///< The door has no port of its own then; else any free port replaces it.
+};
+/// Replaces the port whose key is the error's field. Nothing: the error is another one, or somebody set that
+/// key.
+std::optional<OtherPort> replace_port(const Error& error, LoadedConfig& config);
+
+/// Number of GPUs in the words of `--sim-gpus`, such as "4xA100-SXM4-80GB,H100-SXM5-80GB"; parts that are
+/// none count as one.
+int64_t count_simulated_gpus(std::string_view shape);
+
+}  // namespace gpusched
