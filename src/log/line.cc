@@ -7,32 +7,10 @@
 #include <cstddef>
 
 #include "base/text/civil_time.h"
+#include "base/utf8.h"
 
 namespace gpusched {
 namespace {
-
-/// The length of the valid UTF-8 sequence that `text` starts with, 0 when it starts with none (Unicode 15,
-/// table 3-7: no surrogates, no overlong forms, nothing above U+10FFFF).
-size_t utf8_sequence_length(std::string_view text) {
-  const auto byte = [&](size_t at) { return static_cast<unsigned char>(text[at]); };
-  const auto in = [&](size_t at, unsigned low, unsigned high) {
-    return at < text.size() && byte(at) >= low && byte(at) <= high;
-  };
-  const unsigned first = byte(0);
-  if (first < 0x80) return 1;
-  if (first >= 0xC2 && first <= 0xDF) return in(1, 0x80, 0xBF) ? 2 : 0;
-  if (first >= 0xE0 && first <= 0xEF) {
-    const unsigned low = first == 0xE0 ? 0xA0 : 0x80;
-    const unsigned high = first == 0xED ? 0x9F : 0xBF;
-    return in(1, low, high) && in(2, 0x80, 0xBF) ? 3 : 0;
-  }
-  if (first >= 0xF0 && first <= 0xF4) {
-    const unsigned low = first == 0xF0 ? 0x90 : 0x80;
-    const unsigned high = first == 0xF4 ? 0x8F : 0xBF;
-    return in(1, low, high) && in(2, 0x80, 0xBF) && in(3, 0x80, 0xBF) ? 4 : 0;
-  }
-  return 0;
-}
 
 /// True for characters of ASCII that a JSON string holds as they are.
 bool stands_for_itself(char c) { return c >= ' ' && c < 0x7f && c != '"' && c != '\\'; }
@@ -136,7 +114,7 @@ void append_whole_json_string(std::string& out, std::string_view text) {
     out.append(text.substr(0, plain));
     text.remove_prefix(plain);
     if (text.empty()) break;
-    const size_t length = utf8_sequence_length(text);
+    const size_t length = utf8_character_bytes(text);
     if (length == 1) {
       append_escaped_byte(out, static_cast<unsigned char>(text[0]));
     } else if (length == 0) {

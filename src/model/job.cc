@@ -6,6 +6,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/utf8.h"
 
 namespace gpusched {
 namespace {
@@ -187,6 +188,15 @@ Time time_at(Time since, int64_t ms) {
   return Time{(since.ms() + ms) * 1'000'000};
 }
 
+/// Words as they can be told. What was cut may end with a part of a character, and old journals hold words of
+/// clients that were never UTF-8: they stay as they are in the state, whose digest is made of them.
+std::string readable(std::string_view words) {
+  constexpr std::size_t kTailMax = 3;
+  const std::size_t good = utf8_prefix_bytes(words);
+  const bool was_cut = words.size() == limits::kHistoryDetailMax && words.size() - good <= kTailMax;
+  return utf8_cleaned(was_cut ? words.substr(0, good) : words);
+}
+
 /// False: it does not parse.
 bool unpack_entry(std::string_view bytes, Time since, JobHistoryEntry& entry) {
   ByteReader reader(bytes);
@@ -204,7 +214,7 @@ bool unpack_entry(std::string_view bytes, Time since, JobHistoryEntry& entry) {
       entry.cause = static_cast<EndCause>(reader.u8());
       entry.exit_code = static_cast<int32_t>(reader.svarint());
       entry.signal = static_cast<int32_t>(reader.svarint());
-      entry.detail = reader.bytes();
+      entry.detail = readable(reader.bytes());
       entry.usage = unpack_usage(reader.take(reader.remaining()));
       if (entry.cause > kEndCauseLast) return false;
       break;
@@ -228,7 +238,7 @@ bool unpack_entry(std::string_view bytes, Time since, JobHistoryEntry& entry) {
     case JobStep::kReleaseAsked:
     case JobStep::kRequeueAsked:
     case JobStep::kChangeAsked:
-      entry.by = reader.bytes();
+      entry.by = readable(reader.bytes());
       break;
   }
   return reader.ok() && reader.at_end();

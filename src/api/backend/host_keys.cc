@@ -8,6 +8,7 @@
 #include "api/contract/names.h"
 #include "api/views/state_views.h"
 #include "base/limits.h"
+#include "base/utf8.h"
 #include "sign/api_key.h"
 
 namespace gpusched::api {
@@ -74,7 +75,7 @@ std::string asked_by(const Caller& caller, const std::string& by) {
   std::string who = caller.name;
   if (caller.kind != CallerKind::kOperator) who = std::string(to_string(caller.kind)) + " " + who;
   if (!by.empty()) who += " (" + by + ")";
-  return who.substr(0, limits::kNameBytesMax);
+  return std::string(utf8_cut(who, limits::kNameBytesMax));
 }
 
 ApiError not_to_give(const Caller& caller, const std::string& what, std::string field) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/utf8.h"
 
 namespace gpusched::websocket {
 namespace {
@@ -101,7 +102,7 @@ std::string encode_frame(Opcode opcode, std::string_view data, std::optional<uin
 std::string close_payload(uint16_t code, std::string_view reason) {
   std::string out;
   append_big(out, code, 2);
-  return out.append(reason.substr(0, kReasonBytesMax));
+  return out.append(utf8_cut(reason, kReasonBytesMax));
 }
 
 Parser::Status Parser::bad(uint16_t code, std::string_view why) {

@@ -3,35 +3,10 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/utf8.h"
 #include "shim/protocol.h"
 
 namespace gpusched {
-namespace {
-
-/// Bytes of the UTF-8 character that `text` begins with (RFC 3629); 0 when it begins with none.
-std::size_t character_size(std::string_view text) {
-  const auto byte = [&](std::size_t i) {
-    return i < text.size() ? static_cast<uint8_t>(text[i]) : uint8_t{0};
-  };
-  const auto tail = [&](std::size_t i) { return (byte(i) & 0xC0) == 0x80; };
-  const uint8_t first = byte(0);
-  if (first < 0x80) return 1;
-  if (first >= 0xC2 && first <= 0xDF) return tail(1) ? 2 : 0;
-  if (first >= 0xE0 && first <= 0xEF) {
-    const bool overlong = first == 0xE0 && byte(1) < 0xA0;
-    const bool surrogate = first == 0xED && byte(1) > 0x9F;
-    return tail(1) && tail(2) && !overlong && !surrogate ? 3 : 0;
-  }
-  if (first >= 0xF0 && first <= 0xF4) {
-    const bool overlong = first == 0xF0 && byte(1) < 0x90;
-    const bool too_large = first == 0xF4 && byte(1) > 0x8F;
-    return tail(1) && tail(2) && tail(3) && !overlong && !too_large ? 4 : 0;
-  }
-  return 0;
-}
-
-}  // namespace
-
 const DaemonReading* find_mps(const DeviceReading& reading) {
   const auto found = std::find_if(reading.daemons.begin(), reading.daemons.end(),
                                   [](const DaemonReading& daemon) { return daemon.program == kMpsServer; });
@@ -66,18 +41,7 @@ v1::AttemptKey to_wire(const AttemptKey& key) {
 std::string to_string(const AttemptKey& key) { return shim::key_text(key); }
 
 std::string clean_text(std::string_view text, std::size_t size_max) {
-  std::string clean;
-  for (std::size_t i = 0; i < text.size();) {
-    const std::size_t size = character_size(text.substr(i));
-    if (clean.size() + std::max<std::size_t>(size, 1) > size_max) break;
-    if (size == 0) {
-      clean += '?';
-    } else {
-      clean += text.substr(i, size);
-    }
-    i += std::max<std::size_t>(size, 1);
-  }
-  return clean;
+  return utf8_cleaned(utf8_cut(text, size_max));
 }
 
 void StoreImage::apply(const StoreRecord& record) {

@@ -7,6 +7,7 @@
 #include "api/views/state_views.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "sign/api_key.h"
 
 namespace gpusched::api {
@@ -33,7 +34,7 @@ std::string who_asked(const access::Caller& caller, const std::string& by) {
   std::string who = caller.name;
   if (caller.kind != CallerKind::kOperator) who = std::string(gpusched::to_string(caller.kind)) + " " + who;
   if (!by.empty()) who += " (" + by + ")";
-  return who.substr(0, limits::kNameBytesMax);
+  return std::string(utf8_cut(who, limits::kNameBytesMax));
 }
 
 /// Why the caller may not; nothing: it may.
