@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/limits.h"
+#include "base/text/plain_words.h"
 
 namespace gpusched::hub {
 
@@ -18,8 +19,8 @@ std::optional<Command> Faults::command_of(Connection& connection, const v1::Repo
   return NoteDeviceFault{.node = connection.node,
                          .device = *slot,
                          .fault = static_cast<FaultClass>(known),
-                         .code = fault.code().substr(0, limits::kLabelBytesMax),
-                         .detail = fault.detail().substr(0, limits::kLabelBytesMax),
+                         .code = plain_words(fault.code(), limits::kLabelBytesMax),
+                         .detail = plain_words(fault.detail(), limits::kLabelBytesMax),
                          .id = fault.id()};
 }
 

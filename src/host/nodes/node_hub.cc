@@ -67,7 +67,7 @@ void NodeHub::receive(SessionId id, const v1::AgentMessage& message) {
   leases_.heard(node);
   if (message.has_heartbeat()) return on_heartbeat(*connection, message.heartbeat());
   if (message.has_report()) return reports_.on_report(*connection, message.report());
-  if (message.has_log_chunk()) return output_.on_chunk(message.log_chunk());
+  if (message.has_log_chunk()) return output_.on_chunk(node, message.log_chunk());
   if (message.has_session_output()) return session_router_.on_output(node, message.session_output());
   if (message.has_file_chunk()) return session_router_.on_chunk(node, message.file_chunk());
 }
@@ -78,6 +78,8 @@ void NodeHub::on_register(hub::Connection& connection, const v1::Register& messa
   if (connection.registering || connection.node.valid()) return;
   const std::string problem = hub::problem_of(message);
   if (!problem.empty()) return connection.refuse("invalid_argument", problem);
+  if (const std::string name = hub::problem_of_name(hooks_.state(), message); !name.empty())
+    return connection.refuse("invalid_argument", name);
   if (const std::string other = hub::problem_of_cluster(hooks_.state(), message); !other.empty())
     return connection.refuse("wrong_cluster", other);
   if (has_rival(message)) {

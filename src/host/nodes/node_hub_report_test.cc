@@ -22,8 +22,135 @@ struct ReportingCluster {
     hub.propose(Configure{.config = {.feature_level = kFeatureLevel}});
     agent.connect();
   }
+  JobState state_of(JobId job) const { return hub.state.jobs.find(job)->state; }
   bool acknowledged(uint64_t report) const { return agent.peer->acknowledged().contains(report); }
 };
+
+/// A second node's agent, which answers and reports as if it were the first one's.
+struct TwoNodes : ReportingCluster {
+  Agent other{hub};
+  TwoNodes() {
+    other.hello().set_node_name("n2");
+    other.hello().set_instance("folder-2");
+    for (int i = 0; i < other.hello().devices_size(); ++i)
+      other.hello().mutable_devices(i)->set_uuid("GPU-other-" + std::to_string(i));
+    other.connect();
+  }
+};
+
+TEST(Answers, OutputIsTakenFromTheNodeAloneThatWasAsked) {
+  TwoNodes cluster;
+  std::string got;
+  cluster.hub.hub.read_log(cluster.hub.node().id, {}, [&](const Result<v1::LogChunk>& chunk) {
+    got = chunk.ok() ? chunk->data() : "error";
+  });
+  v1::AgentMessage answer;
+  answer.mutable_log_chunk()->set_data("forged");
+  for (uint64_t request = 0; request < 8; ++request) {
+    answer.mutable_log_chunk()->set_request(request);
+    cluster.other.send(answer);
+  }
+  EXPECT_EQ(got, "");
+  answer.mutable_log_chunk()->set_data("true");
+  answer.mutable_log_chunk()->set_request(1);
+  cluster.agent.send(answer);
+  EXPECT_EQ(got, "true");
+}
+
+TEST(Answers, FilesAndSessionsAreTakenFromTheNodeAloneThatWasAsked) {
+  TwoNodes cluster;
+  std::string file;
+  SessionRouter& sessions = cluster.hub.hub.sessions();
+  sessions.read_file(cluster.hub.node().id, {}, [&](const Result<v1::FileChunk>& chunk) {
+    file = chunk.ok() ? chunk->data() : "error";
+  });
+  struct Client final : SessionClient {
+    void on_number(uint64_t) override {}
+    void on_output(v1::SessionOutput output) override { text += output.data(); }
+    std::string text;
+  };
+  const auto client = std::make_shared<Client>();
+  sessions.open(cluster.hub.node().id, {}, client);
+  v1::AgentMessage chunk;
+  v1::AgentMessage output;
+  for (uint64_t number = 0; number < 8; ++number) {
+    chunk.mutable_file_chunk()->set_request(number);
+    chunk.mutable_file_chunk()->set_data("forged");
+    cluster.other.send(chunk);
+    output.mutable_session_output()->set_session(number);
+    output.mutable_session_output()->set_data("forged");
+    cluster.other.send(output);
+  }
+  EXPECT_EQ(file, "");
+  EXPECT_EQ(client->text, "");
+}
+
+TEST(Answers, ReportsAboutAnAttemptAreTakenFromTheNodeAloneThatHasIt) {
+  TwoNodes cluster;
+  const JobId job = cluster.hub.place(1);
+  const uint32_t generation = cluster.hub.device(0).generation;
+  cluster.other.report_started(job);
+  EXPECT_EQ(cluster.state_of(job), JobState::kScheduled);
+  cluster.other.report_ended(job);
+  cluster.other.report_released(0, generation);
+  EXPECT_EQ(cluster.state_of(job), JobState::kScheduled);
+  EXPECT_EQ(cluster.hub.device(0).state, DeviceState::kHeld);
+  cluster.agent.report_started(job);
+  EXPECT_EQ(cluster.state_of(job), JobState::kRunning);
+  v1::AgentMessage beat;
+  v1::AttemptKey key;
+  key.set_job(job.value);
+  key.set_attempt(1);
+  *beat.mutable_heartbeat()->add_saved()->mutable_key() = key;
+  *beat.mutable_heartbeat()->add_progress()->mutable_key() = key;
+  *beat.mutable_heartbeat()->add_endpoints()->mutable_key() = key;
+  beat.mutable_heartbeat()->mutable_endpoints(0)->set_port(80);
+  cluster.other.send(beat);
+  cluster.hub.decide();
+  EXPECT_FALSE(cluster.hub.state.jobs.find(job)->extras->saved_at.valid());
+  const NodeTelemetry told = cluster.hub.hub.telemetry()->get(cluster.hub.state.find_node_named("n2")->id);
+  EXPECT_TRUE(told.preparing.empty());
+  EXPECT_TRUE(told.endpoints.empty());
+  cluster.other.report_ended(job);
+  EXPECT_EQ(cluster.state_of(job), JobState::kRunning);
+  cluster.agent.report_ended(job);
+  EXPECT_EQ(cluster.state_of(job), JobState::kCompleted);
+}
+
+TEST(Registration, ANodesNameIsAHostName) {
+  for (const char* const name :
+       {"a b", "a_b", "../n", "-n", "n.", "caf\xC3\xA9", "n\x1b[2J", "<n>", "n/1", "n\n1"}) {
+    ReportingCluster cluster;
+    Agent other{cluster.hub};
+    other.hello().set_node_name(name);
+    other.hello().set_instance("folder-2");
+    other.hello().clear_devices();
+    other.connect();
+    ASSERT_TRUE(other.peer->closed) << name;
+    EXPECT_NE(other.peer->sent.back().refused().message().find("a host name"), std::string::npos) << name;
+    EXPECT_EQ(cluster.hub.state.node_count(), 1) << name;
+  }
+}
+
+TEST(Reports, WordsOfWorkersMoveNoTerminal) {
+  ReportingCluster cluster;
+  cluster.agent.report([&](v1::Report& out) {
+    out.mutable_condition()->set_condition(v1::DEVICE_CONDITION_UNHEALTHY);
+    out.mutable_condition()->set_detail("red \x1b[31m\r\n\x7f");
+  });
+  EXPECT_EQ(cluster.hub.device(0).detail, "red \\x1b[31m\\r\\n\\x7f");
+}
+
+TEST(Reports, WordsAreCutBetweenCharacters) {
+  ReportingCluster cluster;
+  std::string words(limits::kLabelBytesMax - 1, 'x');
+  words += "\xC3\xA4";
+  cluster.agent.report([&](v1::Report& out) {
+    out.mutable_condition()->set_condition(v1::DEVICE_CONDITION_UNHEALTHY);
+    out.mutable_condition()->set_detail(words);
+  });
+  EXPECT_EQ(cluster.hub.device(0).detail, std::string(limits::kLabelBytesMax - 1, 'x'));
+}
 
 TEST(Reports, AConditionThatANewerOneOvertookIsSettledAndNotTaken) {
   ReportingCluster cluster;

@@ -27,9 +27,9 @@ void Output::read(NodeId node, v1::ReadLog request, Done done) {
   connection->send(message);
 }
 
-void Output::on_chunk(const v1::LogChunk& chunk) {
+void Output::on_chunk(NodeId node, const v1::LogChunk& chunk) {
   const auto it = pending_.find(chunk.request());
-  if (it == pending_.end()) return;
+  if (it == pending_.end() || it->second.node != node) return;
   const Done done = std::move(it->second.done);
   if (Connection* asked = connections_.of(it->second.node); asked != nullptr && asked->log_reads > 0)
     asked->log_reads -= 1;

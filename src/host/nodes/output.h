@@ -20,7 +20,8 @@ class Output {
 
   /// `done` gets kUnavailable when the node is not connected or owes too many answers.
   void read(NodeId node, v1::ReadLog request, Done done);
-  void on_chunk(const v1::LogChunk& chunk);
+  /// Taken from the node alone that was asked: requests' numbers can be guessed.
+  void on_chunk(NodeId node, const v1::LogChunk& chunk);
   /// Its stream ended.
   void node_gone(NodeId node);
 

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/limits.h"
+#include "base/text/plain_words.h"
 #include "host/nodes/rules/wire.h"
 
 namespace gpusched::hub {
@@ -31,7 +32,7 @@ bool ReleaseFence::is_held(const DeviceReleased& release) const {
 void ReleaseFence::on_draining(Connection& connection, const v1::Draining& draining) {
   const std::optional<uint32_t> slot = connection.slot_of(draining.index());
   if (!slot) return;
-  std::string evidence = draining.evidence().substr(0, limits::kLabelBytesMax);
+  std::string evidence = plain_words(draining.evidence(), limits::kLabelBytesMax);
   for (const Connection::Foreign& foreign : connection.foreign) {
     if (((foreign.slots >> *slot) & 1) != 0)
       evidence = "a job of another scheduler runs on it; gpu-cli device release stops that job";

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "base/limits.h"
+#include "base/text/plain_words.h"
 #include "host/nodes/rules/wire.h"
 
 namespace gpusched::hub {
@@ -83,7 +84,7 @@ std::optional<Command> Reports::command_of(Connection& connection, const v1::Rep
       return SetDeviceCondition{.node = connection.node,
                                 .device = *slot,
                                 .condition = from_wire(report.condition().condition()),
-                                .detail = report.condition().detail().substr(0, limits::kLabelBytesMax)};
+                                .detail = plain_words(report.condition().detail(), limits::kLabelBytesMax)};
     }
     case v1::Report::kValidated:
       // As for conditions, only the last word counts.
@@ -92,7 +93,7 @@ std::optional<Command> Reports::command_of(Connection& connection, const v1::Rep
       return NodeValidated{.node = connection.node,
                            .boot_id = connection.boot_id,
                            .passed = report.validated().ok(),
-                           .detail = report.validated().detail().substr(0, limits::kReasonBytesMax)};
+                           .detail = plain_words(report.validated().detail(), limits::kReasonBytesMax)};
     case v1::Report::kDeviceFault:
       return Faults::command_of(connection, report);
     case v1::Report::kDraining:

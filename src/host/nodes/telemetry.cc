@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/limits.h"
+#include "base/text/plain_words.h"
 #include "host/nodes/rules/wire.h"
 
 namespace gpusched {
@@ -65,6 +66,15 @@ void TelemetryTable::forget(NodeId node) {
 }
 
 namespace hub {
+namespace {
+
+/// A node speaks for its own members.
+bool is_member_of(const Connection& connection, const Attempt* attempt, uint32_t member) {
+  return attempt != nullptr && member < attempt->members.size() &&
+         attempt->members[member].node == connection.node;
+}
+
+}  // namespace
 
 void Telemetry::note_figures(const Connection& connection, const v1::Heartbeat& message) {
   NodeTelemetry telemetry{.devices = {},
@@ -82,28 +92,28 @@ void Telemetry::note_figures(const Connection& connection, const v1::Heartbeat& 
   }
   for (const v1::AttemptProgress& progress : message.progress()) {
     if (telemetry.preparing.size() >= limits::kAttemptsPerNodeMax) break;
-    telemetry.preparing.emplace(from_wire(progress.key()), progress.message().substr(0, kProgressBytesMax));
+    const AttemptKey key = from_wire(progress.key());
+    if (!is_member_of(connection, hooks_.state().find_attempt(key.job, key.attempt), key.member)) continue;
+    telemetry.preparing.emplace(key, plain_words(progress.message(), kProgressBytesMax));
   }
   take_endpoints(connection, message, telemetry);
   table_->set(connection.node, std::move(telemetry));
 }
 
-/// A node speaks for its own members.
 void Telemetry::take_endpoints(const Connection& connection, const v1::Heartbeat& message,
                                NodeTelemetry& telemetry) const {
   for (const v1::AttemptEndpoint& told : message.endpoints()) {
     if (telemetry.endpoints.size() >= limits::kAttemptsPerNodeMax) return;
     const AttemptKey key = from_wire(told.key());
     const Attempt* const attempt = hooks_.state().find_attempt(key.job, key.attempt);
-    if (attempt == nullptr || !attempt->was_placed(Time{told.placed_at_ns()}) ||
-        key.member >= attempt->members.size() || attempt->members[key.member].node != connection.node ||
+    if (!is_member_of(connection, attempt, key.member) || !attempt->was_placed(Time{told.placed_at_ns()}) ||
         told.port() > kPortMax) {
       continue;
     }
     NodeTelemetry::Endpoint& endpoint = telemetry.endpoints[key];
     endpoint.port = told.port();
     if (told.probed()) endpoint.ready = told.ready();
-    endpoint.detail = told.detail().substr(0, kProgressBytesMax);
+    endpoint.detail = plain_words(told.detail(), kProgressBytesMax);
   }
 }
 

@@ -17,6 +17,8 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "base/text/host_name.h"
+#include "base/utf8.h"
 #include "config/config.h"
 #include "grammar/program.h"
 #include "log/log.h"
@@ -314,8 +316,10 @@ Result<Unit> complete(CommandLine& line) {
     return Error{.code = ErrorCode::kInvalidArgument,
                  .message = std::string(name) + " is missing (see gpu-agent --help)"};
   }
-  if (line.agent.node_name.size() > limits::kNameBytesMax) {
-    return Error{.code = ErrorCode::kInvalidArgument, .message = "--node: the name is longer than 253 bytes"};
+  // A name from before this rule is known to the scheduler, which decides.
+  if (line.agent.node_name.size() > limits::kNameBytesMax || !is_utf8(line.agent.node_name)) {
+    return Error{.code = ErrorCode::kInvalidArgument,
+                 .message = std::string("--node: the name must be ") + kHostNameRule};
   }
   const bool plain = std::all_of(line.agent.address.begin(), line.agent.address.end(),
                                  [](unsigned char byte) { return byte > ' ' && byte < 0x7F; });

@@ -7,6 +7,9 @@
 
 #include "base/limits.h"
 #include "base/queue_limits.h"
+#include "base/text/host_name.h"
+#include "base/text/plain_words.h"
+#include "base/utf8.h"
 #include "host/nodes/rules/wire.h"
 #include "model/topology.h"
 
@@ -16,7 +19,7 @@ namespace {
 
 /// Takes the links; those that do not fit the devices count as unknown, and a note says so.
 void take_topology(const v1::Register& message, RegisterNode& command) {
-  command.topology_note = message.topology_note().substr(0, limits::kLabelBytesMax);
+  command.topology_note = plain_words(message.topology_note(), limits::kLabelBytesMax);
   command.links.assign(message.links().begin(), message.links().end());
   const bool sound =
       command.links.empty() || (command.links.size() == pair_count(command.devices.size()) &&
@@ -49,7 +52,7 @@ RegisterNode command_of(const State& state, const v1::Register& message) {
       .name = message.node_name(),
       .instance = message.instance(),
       .boot_id = message.boot_id(),
-      .version = message.version().substr(0, limits::kLabelBytesMax),
+      .version = std::string(utf8_cut(message.version(), limits::kLabelBytesMax)),
       .cpu_milli = std::clamp<int64_t>(message.cpu_milli(), 0, int64_t{limits::kCpuCoresMax} * 1000),
       .memory_mb = std::clamp<int64_t>(message.memory_mb(), 0, limits::kMegabytesMax),
       .devices = {},
@@ -60,9 +63,9 @@ RegisterNode command_of(const State& state, const v1::Register& message) {
         .model = device.model(),
         .memory_mb = std::clamp<int64_t>(device.memory_mb(), 0, limits::kMegabytesMax),
         .condition = from_wire(device.condition()),
-        .detail = device.detail().substr(0, limits::kLabelBytesMax),
+        .detail = plain_words(device.detail(), limits::kLabelBytesMax),
         .numa_node = device.numa_plus_one() > 0 ? std::optional(device.numa_plus_one() - 1) : std::nullopt,
-        .pci_bus_id = device.pci_bus_id().substr(0, limits::kLabelBytesMax),
+        .pci_bus_id = std::string(utf8_cut(device.pci_bus_id(), limits::kLabelBytesMax)),
         .mig = device.mig()});
   }
   take_topology(message, command);
@@ -83,19 +86,19 @@ RegisterNode command_of(const State& state, const v1::Register& message) {
     }
     command.attempts.push_back(known);
   }
-  command.machine = message.machine().substr(0, limits::kLabelBytesMax);
+  command.machine = std::string(utf8_cut(message.machine(), limits::kLabelBytesMax));
   command.validates = message.validates();
   command.address = message.address();
   for (const std::string& feature : message.features()) {
     if (command.features.size() == limits::kNodeFeaturesMax) break;
-    command.features.push_back(feature.substr(0, limits::kLabelBytesMax));
+    command.features.push_back(std::string(utf8_cut(feature, limits::kLabelBytesMax)));
   }
   std::sort(command.features.begin(), command.features.end());
   const std::map<std::string, std::string> labels(message.labels().begin(), message.labels().end());
   for (const auto& [name, value] : labels) {
     if (command.labels.size() == limits::kNodeLabelsMax) break;
-    command.labels.push_back(
-        {.name = name.substr(0, limits::kLabelBytesMax), .value = value.substr(0, limits::kLabelBytesMax)});
+    command.labels.push_back({.name = std::string(utf8_cut(name, limits::kLabelBytesMax)),
+                              .value = std::string(utf8_cut(value, limits::kLabelBytesMax))});
   }
   return command;
 }
@@ -133,10 +136,17 @@ std::string problem_of(const v1::Register& message) {
   return {};
 }
 
+std::string problem_of_name(const State& state, const v1::Register& message) {
+  const std::string& name = message.node_name();
+  if (is_host_name(name) || state.find_node_named(name) != nullptr) return {};
+  return std::string("the node's name must be ") + kHostNameRule + "; give the agent another --node";
+}
+
 std::string problem_of_cluster(const State& state, const v1::Register& message) {
   const std::string& ours = state.config.cluster;
   if (message.cluster().empty() || ours.empty() || message.cluster() == ours) return {};
-  return "this node belongs to the cluster " + message.cluster().substr(0, limits::kLabelBytesMax) +
+  return "this node belongs to the cluster " +
+         std::string(utf8_cut(message.cluster(), limits::kLabelBytesMax)) +
          ", but this scheduler belongs to the cluster " + ours +
          "; point the agent at its own scheduler, or, if the data of that scheduler is lost for good, remove "
          "the line 'cluster' from the file 'identity' in the agent's data folder and restart the agent; its "

@@ -20,6 +20,9 @@ namespace hub {
 
 /// Fault of its words, or of whose node it is; empty: none.
 std::string problem_of(const v1::Register& message);
+/// A node's name is a host name: it becomes one in addresses, variables and paths. One that the state knows
+/// from before stays.
+std::string problem_of_name(const State& state, const v1::Register& message);
 std::string problem_of_cluster(const State& state, const v1::Register& message);
 RegisterNode command_of(const State& state, const v1::Register& message);
 /// The slot that each offered device has, or will have once the offer is applied.

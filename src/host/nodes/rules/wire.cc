@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/limits.h"
+#include "base/text/plain_words.h"
 
 namespace gpusched::hub {
 
@@ -38,7 +39,7 @@ Outcome from_wire(const v1::Outcome& wire) {
   Outcome outcome{.cause = EndCause::kShimLost,
                   .exit_code = wire.exit_code(),
                   .signal = wire.signal(),
-                  .detail = wire.detail().substr(0, limits::kLabelBytesMax),
+                  .detail = plain_words(wire.detail(), limits::kLabelBytesMax),
                   .keep_detail = true,
                   .usage = from_wire(wire.usage())};
   const int cause = wire.cause();

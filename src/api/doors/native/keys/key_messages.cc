@@ -8,6 +8,7 @@
 #include "api/fields/checks.h"
 #include "api/fields/job_message.h"
 #include "base/limits.h"
+#include "base/text/host_name.h"
 
 namespace gpusched::api {
 namespace {
@@ -171,8 +172,8 @@ void write_key_page(const KeyPage& page, v1::ListKeysResponse& out) {
 
 Answer<NodeTokenRequest> read_node_token(const v1::CreateNodeTokenRequest& message, std::string by) {
   if (message.node_name().empty()) return invalid("node_name", "node_name must be the name of one node");
-  if (auto problem = check_length("node_name", message.node_name(), limits::kNameBytesMax))
-    return std::move(*problem);
+  if (!is_host_name(message.node_name()))
+    return invalid("node_name", std::string("node_name must be ") + kHostNameRule);
   NodeTokenRequest request{.node = message.node_name(), .by = std::move(by)};
   if (!message.has_expires_after_ms()) return request;
   const int64_t after_ms = message.expires_after_ms();
