@@ -421,6 +421,25 @@ TEST_F(Specs, TenantsOfCallersWithoutACredentialAreOne) {
   EXPECT_EQ(state().unfinished_spec_bytes_of.at(TenantId{}), 28 * kOne);
 }
 
+TEST_F(Specs, ARefusalNamesTheCallersTenantAndNoneAboveIt) {
+  const auto make = [&](const char* name, TenantId parent) {
+    return TenantId{(*ask(CreateTenant{.name = name, .parent = parent}))->applied.first_id};
+  };
+  const TenantId top = make("secret-top", {});
+  const TenantId middle = make("secret-middle", top);
+  const TenantId leaf = make("leaf", middle);
+  const TenantId sibling = make("secret-sibling", top);
+  while (fits(sibling, kOne)) {
+  }
+  const auto refused = ask(batch(leaf, kOne));
+  ASSERT_FALSE(refused->ok());
+  EXPECT_EQ(refused->error().code, ErrorCode::kSpecsFull);
+  EXPECT_EQ(refused->error().message.find("secret"), std::string::npos) << refused->error().message;
+  EXPECT_NE(refused->error().message.find("tenant leaf"), std::string::npos) << refused->error().message;
+  const auto at_top = ask(batch(top, kOne));
+  EXPECT_NE(at_top->error().message.find("secret-top"), std::string::npos) << at_top->error().message;
+}
+
 TEST_F(Specs, AnArrayCountsOnceAndAnEditLikeASubmission) {
   SubmitJobs array = batch(kDefaultTenant, kOne);
   array.jobs[0].flow.push_back(JobFlow{.array = {{.first = 0, .last = 99, .step = 1}}});

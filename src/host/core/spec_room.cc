@@ -72,7 +72,10 @@ std::optional<Error> SpecRoom::refusal(const State& state, const Tenant& tenant,
   const int64_t left = bytes_max_ - unfinished - bytes;
   if (held + bytes > left) {
     std::string who = "callers without a credential have";
-    if (const Tenant* const named = state.find_tenant(holder)) who = "tenant " + named->name + " has";
+    // The holder is the tenant itself or one above it, whose name is not the caller's business.
+    if (holder == tenant.id) who = "tenant " + tenant.name + " has";
+    if (holder != tenant.id && state.find_tenant(holder) != nullptr)
+      who = "tenant " + tenant.name + " and its related tenants have";
     return Error{.code = ErrorCode::kSpecsFull,
                  .message = "the specifications of jobs that have not ended take " + megabytes(unfinished) +
                             " of " + limit_words(bytes_max_) + ", " + megabytes(held) + " of it those that " +
