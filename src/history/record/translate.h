@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "history/record/events.h"
+#include "model/state.h"
+
+namespace gpusched::history {
+
+/// The user whose use the job is: the name of its owner's credential. Where that is shared or missing (the
+/// shared token, no credential), the name that the client gave, which nobody checks; empty: neither is known.
+std::string user_of(const State& state, const Job& job);
+/// Kind and name of the caller who submitted the job; empty: not known.
+std::string owner_of(const State& state, const Job& job);
+
+/// Appends what the history keeps of `events`, which led to `state` at `at`; a state behind later events of
+/// the same record gives the same. `describe` may be empty.
+void translate(const State& state, const Events& events, Time at, const DescribeJob& describe,
+               std::vector<Event>& out);
+
+/// What a history can take out of a state alone.
+Adopted adopt(const State& state, uint64_t after, const DescribeJob& describe);
+
+}  // namespace gpusched::history
