@@ -153,6 +153,38 @@ def test_a_setting_demands_certificates_of_all(new_world):
     site.joined("n2").start()
 
 
+def test_a_revoked_node_is_unreachable_at_once_and_gets_no_job(site):
+    agent = site.joined("n1")
+    agent.start()
+    api = site.world.api()
+    api.wait_for(api.submit("true", gpu_count=1), "completed")
+    site.world.cli("node", "revoke", "n1", expected=0)
+    jobs = [api.submit("true", gpu_count=1) for _ in range(20)]
+    api.wait_node("n1", "unreachable", timeout_s=3)
+    time.sleep(2)
+    assert {api.job(job)["state"] for job in jobs} == {"pending"}
+    agent.kill()
+    assert site.join("n1", site.token("n1")).returncode == 0
+    agent.start()
+    for job in jobs:
+        api.wait_for(job, "completed")
+
+
+def test_jobs_that_are_on_their_way_to_a_revoked_node_do_not_stay_there(site):
+    site.joined("n1").start()
+    api = site.world.api()
+    jobs = [api.submit("true") for _ in range(200)]
+    site.world.cli("node", "revoke", "n1", expected=0)
+    api.wait_node("n1", "unreachable", timeout_s=3)
+    site.joined("n2").start()
+    later = [api.submit("true") for _ in range(20)]
+    for job in later:
+        api.wait_for(job, "completed")
+    left = [job for job in jobs if api.job(job)["state"] not in ("completed", "running", "scheduled")]
+    for job in left:
+        api.wait_for(job, "completed")
+
+
 def test_revocation_ends_the_connection_and_stays(site):
     agent = site.joined("n1")
     agent.start()

@@ -113,6 +113,11 @@ bool NodeHub::has_rival(const v1::Register& message) {
 
 void NodeHub::registered(SessionId id, const v1::Register& message, const Decided& decided) {
   const NodeId node{decided.applied.first_id};
+  if (const Node* const known = hooks_.state().find_node(node); known != nullptr && is_revoked(*known)) {
+    connections_.find(id)->refuse(std::string(to_string(RejectionCode::kNodeRevoked)),
+                                  describe(Rejection{.code = RejectionCode::kNodeRevoked}));
+    return lose(node);
+  }
   if (const hub::Connection* ghost = connections_.of(node); ghost != nullptr) {
     // The same agent on a new stream. Closed here, the old one's late end is nobody's any more.
     const SessionId old = ghost->id;
@@ -216,6 +221,7 @@ void NodeHub::on_event(const Event& event) {
           },
           [&](const DeviceOccupied& occupied) { take_back(occupied.node, occupied.device); },
           [&](const DeviceFaultChanged& fault) { on_fault_changed(fault); },
+          [&](const NodeRevoked& revoked) { on_revoked(revoked.node); },
           Ignores<Configured, TenantCreated, TenantUpdated, TenantDeleted, NodeStateChanged,
                   DeviceConditionChanged, JobSubmitted, RequestRemembered, OldestRequestForgotten,
                   MemberStarted, JobFinished, JobRequeued, BackoffEnded, JobsForgotten, DeviceFreed,
@@ -225,8 +231,33 @@ void NodeHub::on_event(const Event& event) {
                   BookingEnded, ShareFreed, DeviceHeatChanged, NodeSuspected, WatchdogFindingChanged,
                   ElementUnparked, RequestForgotten, TenantsForgotten, JobAsked, KeyCreated, KeyRevoked,
                   RoleBound, KeyForgotten, NodeTicketCreated, NodeTicketForgotten, NodeAdmitted, NodeRenewed,
-                  NodeRevoked, PersonRecorded>{}},
+                  PersonRecorded>{}},
       event);
+}
+
+bool NodeHub::is_revoked(const Node& node) const {
+  const NodeIdentity* const identity = hooks_.state().node_identities.find(node.name);
+  return identity != nullptr && identity->is_revoked();
+}
+
+// Nobody obeys there any more: from here on nothing is placed on it, and what runs there goes on.
+void NodeHub::lose(NodeId node) {
+  hooks_.propose(NodeLeaseLost{.node = node}, [](const Result<Decided>&) {});
+}
+
+// What it says from here on, also what is on its way already, is not the node's any more. The loss is
+// proposed behind all that it said before, such as that it has its lease back.
+void NodeHub::on_revoked(const std::string& name) {
+  const Node* const node = hooks_.state().find_node_named(name);
+  if (node == nullptr) return;
+  const NodeId id = node->id;
+  if (const hub::Connection* const connection = connections_.of(id); connection != nullptr) {
+    const SessionId session = connection->id;
+    connection->refuse(std::string(to_string(RejectionCode::kNodeRevoked)),
+                       describe(Rejection{.code = RejectionCode::kNodeRevoked}));
+    closed(session);
+  }
+  lose(id);
 }
 
 void NodeHub::on_node_registered(NodeId id) {
@@ -239,7 +270,22 @@ void NodeHub::on_node_registered(NodeId id) {
 void NodeHub::on_placed(const AttemptPlaced& placed) {
   const Attempt* attempt = hooks_.state().find_attempt(placed.job, placed.attempt);
   // Cancelled or lost within the same group: there is nothing left to start.
-  if (attempt != nullptr && attempt->stop == StopReason::kNone) orders_.on_placed(*attempt);
+  if (attempt == nullptr || attempt->stop != StopReason::kNone) return;
+  orders_.on_placed(*attempt);
+  for (uint32_t member = 0; member < attempt->members.size(); ++member) {
+    const Node* const node = hooks_.state().find_node(attempt->members[member].node);
+    if (node == nullptr || !is_revoked(*node)) continue;
+    // A plan that was on its way when the node was revoked: nobody was told of it, and nobody will be.
+    hooks_.propose(
+        AttemptEnded{.job = placed.job,
+                     .attempt = placed.attempt,
+                     .member = member,
+                     .node = node->id,
+                     .outcome = {.cause = EndCause::kNodeFault,
+                                 .detail = "its node was revoked before it could be told to start it"},
+                     .placed_at = attempt->placed_at},
+        [](const Result<Decided>&) {});
+  }
 }
 
 void NodeHub::on_prepared(const MemberPrepared& prepared) {

@@ -86,6 +86,9 @@ class NodeHub {
   void on_stopped(JobId job, uint32_t attempt);
   void on_fault_changed(const DeviceFaultChanged& fault);
   void forget(NodeId node);
+  void on_revoked(const std::string& node);
+  bool is_revoked(const Node& node) const;
+  void lose(NodeId node);
   void take_back(NodeId node, uint32_t slot);
 
   Hooks hooks_;

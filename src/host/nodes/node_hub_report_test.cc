@@ -117,6 +117,69 @@ TEST(Answers, ReportsAboutAnAttemptAreTakenFromTheNodeAloneThatHasIt) {
   EXPECT_EQ(cluster.state_of(job), JobState::kCompleted);
 }
 
+struct RevokedNode : ReportingCluster {
+  RevokedNode() {
+    const Time end = hub.now + hours(1);
+    const uint64_t ticket =
+        hub.propose(CreateNodeTicket{.node = "n1",
+                                     .prefix = "prefix01",
+                                     .hash = Blob(std::string(limits::kKeyHashBytes, 'h')),
+                                     .expires_at = end,
+                                     .by = "admin"})
+            .first_id;
+    hub.propose(AdmitNode{.ticket = NodeTicketId{ticket},
+                          .identity = {},
+                          .node = "n1",
+                          .key = Blob(std::string(limits::kPublicKeyHashBytes, 'k')),
+                          .expires_at = end});
+  }
+  void revoke() { hub.propose(RevokeNode{.node = "n1", .by = "admin"}); }
+};
+
+TEST(Revocation, MakesTheNodeUnreachableAtOnceAndEndsItsStream) {
+  RevokedNode cluster;
+  ASSERT_EQ(cluster.hub.node().state, NodeState::kReady);
+  cluster.revoke();
+  EXPECT_TRUE(cluster.agent.peer->closed);
+  EXPECT_EQ(cluster.agent.peer->sent.back().refused().code(), "node_revoked");
+  cluster.hub.decide();
+  EXPECT_EQ(cluster.hub.node().state, NodeState::kUnreachable);
+  // What was on its way is nobody's word any more.
+  cluster.agent.beat();
+  cluster.hub.decide();
+  EXPECT_EQ(cluster.hub.node().state, NodeState::kUnreachable);
+}
+
+TEST(Revocation, UndoesAHeartbeatAndARegistrationThatWereOnTheirWay) {
+  RevokedNode cluster;
+  cluster.hub.propose(NodeLeaseLost{.node = cluster.hub.node().id});
+  cluster.agent.beat();  // Proposes that it has its lease back, and is not decided yet.
+  cluster.hub.proposals.emplace_front(RevokeNode{.node = "n1", .by = "admin"}, nullptr);
+  cluster.hub.decide();
+  cluster.hub.decide();
+  EXPECT_EQ(cluster.hub.node().state, NodeState::kUnreachable);
+  cluster.agent.connect();
+  cluster.hub.decide();
+  EXPECT_TRUE(cluster.agent.peer->closed);
+  EXPECT_EQ(cluster.hub.node().state, NodeState::kUnreachable);
+}
+
+TEST(Revocation, GivesBackAPlanThatWasOnItsWay) {
+  RevokedNode cluster;
+  const JobId job{cluster.hub
+                      .propose(SubmitJobs{.tenant = kDefaultTenant,
+                                          .jobs = {gpusched::JobRequest{.parts = {{.cpu_milli = 1'000}}}}})
+                      .first_id};
+  const CommitPlan plan{.groups = {{.job = job, .attempt = 1, .members = {{.node = cluster.hub.node().id}}}}};
+  cluster.hub.proposals.emplace_back(RevokeNode{.node = "n1", .by = "admin"}, nullptr);
+  cluster.hub.proposals.emplace_back(plan, nullptr);
+  cluster.hub.decide();
+  ASSERT_NE(cluster.hub.state.find_attempt(job, 1), nullptr);
+  cluster.hub.decide();
+  EXPECT_EQ(cluster.hub.state.find_attempt(job, 1), nullptr);
+  EXPECT_EQ(cluster.state_of(job), JobState::kPending);
+}
+
 TEST(Registration, ANodesNameIsAHostName) {
   for (const char* const name :
        {"a b", "a_b", "../n", "-n", "n.", "caf\xC3\xA9", "n\x1b[2J", "<n>", "n/1", "n\n1"}) {
