@@ -103,6 +103,9 @@ void Agent::turn() {
   for (v1::LogChunk& chunk : files_->take_chunks()) core_->on_output(std::move(chunk));
   const Time now = clock_.monotonic();
   read_kernel_log(now);
+  // The stream may look open for ever while nobody reads it: another one is the only way to find out.
+  if (connection_ == Connection::kUp && core_->is_unanswered(now))
+    on_connection_lost("the scheduler answers no heartbeat on this connection");
   if (now >= core_->next_deadline()) core_->on_tick();
   if (now >= connection_due_) try_to_connect(now);
   renew_certificate();

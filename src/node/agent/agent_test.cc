@@ -59,10 +59,21 @@ class FakeScheduler final : public v1::NodeProtocol::Service {
     EXPECT_TRUE(came) << "nothing came";
     return found;
   }
-  v1::AgentMessage wait_for_register(int count = 1) {
-    return wait_for([&, seen = 0](const v1::AgentMessage& message) mutable {
-      return message.has_register_() && ++seen == count;
+  /// The registration of that number, in the order in which they came.
+  v1::AgentMessage wait_for_register(int count = 1, std::chrono::seconds patience = std::chrono::minutes(1)) {
+    std::unique_lock lock(mutex_);
+    v1::AgentMessage found;
+    const bool came = changed_.wait_for(lock, patience, [&] {
+      int seen = 0;
+      for (const v1::AgentMessage& message : received_) {
+        if (!message.has_register_() || ++seen < count) continue;
+        found = message;
+        return true;
+      }
+      return false;
     });
+    EXPECT_TRUE(came) << "no registration came";
+    return found;
   }
   v1::Ended wait_for_end() {
     return wait_for([](const v1::AgentMessage& message) { return message.report().has_ended(); })
@@ -74,6 +85,7 @@ class FakeScheduler final : public v1::NodeProtocol::Service {
     received_.clear();
   }
   bool acknowledge = true;
+  int64_t lease_ms = 0;  ///< With a lease an agent expects answers to its heartbeats, which never come.
   bool checks_proofs = true;
 
   grpc::Status Connect(grpc::ServerContext* context,
@@ -97,6 +109,7 @@ class FakeScheduler final : public v1::NodeProtocol::Service {
     stream->Write(out);
     if (!stream->Read(&in) || !in.has_register_()) return {grpc::StatusCode::INVALID_ARGUMENT, "no register"};
     out.mutable_registered()->set_heartbeat_ms(200);
+    out.mutable_registered()->set_lease_ms(lease_ms);
     stream->Write(out);
     remember(in, context, stream);
     while (stream->Read(&in)) {
@@ -232,6 +245,26 @@ TEST_F(AgentTest, HeartbeatsCarryEveryDevice) {
     return message.has_heartbeat() && message.heartbeat().sequence() == 2;
   });
   EXPECT_EQ(beat.heartbeat().devices_size(), 2);
+}
+
+TEST_F(AgentTest, ConnectsAgainWhenAnOrderCannotBeRead) {
+  FakeScheduler scheduler;
+  RunningAgent agent(options(scheduler));
+  scheduler.wait_for_register();
+  v1::SchedulerMessage order;
+  order.mutable_read_file()->set_request(1);
+  order.mutable_read_file()->set_path("\xFF");  // No text: the agent's parser takes no such message.
+  scheduler.send(order);
+  scheduler.wait_for_register(2, std::chrono::seconds(15));
+  scheduler.send(start_order("exit 3"));
+  EXPECT_EQ(scheduler.wait_for_end().outcome().exit_code(), 3);
+}
+
+TEST_F(AgentTest, ConnectsAgainWhenNobodyAnswersItsHeartbeats) {
+  FakeScheduler scheduler;
+  scheduler.lease_ms = 500;
+  RunningAgent agent(options(scheduler));
+  scheduler.wait_for_register(2, std::chrono::seconds(15));
 }
 
 TEST_F(AgentTest, TheNextAgentAdoptsTheRunningJobAndReportsItsExitCode) {

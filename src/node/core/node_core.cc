@@ -307,7 +307,7 @@ void NodeCore::on_not_obeyed(const v1::SchedulerMessage& message, const std::str
 }
 
 void NodeCore::on_registered(const v1::Registered& registered) {
-  leases_.on_registered(registered.heartbeat_ms());
+  leases_.on_registered(registered.heartbeat_ms(), registered.lease_ms());
   next_look_ = leases_.next_beat();
   reports_.forget_sendings();
   if (options_.cluster.empty()) options_.cluster = registered.cluster();

@@ -127,6 +127,8 @@ class NodeCore {
 
   /// The scheduler accepted the registration on this connection.
   bool registered() const { return leases_.registered(); }
+  /// See agent::Leases::is_unanswered.
+  bool is_unanswered(Time now) const { return leases_.is_unanswered(now); }
   std::size_t running_count() const { return attempts_.running_count(); }
   std::size_t unacknowledged_count() const { return reports_.unacknowledged_count(); }
   std::size_t known_count() const { return attempts_.size(); }

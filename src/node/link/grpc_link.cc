@@ -1,6 +1,8 @@
 #include "node/link/grpc_link.h"
 
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/codegen/proto_utils.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -11,7 +13,9 @@
 
 #include "base/check.h"
 #include "base/net/ip_network.h"
-#include "gpusched/v1/node.grpc.pb.h"
+#include "gpusched/v1/node.pb.h"
+#include "log/log.h"
+#include "node/link/clean_message.h"
 #include "node/link/order_gate.h"
 #include "node/link/scheduler_channel.h"
 #include "node/link/trust.h"
@@ -128,9 +132,14 @@ class GrpcLink::Done {
   bool done_ = false;
 };
 
+/// What comes is read by the stream itself, which then knows a message that cannot be read from the stream's
+/// end: the generated code would call both the end, and gRPC would wait for ever to be cancelled.
+using WireStub = grpc::TemplatedGenericStub<v1::AgentMessage, grpc::ByteBuffer>;
+constexpr const char* kConnectMethod = "/gpusched.v1.NodeProtocol/Connect";
+
 /// One connection. Destroyed by the owner's thread when gRPC is done with it: the channel inside waits for
 /// gRPC's threads, so that none of these may destroy it.
-class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, v1::SchedulerMessage> {
+class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, grpc::ByteBuffer> {
  public:
   Stream(const GrpcLinkOptions& options, std::shared_ptr<Inbox> inbox)
       : token_(options.token),
@@ -139,15 +148,15 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
         nonce_(sign::make_nonce()),
         gate_(make_gate(options, nonce_)),
         way_(make_channel(options)),
-        stub_(v1::NodeProtocol::NewStub(way_.channel)) {}
+        stub_(way_.channel) {}
   ~Stream() override {
     if (way_.relay != nullptr) way_.relay->stop();
   }
 
   void start(const GrpcLinkOptions& options) {
-    stub_->async()->Connect(&context_, this);
+    stub_.PrepareBidiStreamingCall(&context_, kConnectMethod, {}, this);
     AddHold();  // Writes begin outside of reactions.
-    StartRead(&incoming_);
+    StartRead(&received_);
     v1::AgentMessage hello;
     hello.mutable_hello()->set_node_name(options.node_name);
     hello.mutable_hello()->set_nonce(nonce_);
@@ -163,6 +172,11 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
     const std::lock_guard lock(mutex_);
     if (closed_) return;
     if (message.has_register_()) message.mutable_register_()->set_proof(proof_);
+    if (clean_texts(message)) {
+      log_event(LogLevel::kWarning, "agent", "text_replaced", {},
+                {{"message", v1::AgentMessage::descriptor()->FindFieldByNumber(message.body_case())->name()},
+                 {"why", "a text of it was not UTF-8"}});
+    }
     outgoing_.push_back(std::move(message));
     if (outgoing_.size() == 1) write_first();
   }
@@ -170,7 +184,10 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
   void cancel() { context_.TryCancel(); }
 
   void OnReadDone(bool ok) override {
-    if (!ok) {
+    const bool is_readable =
+        ok && grpc::SerializationTraits<v1::SchedulerMessage>::Deserialize(&received_, &incoming_).ok();
+    if (ok && !is_readable) give_up(kUnreadable);
+    if (!is_readable) {
       {
         const std::lock_guard lock(mutex_);
         closed_ = true;  // Under the lock: no write begins once the hold is gone.
@@ -190,7 +207,7 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
       }
       inbox_->put(this, std::move(input));
     }
-    StartRead(&incoming_);
+    StartRead(&received_);
   }
 
   void OnWriteDone(bool ok) override {
@@ -248,6 +265,10 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
     why_ = why;
     cancel();
   }
+  static constexpr const char* kUnreadable =
+      "the scheduler sent a message that cannot be read; connecting again (if this repeats, check that "
+      "scheduler and "
+      "agent have compatible versions)";
   static constexpr const char* kNotOurs =
       "the scheduler does not know this agent's token: compare --token-file with its DATA_DIR/token";
 
@@ -265,10 +286,11 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
   const std::string nonce_;
   OrderGate gate_;  ///< Reads' thread only.
   const SchedulerChannel way_;
-  std::unique_ptr<v1::NodeProtocol::Stub> stub_;
+  WireStub stub_;
   grpc::ClientContext context_;
-  v1::SchedulerMessage incoming_;
-  bool up_ = false;  ///< Reads' thread only, as is `why_`.
+  grpc::ByteBuffer received_;
+  v1::SchedulerMessage incoming_;  ///< The same, read.
+  bool up_ = false;                ///< Reads' thread only, as is `why_`.
   std::string why_;
   const std::shared_ptr<Done> done_ = std::make_shared<Done>();
 
