@@ -176,7 +176,7 @@ def test_options_name_the_methods(scheduler):
 
 
 @pytest.mark.parametrize("path", ["/", "/api", "/api/v1", "/api/v2/jobs", "/api/v1/nothing", "/api/v1/jobs/job-1/nothing",
-                                  "//api/v1/jobs", "/api/v1/../v1/jobs", "/API/v1/jobs", "*", "/api/v1/jobs%2f"])
+                                  "//api/v1/jobs", "/api/v1/../v1/jobs", "/API/v1/jobs", "/api/v1/jobs%2f"])
 def test_unknown_paths_are_404(scheduler, path):
     answer = scheduler.call("GET", path)
     assert answer.status == 404

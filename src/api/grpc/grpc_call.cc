@@ -7,8 +7,23 @@
 #include "api/contract/caller.h"
 #include "api/contract/token.h"
 #include "base/check.h"
+#include "base/utf8.h"
 
 namespace gpusched::api {
+
+namespace {
+
+/// Name of metadata whose value is not UTF-8, or "" when all is. Binary ones, whose names end with "-bin",
+/// may be anything.
+std::string_view unreadable_metadata(const grpc::ServerContext& context) {
+  for (const auto& [name, value] : context.client_metadata()) {
+    const std::string_view key(name.data(), name.size());
+    if (!key.ends_with("-bin") && !is_utf8({value.data(), value.size()})) return key;
+  }
+  return {};
+}
+
+}  // namespace
 
 void GrpcThread::start() {
   for (const auto& method : methods_) method->begin();
@@ -130,6 +145,11 @@ std::optional<ApiError> GrpcThread::refuses(const grpc::ServerContext& context) 
 
 std::optional<ApiError> GrpcThread::admit(const grpc::ServerContext& context, bool is_stream, CallNote& note,
                                           CallTicket& ticket) const {
+  if (const std::string_view name = unreadable_metadata(context); !name.empty()) {
+    return ApiError{ErrorKind::kInvalidArgument,
+                    "the metadata " + std::string(name) + " has bytes that are not UTF-8; send text in UTF-8",
+                    std::string(name)};
+  }
   if (manners_.admission == nullptr) return std::nullopt;
   Admission& admission = *manners_.admission;
   const std::string address = address_of(context.peer());

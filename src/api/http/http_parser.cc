@@ -1,7 +1,10 @@
 #include "api/http/http_parser.h"
 
+#include <algorithm>
 #include <boost/beast/http/basic_parser.hpp>
+#include <functional>
 
+#include "api/http/request_rules.h"
 #include "base/check.h"
 
 namespace gpusched::api {
@@ -44,28 +47,32 @@ class Parser final : public http::basic_parser<true> {
   bool streams_body = false;
   bool expects_continue = false;
   bool version_1_0 = false;
+  std::string_view input;      ///< What is being parsed.
+  std::string_view violation;  ///< Why the request is refused, where this class does it. In static storage.
 
  private:
   void on_request_impl(http::verb method, boost::beast::string_view, boost::beast::string_view target,
                        int version, error_code&) override {
     version_1_0 = version < 11;
+    target_.assign(view(target));
     request.method = method_of(method);
     std::string_view rest = view(target);
-    if (!rest.starts_with('/')) {  // The absolute form, "http://host/path".
-      const std::size_t scheme = rest.find("://");
-      const std::size_t slash = scheme == std::string_view::npos ? scheme : rest.find('/', scheme + 3);
-      if (slash != std::string_view::npos) rest.remove_prefix(slash);
-    }
+    const std::optional<AbsoluteTarget> absolute = rest.starts_with('/') ? std::nullopt : read_absolute(rest);
+    if (absolute) rest = absolute->rest;
     rest = rest.substr(0, rest.find('#'));
     const std::size_t mark = rest.find('?');
     request.path.assign(rest.substr(0, mark));
+    if (request.path.empty()) request.path = "/";
     if (mark != std::string_view::npos) request.query.assign(rest.substr(mark + 1));
     streams_body = streams_ != nullptr && *streams_ != nullptr && (*streams_)(request.method, request.path);
     if (streams_body) body_limit(boost::none);
   }
   void on_response_impl(int, boost::beast::string_view, int, error_code&) override { UNREACHABLE(); }
   void on_field_impl(http::field field, boost::beast::string_view name, boost::beast::string_view value,
-                     error_code&) override {
+                     error_code& error) override {
+    if (header_done_) return;  // Behind the body: nobody waits for such fields, and none counts.
+    check_field(field, view(name), view(value), error);
+    if (error) return;
     const auto keep_first = [&](std::string& out) {
       if (out.empty()) out.assign(view(value));
     };
@@ -112,7 +119,34 @@ class Parser final : public http::basic_parser<true> {
         return;
     }
   }
-  void on_header_impl(error_code&) override {}
+  /// A field that goes on in the next line, or a coding that is unknown here, is read differently by programs
+  /// in between: one of them would see other requests than we do (RFC 9112, 5.2 and 6.3).
+  void check_field(http::field field, std::string_view name, std::string_view value, error_code& error) {
+    // Beast joins the lines elsewhere, or skips those that are empty.
+    const bool joined = !value.empty() && !(std::less_equal<>()(input.data(), value.data()) &&
+                                            std::less<>()(value.data(), input.data() + input.size()));
+    const char* const name_end = name.data() + name.size();
+    const bool folded = joined || (!value.empty() && std::find(name_end, value.data(), '\n') != value.data());
+    if (folded) violation = "a header field goes on in the next line; send each in one line";
+    if (field == http::field::transfer_encoding) {
+      const bool known = !folded && !version_1_0 && boost::beast::iequals(value, "chunked");
+      if (!known) violation = "Transfer-Encoding is known as \"chunked\" only, alone and in HTTP/1.1";
+    }
+    if (!violation.empty()) error = http::error::bad_transfer_encoding;
+  }
+  void on_header_impl(error_code& error) override {
+    header_done_ = true;
+    violation = violation_of({.version_1_0 = version_1_0,
+                              .host_count = request.host_count,
+                              .host = request.host,
+                              .target = target_,
+                              .is_options = request.method == HttpMethod::kOptions});
+    if (!violation.empty()) error = http::error::bad_target;
+    const std::optional<AbsoluteTarget> absolute = read_absolute(target_);
+    if (!absolute || request.host_count > 0) return;
+    request.host_count = 1;  // The gate looks whom it names.
+    request.host.assign(absolute->authority);
+  }
   void on_body_init_impl(const boost::optional<uint64_t>&, error_code&) override {}
   std::size_t on_body_impl(boost::beast::string_view body, error_code&) override {
     request.body.append(body.data(), body.size());
@@ -126,6 +160,8 @@ class Parser final : public http::basic_parser<true> {
   void on_finish_impl(error_code&) override {}
 
   const HttpStreams* streams_;
+  std::string target_;  ///< As it came.
+  bool header_done_ = false;
 };
 
 }  // namespace
@@ -154,6 +190,7 @@ HttpParser::Status HttpParser::put(std::string_view bytes, std::size_t& used) {
   CHECK(!impl_->parser->is_done());
   CHECK(!bytes.empty());
   error_code error;
+  impl_->parser->input = bytes;
   used += impl_->parser->put(boost::asio::buffer(bytes.data(), bytes.size()), error);
   if (error == http::error::header_limit) return Status::kHeaderTooLarge;
   if (error == http::error::body_limit) return Status::kBodyTooLarge;
@@ -173,7 +210,10 @@ std::optional<uint64_t> HttpParser::content_length() const {
   const auto length = impl_->parser->content_length();
   return length ? std::optional<uint64_t>(*length) : std::nullopt;
 }
-std::string HttpParser::error() const { return impl_->error.message(); }
+std::string HttpParser::error() const {
+  const std::string_view violation = impl_->parser->violation;
+  return violation.empty() ? impl_->error.message() : std::string(violation);
+}
 HttpRequest& HttpParser::request() { return impl_->parser->request; }
 
 }  // namespace gpusched::api

@@ -130,8 +130,8 @@ TEST(HttpServer, PipelinedRequestsAreAnsweredInOrder) {
 TEST(HttpServer, AByteAtATimeIsARequestToo) {
   const auto server = serve(echo);
   Client client(server->ports()[0]);
-  for (const char c : std::string_view(
-           "\r\nPOST /slow HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")) {
+  for (const char c : std::string_view("\r\nPOST /slow HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: "
+                                       "chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")) {
     client.send({&c, 1});
   }
   EXPECT_NE(client.read_until("abc").find("POST /slow? abc"), std::string::npos);
@@ -149,7 +149,7 @@ TEST(HttpServer, RepliesOfAnotherThreadGoOutAtTheFlush) {
   std::vector<std::unique_ptr<Client>> clients;
   for (int i = 0; i < 8; ++i) {
     clients.push_back(std::make_unique<Client>(server->ports()[0]));
-    clients.back()->send("GET / HTTP/1.1\r\n\r\n");
+    clients.back()->send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
   }
   {
     std::unique_lock lock(mutex);
@@ -163,7 +163,7 @@ TEST(HttpServer, RepliesOfAnotherThreadGoOutAtTheFlush) {
 TEST(HttpServer, AHugeBodyIsRefusedWithoutReadingItAll) {
   const auto server = serve(echo);
   Client client(server->ports()[0]);
-  client.send("POST / HTTP/1.1\r\nContent-Length: 104857600\r\n\r\n");
+  client.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 104857600\r\n\r\n");
   const std::string chunk(1u << 20, 'x');
   int sent = 0;
   while (sent < 100 && client.send(chunk)) ++sent;
@@ -177,7 +177,7 @@ TEST(HttpServer, AHugeBodyIsRefusedWithoutReadingItAll) {
 TEST(HttpServer, AHugeChunkedBodyIsRefused) {
   const auto server = serve(echo);
   Client client(server->ports()[0]);
-  client.send("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n");
+  client.send("POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
   const std::string chunk = "10000\r\n" + std::string(0x10000, 'x') + "\r\n";
   for (int i = 0; i < 200 && client.send(chunk); ++i) {
   }
@@ -189,7 +189,7 @@ TEST(HttpServer, ABodyOfExactlyTheLimitIsTaken) {
     reply.send({.status = 200, .body = std::to_string(request.body.size()) + "!"});
   });
   Client client(server->ports()[0]);
-  client.send("POST / HTTP/1.1\r\nContent-Length: 4194304\r\n\r\n");
+  client.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4194304\r\n\r\n");
   client.send(std::string(4u << 20, 'x'));
   EXPECT_NE(client.read_until("!").find("4194304!"), std::string::npos);
 }
@@ -197,18 +197,19 @@ TEST(HttpServer, ABodyOfExactlyTheLimitIsTaken) {
 TEST(HttpServer, LongHeadersAreRefused) {
   const auto server = serve(echo);
   Client client(server->ports()[0]);
-  client.send("GET / HTTP/1.1\r\nX: " + std::string(20'000, 'x') + "\r\n\r\n");
+  client.send("GET / HTTP/1.1\r\nHost: localhost\r\nX: " + std::string(20'000, 'x') + "\r\n\r\n");
   EXPECT_NE(client.read_all().find("HTTP/1.1 431 "), std::string::npos);
 }
 
 TEST(HttpServer, WhatIsNoHttpIsRefused) {
   const auto server = serve(echo);
   for (const std::string_view nonsense :
-       {"hello\r\n\r\n", "GET / HTTP/3.0\r\n\r\n", "GET /\x01 HTTP/1.1\r\n\r\n",
-        "GET / HTTP/1.1\r\nA b: c\r\n\r\n",
-        "POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
-        "POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        "POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n"}) {
+       {"hello\r\n\r\n", "GET / HTTP/3.0\r\n\r\n", "GET /\x01 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: localhost\r\nA b: c\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nTransfer-Encoding: "
+        "chunked\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n"}) {
     Client client(server->ports()[0]);
     client.send(nonsense);
     EXPECT_NE(client.read_all().find("HTTP/1.1 400 "), std::string::npos) << nonsense;
@@ -218,10 +219,10 @@ TEST(HttpServer, WhatIsNoHttpIsRefused) {
 TEST(HttpServer, ASlowHeaderAndASlowBodyAreEndedWith408) {
   const auto server = serve(echo, {.header_timeout = milliseconds(50), .body_timeout = milliseconds(50)});
   Client header(server->ports()[0]);
-  header.send("GET / HTTP/1.1\r\nHo");
+  header.send("GET / HTTP/1.1\r\nHost: localhost\r\nHo");
   EXPECT_NE(header.read_all().find("HTTP/1.1 408 "), std::string::npos);
   Client body(server->ports()[0]);
-  body.send("POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc");
+  body.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc");
   EXPECT_NE(body.read_all().find("HTTP/1.1 408 "), std::string::npos);
 }
 
@@ -237,11 +238,11 @@ TEST(HttpServer, AThousandSlowConnectionsDoNotStopService) {
   for (int i = 0; i < 1'000; ++i) {
     slow.push_back(std::make_unique<Client>(server->ports()[0]));
     if (!slow.back()->connected()) break;  // This test's own limit of open files.
-    slow.back()->send("POST / HTTP/1.1\r\nContent-Le");
+    slow.back()->send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Le");
   }
   slow.resize(slow.size() - 4);
   Client client(server->ports()[0]);
-  client.send("GET /served HTTP/1.1\r\n\r\n");
+  client.send("GET /served HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_NE(client.read_until("served").find("200 OK"), std::string::npos);
 }
 
@@ -250,12 +251,12 @@ TEST(HttpServer, BeyondTheLimitTheLongestIdleConnectionMakesRoom) {
   std::vector<std::unique_ptr<Client>> clients;
   for (int i = 0; i < 17; ++i) {
     clients.push_back(std::make_unique<Client>(server->ports()[0]));
-    clients.back()->send("GET /x HTTP/1.1\r\n\r\n");
+    clients.back()->send("GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n");
     EXPECT_NE(clients.back()->read_until("/x?").find("200 OK"), std::string::npos);
     clients.back()->forget();
   }
   EXPECT_EQ(clients[0]->read_all(), "");  // Closed.
-  clients[1]->send("GET /y HTTP/1.1\r\n\r\n");
+  clients[1]->send("GET /y HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_NE(clients[1]->read_until("/y?").find("200 OK"), std::string::npos);
 }
 
@@ -263,7 +264,7 @@ TEST(HttpServer, AnAddressHasNoMoreConnectionsThanItMay) {
   const auto server = serve(echo, {.address_connections_max = 4, .bounds_loopback = true});
   const uint16_t port = server->ports()[0];
   const auto asked = [&](Client& client) {
-    client.send("GET /x HTTP/1.1\r\n\r\n");
+    client.send("GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n");
     return client.read_until("/x?").find("200 OK") != std::string::npos;
   };
   std::vector<std::unique_ptr<Client>> idle;
@@ -280,7 +281,8 @@ TEST(HttpServer, AnAddressHasNoMoreConnectionsThanItMay) {
   std::vector<std::unique_ptr<Client>> busy;
   for (int i = 0; i < 4; ++i) {
     busy.push_back(std::make_unique<Client>(port));
-    busy.back()->send("POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+    busy.back()->send(
+        "POST / HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
     EXPECT_NE(busy.back()->read_until("\r\n\r\n").find("100 Continue"), std::string::npos);
   }
   EXPECT_EQ(Client(port).read_all(), "");
@@ -293,7 +295,7 @@ TEST(HttpServer, AnAddressMakesRoomAmongItsOwnConnectionsHoweverTheyCameAndWent)
   const auto server = serve(echo, {.address_connections_max = 4, .bounds_loopback = true});
   const auto ask = [&](Client& client) {
     client.forget();
-    client.send("GET /x HTTP/1.1\r\n\r\n");
+    client.send("GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n");
     return client.read_until("/x?").find("200 OK") != std::string::npos;
   };
   const auto open = [&](const char* from) {
@@ -337,11 +339,11 @@ TEST(HttpServer, LoopbackHasAllConnections) {
   const auto server = serve(echo, {.address_connections_max = 1});
   Client first(server->ports()[0]), second(server->ports()[0]);
   for (Client* const client : {&first, &second}) {
-    client->send("GET /x HTTP/1.1\r\n\r\n");
+    client->send("GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n");
     EXPECT_NE(client->read_until("/x?").find("200 OK"), std::string::npos);
     client->forget();
   }
-  first.send("GET /y HTTP/1.1\r\n\r\n");
+  first.send("GET /y HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_NE(first.read_until("/y?").find("200 OK"), std::string::npos);
 }
 
@@ -352,7 +354,7 @@ TEST(HttpServer, BytesOfBodiesThatArriveAreSharedAmongWhoeverSendsThem) {
   ASSERT_TRUE(server.ok());
   const auto ask = [&server](const std::string& who, int bytes) {
     auto client = std::make_unique<Client>((*server)->ports()[0]);
-    client->send("POST / HTTP/1.1\r\nExpect: 100-continue\r\nAuthorization: " + who +
+    client->send("POST / HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nAuthorization: " + who +
                  "\r\nContent-Length: " + std::to_string(bytes) + "\r\n\r\n");
     return client;
   };
@@ -373,14 +375,14 @@ TEST(HttpServer, BytesOfBodiesThatArriveAreSharedAmongWhoeverSendsThem) {
 TEST(HttpServer, ADroppedReplyIs500) {
   const auto server = serve([](HttpRequest&&, HttpReply) {});
   Client client(server->ports()[0]);
-  client.send("GET / HTTP/1.1\r\n\r\n");
+  client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_NE(client.read_until("bug of the scheduler").find("HTTP/1.1 500 "), std::string::npos);
 }
 
 TEST(HttpServer, HeadHasTheLengthAndNoBody) {
   const auto server = serve(echo);
   Client client(server->ports()[0]);
-  client.send("HEAD /h HTTP/1.1\r\nConnection: close\r\n\r\n");
+  client.send("HEAD /h HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
   const std::string answer = client.read_all();
   EXPECT_NE(answer.find("Content-Length: 9\r\n"), std::string::npos);
   EXPECT_TRUE(answer.ends_with("\r\n\r\n"));
@@ -389,7 +391,7 @@ TEST(HttpServer, HeadHasTheLengthAndNoBody) {
 TEST(HttpServer, AClientThatAsksMayGoOn) {
   const auto server = serve(echo);
   Client client(server->ports()[0]);
-  client.send("POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n");
+  client.send("POST / HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n");
   EXPECT_EQ(client.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
   client.send("abc");
   EXPECT_NE(client.read_until("abc").find("200 OK"), std::string::npos);
@@ -417,14 +419,14 @@ TEST(HttpServer, AStreamIsChunkedAndItsPiecesWaitForTheReader) {
   const auto server = serve(
       [&](HttpRequest&&, HttpReply reply) { next(reply.stream({.content_type = "text/plain"}), kPieces); });
   Client client(server->ports()[0]);
-  client.send("GET / HTTP/1.1\r\n\r\n");
+  client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
   // Nothing is read yet: the kernel takes a few pieces, and then the stream waits.
   EXPECT_NE(client.read_until("chunked").find("200 OK"), std::string::npos);
   const std::string all = client.read_until("0\r\n\r\n");
   EXPECT_EQ(count(all, "10000\r\naaaa"), static_cast<std::size_t>(kPieces));
   EXPECT_EQ(written.load(), kPieces);
   client.forget();
-  client.send("HEAD / HTTP/1.1\r\n\r\n");  // The connection lives on.
+  client.send("HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n");  // The connection lives on.
   EXPECT_NE(client.read_until("\r\n\r\n").find("200 OK"), std::string::npos);
 }
 
@@ -446,7 +448,7 @@ TEST(HttpServer, AWaitingHandlerIsToldThatTheClientIsGone) {
   });
   {
     Client client(server->ports()[0]);
-    client.send("GET / HTTP/1.1\r\n\r\n");
+    client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return waiting; });
   }
@@ -467,7 +469,7 @@ TEST(HttpServer, AShutdownFinishesWhatIsInFlight) {
   const uint16_t port = server->ports()[0];
   Client idle(port);
   Client client(port);
-  client.send("GET / HTTP/1.1\r\n\r\n");
+  client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
   {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return kept != nullptr; });

@@ -8,6 +8,7 @@
 #include "api/http/http_connection.h"
 #include "api/http/http_core.h"
 #include "base/check.h"
+#include "base/utf8.h"
 
 namespace gpusched::api::http_internal {
 
@@ -15,8 +16,9 @@ using websocket::Opcode;
 using websocket::Parser;
 
 namespace {
+constexpr uint16_t kInvalidPayload = 1007;          // RFC 6455, 7.4.1.
 constexpr std::size_t kAnswersBytesMax = 1u << 20;  // For pongs to a client that reads nothing.
-}
+}  // namespace
 
 void Connection::upgrade(uint64_t request, const std::string& key, std::size_t message_bytes_max,
                          WebSocket::Handlers handlers) {
@@ -115,7 +117,10 @@ void Connection::on_frame() {
     case Opcode::kBinary: {
       const bool is_text = websocket_->parser.opcode() == Opcode::kText;
       const auto on_message = websocket_->handlers.on_message;  // It may end the socket, and us with it.
-      if (!websocket_->closing) on_message(is_text, std::move(websocket_->parser.data()));
+      if (websocket_->closing) return;
+      if (is_text && !is_utf8(websocket_->parser.data()))
+        return socket_close(request_, kInvalidPayload, "text messages must be UTF-8");
+      on_message(is_text, std::move(websocket_->parser.data()));
       return;
     }
     case Opcode::kPing:

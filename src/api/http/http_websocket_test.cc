@@ -184,7 +184,7 @@ TEST(HttpWebSocket, WhatBreaksTheRulesEndsTheConnectionWithACode) {
   }
   {
     WebSocketClient client(echo.port());
-    client.send("GET / HTTP/1.1\r\n\r\n");
+    client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
     EXPECT_EQ(client.next_close(), websocket::kProtocolError);
   }
   WebSocketClient still_served(echo.port());

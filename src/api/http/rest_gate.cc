@@ -4,6 +4,7 @@
 
 #include "api/contract/json_writer.h"
 #include "api/contract/token.h"
+#include "api/http/request_rules.h"
 #include "base/net/ip_network.h"
 
 namespace gpusched::api {
@@ -153,6 +154,7 @@ void RestGate::handle(HttpRequest&& request, HttpReply reply) {
   const auto call = std::make_shared<RestCall>(std::move(reply), request.method, allow_origin,
                                                reads ? options_.reads : options_.writes, std::move(note));
   if (options_.errors_of != nullptr) call->write_errors(options_.errors_of(request));
+  if (const auto problem = problem_of_text(request)) return refuse(request, call, *problem);
   if (request.method == HttpMethod::kOptions && !allow_origin.empty() && !request.cors_method.empty()) {
     // A browser's preflight never carries a token.
     HttpResponse response{.status = 204};

@@ -168,8 +168,13 @@ class Stream final : public StreamBase, public GrpcWaiter {
 
   void OnReadDone(bool ok) override {
     incoming_bytes_ = received_.Length();
+    const bool came = ok;
     ok = ok && grpc::SerializationTraits<v1::AgentMessage>::Deserialize(&received_, &incoming_).ok();
     if (!ok) {
+      if (came) {
+        log_event(LogLevel::kWarning, "scheduler", "agent_message_unreadable", {},
+                  {{"node", name_}, {"peer", peer_}, {"bytes", static_cast<int64_t>(incoming_bytes_)}});
+      }
       session_->close();  // The agent is gone, has said all it had to say, or speaks another language.
       return;
     }
