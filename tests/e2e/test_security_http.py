@@ -122,3 +122,20 @@ def test_a_target_for_another_host_is_refused(world, target, with_token):
     ("https://127.0.0.1:443/health", "127.0.0.1"), ("http://[::1]:8080/health", "[::1]:8080")])
 def test_a_target_for_the_host_that_is_named_is_answered(world, target, host):
     assert answers_to(world, request(f"Host: {host}", "Connection: close", target=target))[0] == [200]
+
+
+def test_creating_a_service_is_safe_to_repeat(world):
+    api = world.api()
+    body = {"name": "web", "job": {"spec": {"command": ["sleep", "1000"]}}}
+
+    def create(key, sent=body):
+        return api.call("POST", "/v1/services", sent, {"Idempotency-Key": key} if key else None)
+
+    status, first, _ = create("once")
+    assert status in (200, 201), first
+    again = create("once")
+    assert (again[0], again[1].get("record_id")) == (status, first["record_id"]), again
+    assert create("once", {**body, "replicas": 2})[0] == 409
+    assert create("other")[0] == 409 and create(None)[0] == 409
+    status, refused, _ = create("k" * 129)
+    assert status == 400 and "Idempotency-Key" in refused["error"], refused

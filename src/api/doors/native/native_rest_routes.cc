@@ -420,6 +420,7 @@ void NativeRest::Routes::services(Table& table) {
            "Creates a service: jobs that are kept running, several of a kind at a time.")
       .body(v1::CreateServiceRequest::descriptor())
       .needs({"name", "job"})
+      .with_key()
       .answers(service, 201);
   table
       .add(kGet, "v1/services", kSeeJob, "list_services", &NativeRest::list_services,
@@ -446,6 +447,7 @@ void NativeRest::Routes::services(Table& table) {
       .query({{Type::kText, "tenant_id", "The service's tenant: an id or a name; the caller's if omitted."}})
       .body(v1::RollOutServiceRequest::descriptor())
       .needs({"job"})
+      .with_key()
       .answers(service);
   table
       .add(kDelete, "v1/services/{service}", kCancelJob, "delete_service", &NativeRest::delete_service,

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/doors/jobs/jobs_json.h"
 #include "api/doors/native/native_rest.h"
 #include "api/doors/native/native_rest_bodies.h"
 #include "api/doors/native/services/service_messages.h"
@@ -26,6 +27,15 @@ std::optional<ApiError> name_service(const NativeCall& call, Message& message) {
   return std::nullopt;
 }
 
+/// The header Idempotency-Key makes the submission of a record safe to repeat.
+std::optional<ApiError> take_request_key(const NativeCall& call, SubmitRequest& record) {
+  const std::string& key = call.request.idempotency_key;
+  if (key.empty()) return std::nullopt;
+  if (auto problem = check_request_key(key, "Idempotency-Key")) return problem;
+  record.request_key = key;
+  return std::nullopt;
+}
+
 }  // namespace
 
 void NativeRest::create_service(NativeCall& call) {
@@ -36,6 +46,7 @@ void NativeRest::create_service(NativeCall& call) {
   call.call->note().line.resource = message.name();
   Answer<SubmitRequest> record = read_creation(message, backend_.containers_possible());
   if (!record) return call.call->fail(record.error());
+  if (auto problem = take_request_key(call, *record)) return call.call->fail(*problem);
   record->by = requester_of(call);
   call.call->note().name_user(*record);
   submit_record(backend_, call.call->caller(), std::move(*record),
@@ -50,6 +61,7 @@ void NativeRest::roll_out_service(NativeCall& call) {
   if (auto problem = name_service(call, message)) return call.call->fail(*problem);
   Answer<SubmitRequest> record = read_rollout(message, backend_.containers_possible());
   if (!record) return call.call->fail(record.error());
+  if (auto problem = take_request_key(call, *record)) return call.call->fail(*problem);
   record->by = requester_of(call);
   call.call->note().name_user(*record);
   submit_record(backend_, call.call->caller(), std::move(*record),
