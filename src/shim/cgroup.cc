@@ -181,6 +181,11 @@ bool remove_cgroup(const std::string& path) {
   return rmdir(path.c_str()) == 0 || errno == ENOENT;
 }
 
+void remove_left_folder(const std::string& path) {
+  const std::string folder = path.substr(0, path.rfind('/'));
+  if (folder.substr(folder.rfind('/') + 1).starts_with("gpusched-")) rmdir(folder.c_str());
+}
+
 uint64_t cgroup_oom_kills(const std::string& path) {
   const uint64_t kills = count_in(path + "/memory.events", "oom_kill");
   return kills > 0 ? kills : count_in(path + "/memory.oom_control", "oom_kill");

@@ -27,6 +27,13 @@ const CgroupFolder* killing_cgroup(const std::vector<CgroupFolder>& folders);
 /// Removes the group and empty groups below it. False when something is left in it.
 bool remove_cgroup(const std::string& path);
 
+/// Name of the empty group that an agent keeps in its folder for as long as it runs, so that nobody removes
+/// that.
+inline constexpr const char* kHeldGroup = "held";
+/// Removes the agent's folder in which the attempt's group `path` was, if the agent has ended and no other
+/// attempt has a group there.
+void remove_left_folder(const std::string& path);
+
 /// Returns how many of its processes the OOM killer ended; 0 also if this is not a memory group.
 uint64_t cgroup_oom_kills(const std::string& path);
 /// Returns how often its process limit refused a new one; 0 also if this is not a pids group.

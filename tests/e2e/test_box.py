@@ -106,7 +106,7 @@ def setting_of(world, *files):
     for group in harness.cgroups_of(world.folder):
         for file in files:
             path = pathlib.Path(group) / file
-            if not group.endswith(world.agents()[0].mark()) and path.exists():
+            if not group.endswith((world.agents()[0].mark(), "/held")) and path.exists():
                 return [file, *path.read_text().split()]
     return []
 

@@ -43,7 +43,8 @@ def test_a_daemon_without_environment_dies_with_an_adopted_attempt_whose_shim_an
 
 
 def groups_of_attempts(world):
-    return [group for group in harness.cgroups_of(world.folder) if not group.endswith(world.agents()[0].mark())]
+    return [group for group in harness.cgroups_of(world.folder)
+            if not group.endswith((world.agents()[0].mark(), "/held"))]
 
 
 @NEEDS_CGROUPS
@@ -56,13 +57,32 @@ def test_no_group_is_left_of_ended_jobs(boxed):
 
 @pytest.mark.own_world
 @NEEDS_CGROUPS
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+def test_an_agent_that_ended_leaves_no_group_once_its_jobs_have_ended(boxed, killed):
+    world = boxed()
+    agent = world.agents()[0]
+    job = world.api().submit("sleep 3")
+    world.api().wait_for(job, "running")
+    if killed:
+        agent.kill()
+        agent.start()
+    agent.stop()
+    assert list(harness.cgroups_of(world.folder))
+    wait_until("no group is left", lambda: not list(harness.cgroups_of(world.folder)))
+    agent.start()
+    world.api().wait_for(job, "completed")
+    assert run(world.api(), "true") is not None
+
+
+@pytest.mark.own_world
+@NEEDS_CGROUPS
 def test_a_group_that_belongs_to_no_attempt_goes_with_all_in_it_when_the_agent_starts(boxed):
     world = boxed()
     agent = world.agents()[0]
     agent.kill()
     stray = subprocess.Popen(["sleep", "600"])
     try:
-        for group in list(harness.cgroups_of(world.folder)):
+        for group in [one for one in harness.cgroups_of(world.folder) if one.endswith(agent.mark())]:
             left = pathlib.Path(group) / "7-1-0"
             left.mkdir()
             if "/freezer/" in group or (left / "cgroup.kill").exists():

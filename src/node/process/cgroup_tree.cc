@@ -22,6 +22,7 @@ namespace {
 
 constexpr std::array<std::string_view, kControllerCount> kControllerNames = {"memory", "cpu",     "cpuset",
                                                                              "pids",   "devices", "freezer"};
+constexpr int kMakeTriesMax = 3;
 constexpr int64_t kQuotaPeriodUs = 100'000;
 constexpr int64_t kSharesOfACore = 1'024;
 constexpr int64_t kSharesMin = 2;
@@ -206,12 +207,18 @@ CgroupTree CgroupTree::detect(const Source& source) {
 std::optional<std::string> CgroupTree::make_folder(const std::string& parent, const std::string& name,
                                                    bool unified) {
   std::string folder = parent + '/' + name;
-  if (mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) {
-    notes_.push_back("cannot make " + folder + ": " + std::strerror(errno));
-    return std::nullopt;
+  const std::string held = folder + '/' + shim::kHeldGroup;
+  // The last attempt of an agent before us may remove the folder until something is in it.
+  for (int tries = 0; tries < kMakeTriesMax; ++tries) {
+    if (mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) {
+      notes_.push_back("cannot make " + folder + ": " + std::strerror(errno));
+      return std::nullopt;
+    }
+    if (mkdir(held.c_str(), 0755) == 0 || errno != ENOENT) break;
   }
   if (access((folder + "/cgroup.procs").c_str(), W_OK) == 0) return folder;
   notes_.push_back("cannot write to " + folder + (unified ? " (version 2)" : ""));
+  rmdir(held.c_str());
   rmdir(folder.c_str());
   return std::nullopt;
 }
@@ -400,11 +407,15 @@ std::vector<std::string> CgroupTree::groups() const {
     }
     closedir(folder);
   }
+  names.erase(shim::kHeldGroup);
   return {names.begin(), names.end()};
 }
 
 void CgroupTree::remove_if_empty() const {
-  for (const Hierarchy& hierarchy : hierarchies_) rmdir(hierarchy.folder.c_str());
+  for (const Hierarchy& hierarchy : hierarchies_) {
+    rmdir((hierarchy.folder + '/' + shim::kHeldGroup).c_str());
+    rmdir(hierarchy.folder.c_str());
+  }
 }
 
 }  // namespace gpusched

@@ -55,7 +55,8 @@ class CgroupTree {
   std::vector<std::string> folders_of(const std::string& key_text) const;
   /// Names of groups that are there, of attempts or not.
   std::vector<std::string> groups() const;
-  /// Removes our folders if nothing is in them.
+  /// Removes our folders if nothing is in them; others are removed by the last attempt that has a group
+  /// there.
   void remove_if_empty() const;
 
  private:

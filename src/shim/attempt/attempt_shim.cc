@@ -600,7 +600,10 @@ class AttemptShim {
         if (!removed) kill_cgroup(folder.path);
         gone = removed && gone;
       }
-      if (gone) return;  // Else the agent removes them later.
+      if (gone) {
+        for (const CgroupFolder& folder : request_.box.cgroups) remove_left_folder(folder.path);
+        return;  // Else the agent removes them later.
+      }
       pause_for(pause);
       pause = std::min(pause * 2, kCgroupPauseMax);
     }
