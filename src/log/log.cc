@@ -26,8 +26,9 @@ constexpr int kAboveEveryLevel = static_cast<int>(LogLevel::kError) + 1;
 constexpr int kNoFile = -1;
 constexpr int kFullPipeWaitMs = 1'000;
 constexpr auto kFlushWait = std::chrono::seconds(5);
-/// After each write: under load lines come in crowds, and each wake-up costs more than its line.
-constexpr auto kRest = std::chrono::milliseconds(2);
+/// After each write: under load lines come in crowds, and each wake-up costs more than its line. For people
+/// who follow a log it is still at once.
+constexpr auto kRest = std::chrono::milliseconds(20);
 /// Number of lines that ends the rest.
 constexpr size_t kCrowdLines = kQueueLines / 8;
 
