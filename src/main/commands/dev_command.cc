@@ -124,7 +124,7 @@ int serve(const DevOptions& options, const LoadedConfig& config) {
                                            .folder = options.data_dir + "/agent",
                                            .sim_gpus = options.sim_gpus,
                                            .default_user = options.user,
-                                           .cpus = options.cpus},
+                                           .cpus = cores_to_offer(options.cpus, options.sim_gpus)},
                                           (*service)->ports());
   if (!agent.ok()) {
     const EndsOnSignal meanwhile;

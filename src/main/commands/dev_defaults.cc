@@ -1,5 +1,8 @@
 #include "main/commands/dev_defaults.h"
 
+#include <sched.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -11,6 +14,12 @@ namespace {
 /// Says what it got, and where: enough to see a payload come in and a result go out.
 constexpr const char* kExampleWorker =
     "bytes=$(wc -c) && echo \"$TASK_TYPE task $TASK_ID: $bytes bytes on GPU $CUDA_VISIBLE_DEVICES\"";
+
+int64_t usable_cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+  return std::max<int64_t>(1, sysconf(_SC_NPROCESSORS_ONLN));
+}
 
 bool is_set(const LoadedConfig& config, std::string_view key) { return config.origins.contains(key); }
 
@@ -65,6 +74,11 @@ std::optional<OtherPort> replace_port(const Error& error, LoadedConfig& config) 
     return other;
   }
   return std::nullopt;
+}
+
+int64_t cores_to_offer(int64_t asked, std::string_view sim_gpus) {
+  const int64_t gpus = count_simulated_gpus(sim_gpus);
+  return asked == 0 && gpus > usable_cores() ? gpus : asked;
 }
 
 int64_t count_simulated_gpus(std::string_view shape) {

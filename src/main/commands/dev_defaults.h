@@ -26,6 +26,10 @@ struct OtherPort {
 /// key.
 std::optional<OtherPort> replace_port(const Error& error, LoadedConfig& config);
 
+/// Cores that the agent offers, 0 for all: `asked`, or where it is 0 a core for each simulated GPU if there
+/// are fewer, for simulated GPUs do not come with the cores that real ones have beside them.
+int64_t cores_to_offer(int64_t asked, std::string_view sim_gpus);
+
 /// Number of GPUs in the words of `--sim-gpus`, such as "4xA100-SXM4-80GB,H100-SXM5-80GB"; parts that are
 /// none count as one.
 int64_t count_simulated_gpus(std::string_view shape);

@@ -2,18 +2,14 @@
 
 #include <dlfcn.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <vector>
-
-#include "main/commands/dev_defaults.h"
 
 extern char** environ;
 
@@ -27,12 +23,6 @@ std::string agent_path() {
   return (failed ? std::filesystem::path("gpu-agent") : self.parent_path() / "gpu-agent").string();
 }
 
-int64_t usable_cores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-  return std::max<int64_t>(1, sysconf(_SC_NPROCESSORS_ONLN));
-}
-
 std::vector<std::string> command_line(const LocalAgent& agent, const BoundPorts& ports) {
   std::vector<std::string> words = {agent_path(), "--scheduler", "127.0.0.1:" + std::to_string(ports.grpc),
                                     "--node",     agent.node,    "--data-dir",
@@ -41,10 +31,7 @@ std::vector<std::string> command_line(const LocalAgent& agent, const BoundPorts&
   if (agent.root_jobs) words.emplace_back("--allow-root-jobs");
   if (!agent.sim_gpus.empty()) words.insert(words.end(), {"--sim-gpus", agent.sim_gpus});
   if (!ports.grpc_certificate.empty()) words.insert(words.end(), {"--ca", ports.grpc_certificate});
-  // Simulated GPUs do not come with the cores that real ones have beside them.
-  const int64_t gpus = count_simulated_gpus(agent.sim_gpus);
-  const int64_t cpus = agent.cpus > 0 ? agent.cpus : gpus > usable_cores() ? gpus : 0;
-  if (cpus > 0) words.insert(words.end(), {"--cpus", std::to_string(cpus)});
+  if (agent.cpus > 0) words.insert(words.end(), {"--cpus", std::to_string(agent.cpus)});
   return words;
 }
 

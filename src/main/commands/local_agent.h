@@ -16,7 +16,7 @@ struct LocalAgent {
   std::string folder;        ///< Its data, and beside it its log: `folder`.log.
   std::string sim_gpus;      ///< Simulated GPUs; empty: the machine's own.
   std::string default_user;  ///< User that jobs run as where we are root; empty: the agent's default.
-  int64_t cpus = 0;          ///< Cores to offer; 0: all, and at least one a simulated GPU.
+  int64_t cpus = 0;          ///< Cores to offer; 0: all.
   bool root_jobs = false;    ///< Jobs may run as root.
 };
 
