@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "api/backend/anonymous_limits.h"
+#include "api/backend/job_turns.h"
 #include "api/backend/key_index.h"
 #include "api/backend/keys/password_hasher.h"
 #include "api/backend/nameless_jobs.h"
@@ -174,6 +175,9 @@ class HostBackend final : public Backend {
   /// Proposes what `make` makes of the job and its tenant, when the caller may do that.
   void change_job(const CallerPtr& caller, access::Action action, JobId job, const std::string& tenant,
                   std::function<Command(JobId, TenantId)> make, Done<JobView> done);
+  /// Changes a job by what it is: `command` has the rest of the update. In the job's turn.
+  void change_read_job(const CallerPtr& caller, const Observer::View& view, const Job& job, Viewer viewer,
+                       const JobUpdate& update, UpdateJob command, const Done<JobView>& done);
   void propose_for_node(const CallerPtr& caller, Command command, NodeId node, Done<NodeView> done);
   /// Answers with the key as it then is, where `made`, if any, is told its holder.
   /// `hash`: of the password that the request had.
@@ -260,6 +264,7 @@ class HostBackend final : public Backend {
   std::shared_ptr<NamelessJobs> nameless_ = std::make_shared<NamelessJobs>();
   std::shared_ptr<TenantPositions> positions_ = std::make_shared<TenantPositions>();
   std::shared_ptr<KeyIndex> keys_ = std::make_shared<KeyIndex>();
+  JobTurns job_turns_;
   std::shared_ptr<WaitingShares> shares_ = std::make_shared<WaitingShares>();
   std::shared_ptr<TaskIndex> tasks_ = std::make_shared<TaskIndex>();
   std::shared_ptr<TaskUses> task_uses_;  ///< Null: nothing is learned.

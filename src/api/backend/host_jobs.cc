@@ -62,6 +62,13 @@ std::vector<Part> changed_parts(std::vector<Part> parts, const JobUpdate& update
   return parts;
 }
 
+/// The time limit of a job with an update's in its place; zero: none.
+Duration changed_runtime(Duration limit, const JobUpdate& update) {
+  if (!update.max_runtime_at_least) return update.max_runtime.value_or(limit);
+  const bool is_without = limit.ns == 0 || update.max_runtime_at_least->ns == 0;
+  return is_without ? Duration{} : std::max(limit, *update.max_runtime_at_least);
+}
+
 /// How long the job waits by the newest forecast; nothing when that does not know, or was wrong.
 std::optional<Duration> wait_of(const JobView& job, const ForecastService& service, Time now) {
   if (job.state != JobState::kPending) return Duration{};
@@ -131,13 +138,9 @@ void HostBackend::update_job(const CallerPtr& caller, JobId job, const std::stri
     command.given |= kJobPriority;
     command.priority = *update.priority;
   }
-  if (update.max_runtime) {
-    command.given |= kJobMaxRuntime;
-    command.max_runtime = *update.max_runtime;
-    // A caller that may keep nodes free may also decide that a job keeps its place for longer.
-    command.may_raise = may_always(*caller, Action::kMakeReservation);
-  }
-  if (update.texts.empty() && !update.changes_parts()) {
+  // A caller that may keep nodes free may also decide that a job keeps its place for longer.
+  if (update.changes_runtime()) command.may_raise = may_always(*caller, Action::kMakeReservation);
+  if (update.texts.empty() && !update.changes_parts() && !update.changes_runtime()) {
     return change_job(
         caller, Action::kUpdateJob, job, tenant,
         [command](JobId id, TenantId its) mutable {
@@ -150,35 +153,57 @@ void HostBackend::update_job(const CallerPtr& caller, JobId job, const std::stri
   if (sheds_read(done)) return;
   std::shared_ptr<void> place = place_for(*caller, WaitingShares::Kind::kLookUps, done);
   if (place == nullptr) return;
-  // The texts stand in the specification, which is replaced whole, as what it needs is.
-  read([this, caller, job, tenant, command, update, place = std::move(place),
-        done](const Observer::View& view) mutable {
+  // Nobody takes a turn of a job that he may not change.
+  read([this, caller, job, tenant, command = std::move(command), update = std::move(update),
+        place = std::move(place), done = std::move(done)](const Observer::View& view) {
     const auto found = find_job(view.state, *caller, Action::kUpdateJob, job, tenant);
     if (!found) return done(found.error());
-    command.job = (*found)->id;
-    Done<JobView> settled = done;
-    if (const auto service = update.texts.empty() ? std::nullopt : services_->recorded_by((*found)->id)) {
-      // The record must not change between its reading here and its writing.
-      if (!services_->begin(*service)) return done(being_changed(service->second));
-      settled = settling(*service, done);
-    }
-    if (!update.texts.empty()) {
-      command.given |= kJobSpec;
-      command.spec = Blob(with_texts((*found)->spec.view(), update.texts));
-    }
-    if (update.changes_parts()) {
-      if (view.state.class_of(**found).parts.size() > 1) {
-        return settled(ApiError{
-            ErrorKind::kUnprocessable,
-            "the resources of a job with several parts cannot be changed; cancel it, and submit it again"});
-      }
-      command.given |= kJobParts;
-      command.parts = changed_parts(view.state.class_of(**found).parts, update);
-    }
-    command.tenant = (*found)->tenant;
-    propose_for_job(caller, std::move(command), (*found)->id, Viewer::of(caller, tenant, (*found)->tenant),
-                    settled);
+    const JobId turn = (*found)->array.valid() ? (*found)->array : (*found)->id;
+    const Done<JobView> settled = [this, turn, done](Answer<JobView> answer) {
+      job_turns_.end(turn);
+      done(std::move(answer));
+    };
+    job_turns_.begin(turn, [this, caller, job, tenant, command, update, place, settled] {
+      read([this, caller, job, tenant, command, update, place, settled](const Observer::View& then) {
+        const auto now = find_job(then.state, *caller, Action::kUpdateJob, job, tenant);
+        if (!now) return settled(now.error());
+        change_read_job(caller, then, **now, Viewer::of(caller, tenant, (*now)->tenant), update, command,
+                        settled);
+      });
+    });
   });
+}
+
+// The texts stand in the specification, which is replaced whole, as what the job needs is.
+void HostBackend::change_read_job(const CallerPtr& caller, const Observer::View& view, const Job& job,
+                                  Viewer viewer, const JobUpdate& update, UpdateJob command,
+                                  const Done<JobView>& done) {
+  command.job = job.id;
+  command.tenant = job.tenant;
+  Done<JobView> settled = done;
+  if (const auto service = update.texts.empty() ? std::nullopt : services_->recorded_by(job.id)) {
+    // The record must not change between its reading here and its writing.
+    if (!services_->begin(*service)) return done(being_changed(service->second));
+    settled = settling(*service, done);
+  }
+  if (!update.texts.empty()) {
+    command.given |= kJobSpec;
+    command.spec = Blob(with_texts(job.spec.view(), update.texts));
+  }
+  if (update.changes_parts()) {
+    if (view.state.class_of(job).parts.size() > 1) {
+      return settled(ApiError{
+          ErrorKind::kUnprocessable,
+          "the resources of a job with several parts cannot be changed; cancel it, and submit it again"});
+    }
+    command.given |= kJobParts;
+    command.parts = changed_parts(view.state.class_of(job).parts, update);
+  }
+  if (update.changes_runtime()) {
+    command.given |= kJobMaxRuntime;
+    command.max_runtime = changed_runtime(job.max_runtime, update);
+  }
+  propose_for_job(caller, std::move(command), job.id, std::move(viewer), settled);
 }
 
 void HostBackend::hold_job(const CallerPtr& caller, JobId job, const std::string& tenant, bool held,

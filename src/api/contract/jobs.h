@@ -210,6 +210,8 @@ struct JobUpdate {
   std::string by = {};                  ///< As in JobBackend.
   std::optional<int32_t> priority;      ///< Only while it waits.
   std::optional<Duration> max_runtime;  ///< From the attempt's start; zero: no limit.
+  /// In place of `max_runtime`: a longer limit that the job has by then stays.
+  std::optional<Duration> max_runtime_at_least;
   std::vector<TextChange> texts;
   bool moves_begin = false, moves_deadline = false;
   Time begin_at, deadline;
@@ -221,6 +223,7 @@ struct JobUpdate {
   std::optional<int64_t> memory_mb;
 
   bool changes_parts() const { return gpu_count || gpu_memory_mb || gpu_model || cpu_milli || memory_mb; }
+  bool changes_runtime() const { return max_runtime || max_runtime_at_least; }
 };
 
 /// Parts of a job that are shown beyond its record: long lists leave out what is not asked for.

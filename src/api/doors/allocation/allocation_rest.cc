@@ -244,9 +244,9 @@ void AllocationRest::extend(const RestCallPtr& call, const JobView& job, Duratio
   const Duration limit = milliseconds((past + by).ms());
   JobUpdate update;
   update.by = asked_by;
-  // It never becomes shorter. One that stays as it is is asked for all the same, so that whoever may not
-  // renew it is told so.
-  update.max_runtime = std::max(limit, job.max_runtime);
+  // It never becomes shorter, however many renew it at a time. One that stays as it is is asked for all the
+  // same, so that whoever may not renew it is told so.
+  update.max_runtime_at_least = limit;
   backend_.update_job(call->caller(), job.id, {}, std::move(update), [this, call](Answer<JobView> changed) {
     if (!changed) return call->fail(changed.error());
     show(call, std::move(*changed));
