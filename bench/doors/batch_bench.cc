@@ -11,7 +11,7 @@ namespace {
 int run(int rounds, int64_t calls, int in_flight, int jobs_per_call) {
   const WorkFolder folder;
   print_head(folder.path());
-  const int64_t jobs_max = 2 * rounds * calls * jobs_per_call;
+  const int64_t jobs_max = 3 * rounds * calls * jobs_per_call;
   print_line(
       "sizes",
       text_of("%d jobs a call, %d calls in flight over 2 connections, no node: the queue grows to %lld "

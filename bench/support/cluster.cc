@@ -179,6 +179,10 @@ Scheduler::Scheduler(const std::string& folder, Environment environment, std::st
   for (const char* key : {"API_HTTP_PORT", "API_GRPC_PORT", "METRICS_PORT"}) {
     environment_.emplace_back(std::string("GPU_SCHEDULER_") + key, "0");
   }
+  // One tenant has half of the places at most, and all jobs of a benchmark are one tenant's.
+  const std::string places = "GPU_SCHEDULER_SCHEDULER_MAX_QUEUE_SIZE";
+  if (std::ranges::none_of(environment_, [&](const auto& setting) { return setting.first == places; }))
+    environment_.emplace_back(places, "4000000");
   start();
 }
 

@@ -18,7 +18,10 @@ constexpr ConfigKey kKeys[] = {
     {.section = "scheduler",
      .name = "max_queue_size",
      .slot = [](Config& c) -> ConfigSlot { return &c.scheduler.max_queue_size; },
-     .meaning = "Maximum number of pending jobs; further ones are refused with 429.",
+     .meaning =
+         "Maximum number of pending jobs; further ones are refused with 429. One tenant with its "
+         "children, or all that callers without a credential may make together, have at most as many as "
+         "all pending jobs leave free: alone half of them.",
      .min = 1,
      .max = 100 * kMillion,
      .live = true},

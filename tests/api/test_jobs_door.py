@@ -346,7 +346,7 @@ def test_origins_are_as_configured(start, scheduler):
 
 
 def test_a_full_queue_is_429_with_a_time(start):
-    small = start(GPU_SCHEDULER_SCHEDULER_MAX_QUEUE_SIZE="3")
+    small = start(GPU_SCHEDULER_SCHEDULER_MAX_QUEUE_SIZE="6")  # Half of it, as nobody else comes.
     for _ in range(3):
         small.submit()
     answer = small.call("POST", "/api/v1/jobs", {"script": "true"})

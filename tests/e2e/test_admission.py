@@ -49,7 +49,7 @@ def test_a_day_and_a_long_queue_have_their_own_words(new_world):
     status, body, wait = submit(api, "ux")
     assert (status, body["code"]) == (429, "daily_exceeded") and 0 < wait <= 86_400
     assert "you have spent 2 of today's 2" in body["error"]
-    path.write_text("admission:\n  soft_queue: 3\n  throttled_rate: 0.01\nscheduler:\n  max_queue_size: 5\n")
+    path.write_text("admission:\n  soft_queue: 3\n  throttled_rate: 0.01\nscheduler:\n  max_queue_size: 10\n")
     hang_up(world.scheduler, "config_reloaded", 1)
     assert [submit(api, "uz")[0] for _ in range(2)] == [201, 201]
     status, body, wait = submit(api, "uz")

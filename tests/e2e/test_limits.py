@@ -191,3 +191,61 @@ def test_streams_of_one_key_are_bounded_and_given_back(world_of):
             return heads(again) == [b"200"]
 
     wait_until("a place is free again", opens)
+
+
+def test_nobody_has_more_jobs_waiting_than_are_left_for_others(world_of):
+    world = world_of(SCHEDULER_MAX_QUEUE_SIZE=1000)
+    anyone, api = world.scheduler.api(anonymous=True), world.api()
+    open_tenants = [anyone.post("/tenants", {"name": f"open-{number}"}, 201)["id"] for number in range(6)]
+    lab = api.post("/tenants", {"name": "lab"}, 201)["id"]
+
+    def sweep(who, tenant, count):
+        body = {"command": ["true"], "gpu_count": 1, "tenant_id": tenant, "array": f"0-{count - 1}"}
+        status, answer, headers = who.call("POST", "/api/v1/jobs", body)
+        if status == 201:
+            return answer["job_id"]
+        assert (status, answer["code"]) == (429, "queue_full"), answer
+        assert "left free for others" in answer["error"] or "the queue is full" in answer["error"]
+        assert ("Retry-After" in headers) == (count <= 500 or count > 1000)
+        return None
+
+    # One without a credential floods, by one tenant and by many.
+    for count in (100_000, 999, 501):
+        assert sweep(anyone, open_tenants[0], count) is None
+    first = sweep(anyone, open_tenants[0], 400)
+    assert first and sweep(anyone, open_tenants[1], 101) is None
+    assert sweep(anyone, open_tenants[1], 100)
+    for tenant in open_tenants:
+        assert sweep(anyone, tenant, 1) is None
+    # All others still find room, each up to what is left then.
+    assert sweep(api, lab, 251) is None
+    assert sweep(api, lab, 200) and sweep(api, lab, 50)
+    assert sweep(api, "default", 126) is None and sweep(api, "default", 125)
+    # A service has no replicas beyond, and says so.
+    body = {"name": "web", "replicas": 100, "tenant_id": lab, "job": {"spec": {"command": ["sleep", "600"]},
+                                                                     "resources": {"gpu_count": 1}}}
+    status, answer, _ = api.call("POST", "/v1/services", body)
+    assert status == 429 and answer["code"] == "queue_full", answer
+    # Places come back with what ends, also over a restart.
+    api.cancel(first)
+    world.scheduler.restart()
+    assert sweep(anyone, open_tenants[2], 350) is None and sweep(anyone, open_tenants[2], 100)
+
+
+def test_replicas_of_a_service_wait_within_the_tenants_share(world_of):
+    world = world_of(SCHEDULER_MAX_QUEUE_SIZE=100)
+    api = world.api()
+    lab = api.post("/tenants", {"name": "lab"}, 201)["id"]
+    body = {"name": "web", "replicas": 90, "tenant_id": lab, "job": {"spec": {"command": ["sleep", "600"]},
+                                                                    "resources": {"gpu_count": 1}}}
+    status, answer, _ = api.call("POST", "/v1/services", body)
+    assert status == 201, answer
+
+    def stopped():
+        service = api.call("GET", f"/v1/services/web?tenant_id={lab}")[1]
+        return "left free for others" in service.get("message", "") and service
+
+    wait_until("it says why it gets no more", stopped)
+    waiting = api.call("GET", f"/v1/tenants/{lab}")[1]["waiting_jobs"]
+    assert 40 <= int(waiting) <= 50, waiting
+    assert api.submit(["true"], gpu_count=1)

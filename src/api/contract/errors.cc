@@ -136,9 +136,11 @@ constexpr std::array kTable = {
         kRateLimited, "rate_limited", 429, kExhausted,
         "Too many requests per second from this caller or address, or too many wrong credentials from it.",
         "Wait for as long as `Retry-After` says; submit jobs in batches."},
-    ErrorRow{kQueueFull, "queue_full", 429, kExhausted,
-             "The number of waiting jobs has reached `scheduler.max_queue_size`.",
-             "Wait for as long as `Retry-After` says, then send it again."},
+    ErrorRow{
+        kQueueFull, "queue_full", 429, kExhausted,
+        "The number of waiting jobs has reached `scheduler.max_queue_size`, or that of the tenant's jobs "
+        "its share of it: nobody has more jobs waiting than places are left free for others.",
+        "Wait for as long as `Retry-After` says, then send it again."},
     ErrorRow{
         kSpecsFull, "specs_full", 429, kExhausted,
         "The specifications of all kept jobs have reached `scheduler.specs_mb_max`, or those of the tenant's "

@@ -162,7 +162,15 @@ constexpr RejectionRow kRows[] = {
         .of_one_job(),
     row(kQueueFull, "queue_full",
         [](const Rejection& it) {
-          return "the queue is full (" + std::to_string(it.limit) + " waiting jobs); try again later";
+          if (it.requested + it.current > it.limit || it.requested == 0)
+            return "the queue is full (" + std::to_string(it.limit) + " waiting jobs); try again later";
+          // Whose jobs are counted, and how many these are, is not everybody's business.
+          return "of the " + std::to_string(it.limit) +
+                 " places for waiting jobs nobody may have more than are left free for others, and " +
+                 (it.requested == 1 ? std::string("one job more")
+                                    : std::to_string(it.requested) + " jobs more") +
+                 " would be too many; wait until some of your tenant's jobs start, cancel some, or submit " +
+                 "fewer at once";
         }),
     row(kInfeasible, "infeasible",
         [](const Rejection& it) {

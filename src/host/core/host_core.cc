@@ -84,7 +84,8 @@ HostCore::HostCore(State state, uint64_t position, HostTuning tuning, const Cloc
              tuning.watch),
       group_bytes_max_(writer.payload_max()),
       queue_(tuning.proposals_max, tuning.proposal_bytes_max),
-      spec_room_(tuning.spec_bytes_max) {
+      spec_room_(tuning.spec_bytes_max),
+      queue_room_(state_) {
   run_times_->begin(state_);
   planner_.reset(state_, /*nodes_present=*/false);
   nodes_.begin();
@@ -123,6 +124,12 @@ void HostCore::fail(Proposal& proposal, const Error& error) {
   if (proposal.is_plan) end_plan();
   if (std::holds_alternative<AdvanceTime>(proposal.command)) time_in_flight_ = false;
   if (proposal.decision) proposal.decision(error);
+}
+
+void HostCore::refuse(Proposal& proposal, const Rejection& rejection) {
+  ++stats_.rejected;
+  if (!proposal.decision) return;
+  proposal.decision(Decided{.applied = {.rejection = rejection}, .sequence = state_.last.sequence});
 }
 
 // Refuses new work; a request that was answered before is answered again without the disk.
@@ -360,6 +367,7 @@ void HostCore::start_group() {
     sequences += sequence_count(next.command);
   };
   spec_room_.begin_group();
+  queue_room_.begin_group();
   bool answered = begin_with_edits();
   for (const Proposal& edit : group_) add(edit);
   // No longer than needed for the disk to be busy, unless one command alone is.
@@ -372,6 +380,11 @@ void HostCore::start_group() {
     Proposal next = queue_.take_front();
     if (const std::optional<Error> refused = spec_room_.take(state_, next.command)) {
       fail(next, *refused);
+      answered = true;
+      continue;
+    }
+    if (const std::optional<Rejection> refused = queue_room_.take(state_, next.command)) {
+      refuse(next, *refused);
       answered = true;
       continue;
     }

@@ -17,6 +17,7 @@
 #include "host/core/edit_set.h"
 #include "host/core/interfaces.h"
 #include "host/core/proposal_queue.h"
+#include "host/core/queue_room.h"
 #include "host/core/spec_room.h"
 #include "host/core/stamp_clock.h"
 #include "host/forecast/learned_run_times.h"
@@ -136,6 +137,8 @@ class HostCore {
   void refuse_edits(const Error& error);
   void start_group();
   void fail(Proposal& proposal, const Error& error);
+  /// For a command that finds no room; nothing of it is journaled.
+  void refuse(Proposal& proposal, const Rejection& rejection);
   /// For new work while the disk is full.
   void refuse_new_work(Proposal& proposal);
   void apply_group();
@@ -189,6 +192,7 @@ class HostCore {
   std::optional<EngineConfig> wanted_;
   std::optional<int64_t> finished_kept_;  ///< While the disk is full.
   SpecRoom spec_room_;
+  QueueRoom queue_room_;
   std::optional<EngineConfig> refused_config_;  ///< By the engine: not to be tried again.
   std::string config_trouble_;
   bool configuring_ = false;
