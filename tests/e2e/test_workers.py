@@ -8,7 +8,7 @@ import threading
 import uuid
 
 import pytest
-from harness import is_alive, wait_until
+from harness import IS_ROOT, is_alive, wait_until
 
 pytest.importorskip("grpc", reason="python3-grpcio is not installed")
 pytest.importorskip("google.protobuf", reason="python3-protobuf is not installed")
@@ -81,9 +81,9 @@ while True:
 class Tasks:
     """Tasks of one type, by its worker."""
 
-    def __init__(self, world, connect, task_type):
+    def __init__(self, world, connect, task_type, secret=None):
         self.world, self.api, self.task_type = world, world.api(), task_type
-        self.client = connect(world)
+        self.client = connect(world, secret)
 
     def submit(self, payload="", name=None):
         """The job of a task with that id."""
@@ -110,7 +110,7 @@ class Tasks:
 def make_fixture(new_world, connect):
     """A scheduler and one node, and tasks of type other there."""
 
-    def make(idle_s=2, command=None, cpus=8, at_once=1, ready=None):
+    def make(idle_s=2, command=None, cpus=8, at_once=1, ready=None, arguments=()):
         world = new_world()
         (world.folder / "worker.py").write_text(MANY if ready else WORKER)
         if ready:
@@ -121,7 +121,7 @@ def make_fixture(new_world, connect):
             "TASKS_LLM_COMMAND": f"{command} # another one", "TASKS_LLM_WORKER": "persistent",
             "TASKS_OTHER_WORKER_TASKS": at_once, "TASKS_WORKER_HEALTH_SECONDS": 1, "TASKS_WORKER_IDLE_SECONDS": idle_s}
         world.scheduler.start()
-        world.add_agent(sim_gpus="1xA100-SXM4-80GB", cpus=cpus).start()
+        world.add_agent(sim_gpus="1xA100-SXM4-80GB", cpus=cpus, arguments=arguments).start()
         return Tasks(world, connect, OTHER)
 
     return make
@@ -134,6 +134,28 @@ def tasks_fixture(make):
 
 def gone(pid):
     wait_until(f"process {pid} is gone", lambda: not is_alive(pid))
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="needs root: jobs run as another user")
+@pytest.mark.parametrize("at_once", [1, 8], ids=["one task at a time", "eight at a time"])
+def test_a_worker_has_tasks_of_one_owner_alone(make, connect, at_once):
+    world = make(idle_s=60, at_once=at_once, ready="ready 8" if at_once > 1 else None,
+                 arguments=["--default-user", "nobody"]).world
+    world.folder.chmod(0o777)  # The worker writes down there what it ran.
+    world.api().post("/tenants", {"name": "lab"}, 201)
+    owners = {}
+    for name, tenant in (("ana", "default"), ("bob", "default"), ("ana", "lab")):
+        done = world.cli("key", "create", name, "--tenant", tenant, "--role", "user", expected=0)
+        owners[name, tenant] = Tasks(world, connect, OTHER, done.stdout.strip())
+    workers = {}
+    for number in range(2):
+        for owner, tasks in owners.items():
+            job = tasks.submit("exit 0", name=f"{owner[0]}-{number}")
+            assert tasks.api.wait_for(job)["exit_code"] == 0
+            workers.setdefault(owner, []).append(tasks.running_pid(job))
+    # One of each owner, which another owner's task ends when it needs the GPU; never one for two.
+    served = [set(pids) for pids in workers.values()]
+    assert not served[0] & served[1] and not served[0] & served[2] and not served[1] & served[2], workers
 
 
 def test_one_worker_answers_one_task_after_the_other(tasks):

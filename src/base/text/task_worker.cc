@@ -28,6 +28,10 @@ void add_worker(std::string& packed_spec, const WorkerRequest& worker) {
   if (!worker.endpoint.empty()) packed_spec += appended_environment(kWorkerEndpointVariable, worker.endpoint);
 }
 
+void add_worker_owner(std::string& packed_spec, std::string_view owner) {
+  if (worker_of(packed_spec)) packed_spec += appended_environment(kWorkerOwnerVariable, owner);
+}
+
 std::optional<WorkerRequest> worker_of(std::string_view packed_spec) {
   WorkerRequest worker;
   ByteReader reader(packed_spec);
@@ -41,6 +45,7 @@ std::optional<WorkerRequest> worker_of(std::string_view packed_spec) {
     if (const auto tasks = late_value(bytes, kWorkerTasksVariable)) worker.tasks = *tasks;
     if (const auto health = late_value(bytes, kWorkerHealthVariable)) worker.health_ms = *health;
     if (const auto endpoint = late_value(bytes, kWorkerEndpointVariable)) worker.endpoint = *endpoint;
+    if (const auto owner = late_value(bytes, kWorkerOwnerVariable)) worker.owner = *owner;
   }
   if (worker.command.empty() && worker.endpoint.empty()) return std::nullopt;
   return worker;

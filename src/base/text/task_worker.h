@@ -25,6 +25,8 @@ inline constexpr std::string_view kWorkerHealthVariable = "GPU_SCHEDULER_WORKER_
 /// The HTTP endpoint that the task is sent to, in the place of a worker's command (`to_text` in
 /// base/net/endpoint.h).
 inline constexpr std::string_view kWorkerEndpointVariable = "GPU_SCHEDULER_WORKER_ENDPOINT";
+/// Whose task it is: a worker has tasks of one owner alone. The scheduler says so with the order to start.
+inline constexpr std::string_view kWorkerOwnerVariable = "GPU_SCHEDULER_WORKER_OWNER";
 /// The task's payload, in base64.
 inline constexpr std::string_view kTaskPayloadVariable = "TASK_PAYLOAD_BASE64";
 
@@ -40,12 +42,16 @@ struct WorkerRequest {
   std::string tasks = {};      ///< Empty: one.
   std::string health_ms = {};  ///< Empty: as its node does.
   std::string endpoint = {};   ///< Empty: the command is the worker.
+  std::string owner = {};      ///< Empty: not told.
 };
 
 inline bool is_worker_variable(std::string_view name) { return name.starts_with(kWorkerVariables); }
 
 /// After all else that is packed, and before `add_request_id` and `add_trace`.
 void add_worker(std::string& packed_spec, const WorkerRequest& worker);
+/// Tells the owner where there is a request: the same text for two tasks only if one and the same submitted
+/// them.
+void add_worker_owner(std::string& packed_spec, std::string_view owner);
 /// The request that `add_worker` put there; nothing without one, whatever the job's own variables are.
 std::optional<WorkerRequest> worker_of(std::string_view packed_spec);
 

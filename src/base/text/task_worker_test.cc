@@ -43,6 +43,19 @@ TEST(TaskWorker, IsReadWhereADoorPutIt) {
   EXPECT_EQ(without_trace(spec), untraced);
 }
 
+TEST(TaskWorker, ItsOwnerIsToldBehindTheRequestAlone) {
+  std::string spec = kSpec + own_variable(kWorkerOwnerVariable, "tenant-1 2 eve");
+  const std::string plain = spec;
+  add_worker_owner(spec, "tenant-1 2 ana");
+  EXPECT_EQ(spec, plain);  // No task of a worker.
+  add_worker(spec, {.command = "exec answer", .idle_ms = "7000"});
+  add_trace(spec, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+  EXPECT_EQ(worker_of(spec)->owner, "");
+  add_worker_owner(spec, "tenant-1 2 ana");
+  EXPECT_EQ(worker_of(spec)->owner, "tenant-1 2 ana");
+  EXPECT_EQ(worker_of(spec)->command, "exec answer");
+}
+
 TEST(TaskWorker, AJobsOwnVariablesAskForNone) {
   const std::string own = kSpec + own_variable(kWorkerVariable, "exec mine");
   EXPECT_FALSE(worker_of(own).has_value());

@@ -162,8 +162,8 @@ std::shared_ptr<const WorkerPlan> plan_worker(const v1::StartAttempt& order, v1:
   plan->environment.push_back(std::string(kWorkerTasksVariable) + '=' + std::to_string(plan->tasks_max));
   plan->environment.push_back(std::string(shim::kFrameVariable) + '=' +
                               std::to_string(shim::kFrameDescriptor));
-  plan->match =
-      worker->command + '\0' + worker->endpoint + '\0' + match_of(order, spec, user, plan->environment);
+  plan->match = worker->command + '\0' + worker->endpoint + '\0' + worker->owner + '\0' +
+                match_of(order, spec, user, plan->environment);
   return plan;
 }
 

@@ -28,6 +28,7 @@ v1::JobSpec task_spec(const std::string& payload = "payload") {
 void ask(v1::StartAttempt& order, const v1::JobSpec& spec, const WorkerRequest& worker) {
   std::string packed = spec.SerializeAsString();
   if (!worker.command.empty() || !worker.endpoint.empty()) add_worker(packed, worker);
+  if (!worker.owner.empty()) add_worker_owner(packed, worker.owner);
   order.set_spec(packed);
 }
 
@@ -152,6 +153,25 @@ TEST(WorkerPlan, AlikeTasksMatchAndOthersDoNot) {
   }
   EXPECT_NE(plan(order_of(), task_spec(), "grace")->match, first);
   EXPECT_NE(plan(order_of(), task_spec(), "ada", {.command = "exec another", .idle_ms = ""})->match, first);
+}
+
+TEST(WorkerPlan, TasksOfDifferentOwnersDoNotMatch) {
+  const auto match_of = [](const std::string& owner) {
+    const auto worker =
+        plan(order_of(), task_spec(), "ada", {.command = "exec answer", .idle_ms = "", .owner = owner});
+    EXPECT_EQ(worker->frame.find(owner + "\""), std::string::npos);
+    EXPECT_FALSE(has(worker->environment, std::string(kWorkerOwnerVariable)));
+    return worker->match;
+  };
+  EXPECT_EQ(match_of("tenant-5 2 ada"), match_of("tenant-5 2 ada"));
+  EXPECT_NE(match_of("tenant-5 2 ada"), match_of("tenant-5 2 grace"));
+  EXPECT_NE(match_of("tenant-5 2 ada"), match_of("tenant-6 2 ada"));
+  EXPECT_NE(match_of("tenant-5 2 ada"), match_of("tenant-5 1 ada"));
+  v1::JobSpec forged = task_spec();
+  (*forged.mutable_environment())[std::string(kWorkerOwnerVariable)] = "tenant-5 2 grace";
+  const auto worker =
+      plan(order_of(), forged, "ada", {.command = "exec answer", .idle_ms = "", .owner = "tenant-5 2 ada"});
+  EXPECT_EQ(worker->match, match_of("tenant-5 2 ada"));
 }
 
 TEST(WorkerPlan, AJobsOwnVariablesMakeNoWorker) {

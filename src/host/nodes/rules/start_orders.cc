@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <bit>
 #include <memory>
+#include <utility>
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/text/task_worker.h"
 
 namespace gpusched {
 namespace {
@@ -76,13 +78,23 @@ void add_gang(const State& state, const Attempt& attempt, v1::StartAttempt& star
   gang.set_master_port(static_cast<uint32_t>(kPortFirst + turn % kPortCount));
 }
 
+/// Tenants may have the same name, and owners of different kinds, too.
+std::string owner_of(const State& state, const Job& job) {
+  std::string text = "tenant-" + std::to_string(job.tenant.value);
+  const JobOwner* const owner = state.owners.at(job.owner);
+  if (owner == nullptr) return text;
+  return text + ' ' + std::to_string(static_cast<int>(owner->kind)) + ' ' + owner->name;
+}
+
 }  // namespace
 
 v1::StartAttempt common_start(const State& state, const Attempt& attempt, Duration grace, Duration lease) {
   const Job* job = state.jobs.find(attempt.job);
   CHECK(job != nullptr);
   v1::StartAttempt start;
-  start.set_spec(job->is_element() ? element_spec(state, *job) : std::string(job->spec.view()));
+  std::string spec = job->is_element() ? element_spec(state, *job) : std::string(job->spec.view());
+  add_worker_owner(spec, owner_of(state, *job));
+  start.set_spec(std::move(spec));
   start.set_max_runtime_ms(job->max_runtime.ms());
   start.set_grace_ms(grace.ms());
   start.set_placed_at_ns(attempt.placed_at.ns);
