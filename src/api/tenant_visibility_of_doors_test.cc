@@ -23,8 +23,10 @@ class TenantVisibilityOfDoors : public TenantVisibilities {
 
   /// A job that is a task of that id.
   JobId task(const CallerPtr& who, const std::string& tenant, const std::string& id) {
-    return submit_as(who, R"({"tenant_id":")" + tenant + R"(","name":")" + id +
-                              R"(","script":"true","gpu_count":8,"labels":{"agent_task_id":")" + id + "\"}}");
+    return submit_as(who,
+                     R"({"tenant_id":")" + tenant + R"(","name":")" + id +
+                         R"(","script":"true","gpu_count":8,"labels":{"agent_task_id":")" + id + "\"}}",
+                     /*marked=*/true);
   }
   JobId lease(const CallerPtr& who, const std::string& tenant) {
     Answer<SubmitRequest> request = parse_allocation("{}", "");

@@ -157,6 +157,64 @@ def test_the_daily_limit_counts_as_tokens(make, connect):
     client.submit("three", user_id="another")
 
 
+def test_an_id_is_its_owners_own(make, connect):
+    world = make()
+    secrets = [world.cli("key", "create", name, "--tenant", "default", "--role", "user", expected=0).stdout.strip()
+               for name in ("ana", "bob")]
+
+    def clients():
+        nobody = connect(world)
+        nobody.metadata = ()
+        return [nobody] + [connect(world, secret) for secret in secrets]
+
+    jobs = [client.submit("t-1", payload=payload) for client, payload in zip(clients(), (b"n", b"a", b"b"))]
+    assert len(set(jobs)) == 3
+    for _ in range(2):
+        assert [client.submit("t-1") for client in clients()] == jobs
+        assert [client.GetTaskStatus(task_id="t-1").message.split(":")[0] for client in clients()] == jobs
+        world.scheduler.restart()
+    nobody, ana, bob = clients()
+    # A refusal is one's own as well, and not hidden by another's task.
+    ana.submit("t-2")
+    assert "no worker" in bob.refused("t-2", task_type=DIFFUSION)
+    assert bob.GetTaskStatus(task_id="t-2").status == REJECTED
+    assert ana.GetTaskStatus(task_id="t-2").status == PENDING
+    # Cancelling reaches one's own, and of others' only what any door lets one end.
+    assert bob.CancelTask(task_id="t-1").success and not bob.CancelTask(task_id="t-1").success
+    ana.submit("t-3")
+    for client in (nobody, bob):
+        with pytest.raises(grpc.RpcError) as refused:
+            client.CancelTask(task_id="t-3")
+        assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED
+    assert ana.GetTaskStatus(task_id="t-3").status == PENDING
+    states = [client.GetTaskStatus(task_id="t-1").status for client in (nobody, ana, bob)]
+    assert states == [PENDING, PENDING, CANCELLED]
+    admin = connect(world)
+    assert admin.GetTaskStatus(task_id="t-3").message.startswith("job-")
+    assert admin.submit("t-3") not in jobs
+
+
+@pytest.mark.parametrize("label", ["agent_task_id", "agent_user_id", "agent_task_load", "agent_task_memory",
+                                   "gpusched.lease-request"])
+def test_labels_of_tasks_and_leases_are_refused_at_other_doors(make, connect, label):
+    world = make()
+    labels = {label: "t-1"}
+    spec = {"spec": {"command": ["true"], "labels": labels}}
+    for api in (world.api(), world.scheduler.api(anonymous=True)):
+        for path, body in (("/api/v1/jobs", {"command": ["true"], "labels": labels}), ("/v1/jobs", spec),
+                           ("/v1/jobs", {"jobs": [{"spec": {"command": ["true"]}}, spec]}),
+                           ("/v1/jobs:plan", spec), ("/v1/services", {"name": "web", "job": spec})):
+            status, answer, _ = api.call("POST", path, body)
+            assert (status, answer["code"], answer["field"]) == (422, "unprocessable", "labels"), (path, answer)
+            assert label in answer["error"] and "remove it" in answer["error"]
+    done = world.cli("submit", "--label", f"{label}=t-1", "--", "true")
+    assert done.returncode != 0 and label in done.stderr
+    client = connect(world)
+    assert client.GetTaskStatus(task_id="t-1").message == "Task not found"
+    assert world.api().submit(["echo", label], labels={"team": label})
+    assert world.api().submit(["true"], labels={f"{label}-2": "mine"})
+
+
 def test_the_same_id_is_one_job_over_a_crash(make, connect):
     world = make()
     client = connect(world)

@@ -199,6 +199,7 @@ void HostBackend::get_quality(const CallerPtr& caller, const std::string& tenant
 }
 
 void HostBackend::plan(const CallerPtr& caller, SubmitRequest request, Done<PlanView> done) {
+  if (auto refused = check_labels(request)) return done(std::move(*refused));
   if (auto refused = limit_jobs(*caller, options_.anonymous, request)) return done(std::move(*refused));
   if (auto refused = assign_users(*caller, request)) return done(std::move(*refused));
   if (request.jobs.size() != 1) {

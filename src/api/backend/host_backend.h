@@ -194,6 +194,8 @@ class HostBackend final : public Backend {
   void propose_as(const access::Caller& caller, Command command, Decision decision);
   void submit_jobs(const CallerPtr& caller, SubmitRequest request, Done<Submitted> done);
   static bool is_about_service(const SubmitRequest& request);
+  /// Refuses labels that only another door sets.
+  static std::optional<ApiError> check_labels(const SubmitRequest& request);
   /// A submission that creates a service, or rolls it out.
   void submit_record(const CallerPtr& caller, SubmitRequest request, Done<Submitted> done);
   /// The same `done`, which ends the change of the service first.

@@ -2,13 +2,16 @@
 #include <algorithm>
 
 #include "api/backend/host_backend.h"
+#include "api/backend/services/service_labels.h"
 #include "api/backend/unix_users.h"
 #include "api/contract/names.h"
 #include "api/contract/spec_peek.h"
 #include "api/views/rights.h"
 #include "api/views/state_views.h"
+#include "base/job_labels.h"
 #include "base/limits.h"
 #include "base/net/webhook_url.h"
+#include "base/task_labels.h"
 
 namespace gpusched::api {
 namespace {
@@ -78,6 +81,19 @@ gpusched::JobRequest to_engine(JobRequest&& job, int32_t default_priority) {
   out.parts = std::move(parts);
   return out;
 }
+
+/// Labels by which the scheduler finds a door's jobs again: set by anybody else they would take a task's id
+/// or the answer to an Idempotency-Key.
+struct ReservedLabel {
+  std::string_view label, setter;
+};
+constexpr std::string_view kAgentLabels = "agent_";
+constexpr std::string_view kTasksDoor = "the tasks door for agents (gRPC algogpu.GPUScheduler)";
+constexpr ReservedLabel kReservedLabels[] = {{kTaskIdLabel, kTasksDoor},
+                                             {kTaskUserLabel, kTasksDoor},
+                                             {kTaskMemoryLabel, kTasksDoor},
+                                             {kTaskLoadLabel, kTasksDoor},
+                                             {kLeaseRequestLabel, "the allocation door"}};
 
 }  // namespace
 
@@ -170,7 +186,24 @@ std::optional<ApiError> HostBackend::check_users(const access::Caller& caller,
   return std::nullopt;
 }
 
+std::optional<ApiError> HostBackend::check_labels(const SubmitRequest& request) {
+  if (request.sets_reserved_labels) return std::nullopt;
+  for (const JobRequest& job : request.jobs) {
+    const std::string_view spec = job.spec;
+    if (spec.find(kAgentLabels) == std::string_view::npos && !has_our_label(spec)) continue;
+    for (const ReservedLabel& reserved : kReservedLabels) {
+      if (!spec_label(spec, reserved.label)) continue;
+      return ApiError{ErrorKind::kUnprocessable,
+                      "the label " + std::string(reserved.label) + " is set by " +
+                          std::string(reserved.setter) + " alone; remove it, or choose another label",
+                      "labels"};
+    }
+  }
+  return std::nullopt;
+}
+
 void HostBackend::submit(const CallerPtr& caller, SubmitRequest request, Done<Submitted> done) {
+  if (auto refused = check_labels(request)) return done(std::move(*refused));
   if (is_about_service(request)) return submit_record(caller, std::move(request), std::move(done));
   submit_jobs(caller, std::move(request), std::move(done));
 }

@@ -85,6 +85,8 @@ struct SubmitRequest {
   std::string by = {};  ///< Requester, for people.
   /// It is a service's record whose settings came as fields of the services API: refusals name those.
   bool names_fields = false;
+  /// It comes from a door that marks its jobs by labels which no other door may set.
+  bool sets_reserved_labels = false;
 };
 
 struct Submitted {

@@ -59,14 +59,15 @@ class TenantsTest : public DoorsTest {
                [&](auto done) { backend_.create_tenant(admin(), std::move(tenant), std::move(done)); })
         .id;
   }
-  /// A body of the jobs door.
-  Answer<Submitted> try_submit(const CallerPtr& who, const std::string& body) {
+  /// A body of the jobs door; `marked`: as from a door that marks its jobs by labels.
+  Answer<Submitted> try_submit(const CallerPtr& who, const std::string& body, bool marked = false) {
     Answer<SubmitRequest> request = parse_submit(body, false);
     EXPECT_TRUE(request.ok()) << (request.ok() ? "" : request.error().message);
+    request->sets_reserved_labels = marked;
     return outcome<Submitted>([&](auto done) { backend_.submit(who, *request, std::move(done)); });
   }
-  JobId submit_as(const CallerPtr& who, const std::string& body) {
-    const Answer<Submitted> made = try_submit(who, body);
+  JobId submit_as(const CallerPtr& who, const std::string& body, bool marked = false) {
+    const Answer<Submitted> made = try_submit(who, body, marked);
     EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
     if (!made.ok()) return JobId{};
     // The doors' reads wait for what the doors submitted alone.

@@ -92,8 +92,12 @@ bool sees_jobs_of(const State& state, const Caller& caller, TenantId tenant) {
 
 std::string owner_text(const State& state, const Job& job) {
   const access::Owner owner = owner_of(state, job);
-  if (owner.kind == CallerKind::kAnonymous) return std::string(to_string(owner.kind));
-  return owner.name.empty() ? "" : std::string(to_string(owner.kind)) + " " + std::string(owner.name);
+  return owner_text(owner.kind, owner.name);
+}
+
+std::string owner_text(CallerKind kind, std::string_view name) {
+  if (kind == CallerKind::kAnonymous) return std::string(to_string(kind));
+  return name.empty() ? "" : std::string(to_string(kind)) + " " + std::string(name);
 }
 
 void conceal(const State& state, const Caller& caller, const Job& job, JobView& view) {

@@ -68,6 +68,7 @@ bool sees_jobs_of(const State& state, const access::Caller& caller, TenantId ten
 
 /// The owner of the job: kind and name, as "person ana"; "anonymous"; empty: nobody is known to.
 std::string owner_text(const State& state, const Job& job);
+std::string owner_text(access::CallerKind kind, std::string_view name);
 
 /// Takes out of the view what the caller may not know of the job.
 void conceal(const State& state, const access::Caller& caller, const Job& job, JobView& view);

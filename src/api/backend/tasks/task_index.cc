@@ -55,7 +55,7 @@ void TaskIndex::fill(const State& state, std::span<const Job* const> jobs) {
   std::vector<Noted> untold;
   for (const Job* const job : jobs) {
     if (job->is_array()) continue;
-    add(job->id, job->tenant, job->spec.view());
+    add(job->id, job->tenant, owner_text(state, *job), job->spec.view());
     if (const auto at = rows_.find(job->id); at != rows_.end())
       note(*job, at->second, true, state.last.at, untold);
   }
@@ -72,7 +72,7 @@ void TaskIndex::observe(const Observer::View& view, const Changes& changes) {
       if (const auto* const gone = std::get_if<JobsForgotten>(&event)) forgotten += gone->count;
       const auto* const one = std::get_if<JobSubmitted>(&event);
       if (one == nullptr || one->request.is_array()) continue;
-      add(one->job, one->tenant, one->request.spec.view());
+      add(one->job, one->tenant, owner_text(one->owner_kind, one->owner), one->request.spec.view());
       if (rows_.contains(one->job)) added.insert(one->job);
     }
     if (rows_.empty()) return;
@@ -92,12 +92,13 @@ void TaskIndex::observe(const Observer::View& view, const Changes& changes) {
   tell(view, noted, watchers);
 }
 
-void TaskIndex::add(JobId job, TenantId tenant, std::string_view spec) {
+void TaskIndex::add(JobId job, TenantId tenant, std::string owner, std::string_view spec) {
   const std::optional<std::string_view> id = spec_label(spec, kTaskIdLabel);
   if (!id || id->empty()) return;
-  Row row{.key = {tenant, std::string(*id)}};
-  by_id_.try_emplace(row.key, job);
-  if (const auto at = submissions_.find(row.key); at != submissions_.end()) {
+  Row row{.name = {.tenant = tenant, .owner = std::move(owner), .id = std::string(*id)}};
+  by_name_.try_emplace(row.name, job);
+  by_id_[{tenant, row.name.id}].insert(job);
+  if (const auto at = submissions_.find(row.name); at != submissions_.end()) {
     if (!std::exchange(at->second.seen, true)) tenants_[tenant].submitting -= 1;
     if (at->second.job) submissions_.erase(at);
   }
@@ -109,7 +110,7 @@ void TaskIndex::note(const Job& job, Row& row, bool is_new, Time now, std::vecto
   const auto tell = [&](TaskState state, Time at) {
     noted.push_back({.job = job.id,
                      .tenant = job.tenant,
-                     .change = {.id = row.key.second, .job = job.id, .state = state, .at = at}});
+                     .change = {.id = row.name.id, .job = job.id, .state = state, .at = at}});
   };
   if (is_new) {
     row.since = job.submitted_at;
@@ -130,7 +131,7 @@ void TaskIndex::note(const Job& job, Row& row, bool is_new, Time now, std::vecto
 }
 
 void TaskIndex::enter(JobId job, const Row& row) {
-  TenantTasks& tasks = tenants_[row.key.first];
+  TenantTasks& tasks = tenants_[row.name.tenant];
   switch (row.state) {
     case TaskState::kPending:
       tasks.pending.insert(job);
@@ -153,15 +154,20 @@ void TaskIndex::enter(JobId job, const Row& row) {
 
 // Tasks that have ended stay counted.
 void TaskIndex::leave(JobId job, const Row& row) {
-  TenantTasks& tasks = tenants_[row.key.first];
+  TenantTasks& tasks = tenants_[row.name.tenant];
   tasks.pending.erase(job);
   tasks.running.erase(job);
 }
 
 void TaskIndex::erase(std::map<JobId, Row>::iterator at) {
-  leave(at->first, at->second);
-  const auto named = by_id_.find(at->second.key);
-  if (named != by_id_.end() && named->second == at->first) by_id_.erase(named);
+  const auto& [job, row] = *at;
+  leave(job, row);
+  const auto named = by_name_.find(row.name);
+  if (named != by_name_.end() && named->second == job) by_name_.erase(named);
+  const auto alike = by_id_.find({row.name.tenant, row.name.id});
+  CHECK(alike != by_id_.end());
+  alike->second.erase(job);
+  if (alike->second.empty()) by_id_.erase(alike);
   rows_.erase(at);
 }
 
@@ -177,18 +183,29 @@ void TaskIndex::sweep(const State& state, uint64_t rows) {
   }
 }
 
-std::optional<JobId> TaskIndex::find(TenantId tenant, std::string_view id) const {
+std::optional<JobId> TaskIndex::known(const TaskName& name) const {
+  auto at = by_name_.find(name);
+  if (at == by_name_.end()) at = by_name_.find({.tenant = name.tenant, .owner = "", .id = name.id});
+  return at == by_name_.end() ? std::nullopt : std::optional(at->second);
+}
+
+std::optional<JobId> TaskIndex::find(const TaskName& name) const {
   const std::lock_guard lock(mutex_);
-  const Key key{tenant, std::string(id)};
-  if (const auto at = by_id_.find(key); at != by_id_.end()) return at->second;
-  const auto at = submissions_.find(key);
+  if (const std::optional<JobId> job = known(name)) return job;
+  const auto at = submissions_.find(name);
   return at == submissions_.end() ? std::nullopt : at->second.job;
+}
+
+std::optional<JobId> TaskIndex::find_any(TenantId tenant, const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  const auto at = by_id_.find({tenant, id});
+  return at == by_id_.end() ? std::nullopt : std::optional(*at->second.begin());
 }
 
 std::string TaskIndex::id_of(JobId job) const {
   const std::lock_guard lock(mutex_);
   const auto at = rows_.find(job);
-  return at == rows_.end() ? std::string() : at->second.key.second;
+  return at == rows_.end() ? std::string() : at->second.name.id;
 }
 
 int64_t TaskIndex::waiting(TenantId tenant) const {
@@ -226,13 +243,12 @@ void TaskIndex::note_refused(TenantId tenant) {
   tenants_[tenant].refused += 1;
 }
 
-TaskIndex::Begun TaskIndex::begin(TenantId tenant, const std::string& id, Outcome outcome) {
+TaskIndex::Begun TaskIndex::begin(const TaskName& name, Outcome outcome) {
   const std::lock_guard lock(mutex_);
-  const Key key{tenant, id};
-  if (by_id_.contains(key)) return Begun::kKnown;
-  const auto [at, is_first] = submissions_.try_emplace(key);
+  if (known(name)) return Begun::kKnown;
+  const auto [at, is_first] = submissions_.try_emplace(name);
   if (is_first) {
-    tenants_[tenant].submitting += 1;
+    tenants_[name.tenant].submitting += 1;
     return Begun::kFirst;
   }
   if (at->second.job) return Begun::kKnown;
@@ -240,17 +256,17 @@ TaskIndex::Begun TaskIndex::begin(TenantId tenant, const std::string& id, Outcom
   return Begun::kAfter;
 }
 
-void TaskIndex::settle(TenantId tenant, const std::string& id, const Answer<JobId>& outcome) {
+void TaskIndex::settle(const TaskName& name, const Answer<JobId>& outcome) {
   std::vector<Outcome> waiters;
   {
     const std::lock_guard lock(mutex_);
-    const auto at = submissions_.find({tenant, id});
+    const auto at = submissions_.find(name);
     CHECK(at != submissions_.end());
     waiters.swap(at->second.waiters);
     if (outcome.ok() && !at->second.seen) {
       at->second.job = *outcome;
     } else {
-      if (!at->second.seen) tenants_[tenant].submitting -= 1;
+      if (!at->second.seen) tenants_[name.tenant].submitting -= 1;
       submissions_.erase(at);
     }
   }

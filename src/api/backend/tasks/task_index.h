@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "api/contract/caller.h"
@@ -34,10 +35,19 @@ struct TaskChange {
   std::string message;  ///< One sentence, as the watcher may know it.
 };
 
+/// Names a task. Ids are each owner's own: nobody takes or finds out another's by choosing the same.
+struct TaskName {
+  TenantId tenant;
+  std::string owner;  ///< As owner_text has it. All callers without a credential are one.
+  std::string id;     ///< Chosen by the client.
+
+  friend auto operator<=>(const TaskName&, const TaskName&) = default;
+};
+
 /// The jobs that are tasks, by the ids that clients chose: found in the jobs' labels, so that it is as
 /// durable as the jobs, and filled again at every start. Knows the submissions under way, too, so that one id
-/// never becomes two jobs. The first of several jobs of one tenant with the same id is the task, for as long
-/// as it is kept. Thread-safe.
+/// of an owner never becomes two jobs. The first of several jobs of one owner with the same id is the task,
+/// for as long as it is kept. A job of before owners were known is everybody's in its tenant. Thread-safe.
 class TaskIndex final : public std::enable_shared_from_this<TaskIndex> {
  public:
   /// Takes in all of a state; `jobs` are those of it that may be tasks, in the order of their ids.
@@ -45,7 +55,11 @@ class TaskIndex final : public std::enable_shared_from_this<TaskIndex> {
   /// Takes in a batch of changes and tells those who watch. On the observer's thread.
   void observe(const Observer::View& view, const Changes& changes);
 
-  std::optional<JobId> find(TenantId tenant, std::string_view id) const;
+  /// The owner's task of that id.
+  std::optional<JobId> find(const TaskName& name) const;
+  /// The oldest task of that id in the tenant, whose ever it is: whether the caller may know of it is asked
+  /// elsewhere.
+  std::optional<JobId> find_any(TenantId tenant, const std::string& id) const;
   /// The id of the task that the job is; empty: it is none.
   std::string id_of(JobId job) const;
   /// The tenant's tasks that are pending, and those that are being submitted.
@@ -69,8 +83,8 @@ class TaskIndex final : public std::enable_shared_from_this<TaskIndex> {
     kKnown,  ///< It is a job already: see `find`.
     kAfter,  ///< Somebody is submitting it: `outcome` tells how that went.
   };
-  Begun begin(TenantId tenant, const std::string& id, Outcome outcome);
-  void settle(TenantId tenant, const std::string& id, const Answer<JobId>& outcome);
+  Begun begin(const TaskName& name, Outcome outcome);
+  void settle(const TaskName& name, const Answer<JobId>& outcome);
 
   using Changed = std::function<void(const TaskChange&)>;
   /// Calls `changed` on the observer's thread with each change of a task that the caller may see, until the
@@ -78,9 +92,9 @@ class TaskIndex final : public std::enable_shared_from_this<TaskIndex> {
   std::shared_ptr<void> watch(CallerPtr caller, Changed changed);
 
  private:
-  using Key = std::pair<TenantId, std::string>;
+  using SharedId = std::pair<TenantId, std::string>;
   struct Row {
-    Key key;
+    TaskName name;
     TaskState state = TaskState::kPending;
     Time since;  ///< Beginning of the state.
   };
@@ -106,7 +120,9 @@ class TaskIndex final : public std::enable_shared_from_this<TaskIndex> {
   };
 
   // All with the mutex held.
-  void add(JobId job, TenantId tenant, std::string_view spec);
+  void add(JobId job, TenantId tenant, std::string owner, std::string_view spec);
+  /// The job of that name, or of that id of an unknown owner.
+  std::optional<JobId> known(const TaskName& name) const;
   void note(const Job& job, Row& row, bool is_new, Time now, std::vector<Noted>& noted);
   void enter(JobId job, const Row& row);
   void leave(JobId job, const Row& row);
@@ -119,8 +135,9 @@ class TaskIndex final : public std::enable_shared_from_this<TaskIndex> {
 
   mutable std::mutex mutex_;  // Guards all below.
   std::map<JobId, Row> rows_;
-  std::map<Key, JobId> by_id_;
-  std::map<Key, Submission> submissions_;
+  std::map<TaskName, JobId> by_name_;
+  std::map<SharedId, std::set<JobId>> by_id_;
+  std::map<TaskName, Submission> submissions_;
   std::map<TenantId, TenantTasks> tenants_;
   JobId swept_;  ///< Up to this one, of the present round.
   std::map<uint64_t, std::shared_ptr<const Watcher>> watchers_;

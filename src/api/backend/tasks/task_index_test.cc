@@ -21,8 +21,11 @@ class TaskIndexs : public TenantsTest {
   }
   JobId submit_task(const CallerPtr& who, const std::string& tenant, const std::string& id) {
     return submit_as(
-        who, R"({"tenant_id":")" + tenant + R"(","script":"true","labels":{"agent_task_id":")" + id + "\"}}");
+        who, R"({"tenant_id":")" + tenant + R"(","script":"true","labels":{"agent_task_id":")" + id + "\"}}",
+        /*marked=*/true);
   }
+  TaskName of_ana(const std::string& id) const { return {.tenant = lab_, .owner = "person ana", .id = id}; }
+  TaskName of_bob(const std::string& id) const { return {.tenant = other_, .owner = "person bob", .id = id}; }
   void cancel(JobId job) {
     answer<Unit>([&](auto done) { backend_.cancel(admin(), job, "", "an admin", std::move(done)); });
     wait_for(job, JobState::kCancelled);
@@ -33,21 +36,55 @@ class TaskIndexs : public TenantsTest {
   std::shared_ptr<access::Caller> bob_ = person("bob");
 };
 
-TEST_F(TaskIndexs, KnowTasksByTheirLabelAndTenant) {
+TEST_F(TaskIndexs, KnowTasksByTheirLabelOwnerAndTenant) {
   const JobId first = submit_task(ana_, "lab", "t-1");
-  const JobId again = submit_task(ana_, "lab", "t-1");  // At another door, where it is any label.
+  const JobId again = submit_task(ana_, "lab", "t-1");  // Not by the tasks door, which takes an id once.
   const JobId theirs = submit_task(bob_, "other", "t-1");
   const JobId plain = submit_as(ana_, R"({"tenant_id":"lab","script":"true","labels":{"team":"t-1"}})");
-  EXPECT_EQ(index().find(lab_, "t-1"), first);
-  EXPECT_EQ(index().find(other_, "t-1"), theirs);
-  EXPECT_FALSE(index().find(lab_, "t-2").has_value());
+  EXPECT_EQ(index().find(of_ana("t-1")), first);
+  EXPECT_EQ(index().find(of_bob("t-1")), theirs);
+  EXPECT_FALSE(index().find(of_ana("t-2")).has_value());
   EXPECT_EQ(index().id_of(again), "t-1");
   EXPECT_EQ(index().id_of(plain), "");
   EXPECT_EQ(index().waiting(lab_), 2);
   EXPECT_EQ(index().waiting(other_), 1);
   cancel(first);
   EXPECT_EQ(index().waiting(lab_), 1);
-  EXPECT_EQ(index().find(lab_, "t-1"), first);  // As long as the job is kept.
+  EXPECT_EQ(index().find(of_ana("t-1")), first);  // As long as the job is kept.
+}
+
+TEST_F(TaskIndexs, KeepTheIdsOfEachOwnerApart) {
+  const auto carl = person("carl");
+  carl->bindings = {{.tenant = lab_, .role = Role::kUser}};
+  const TaskName of_carl{.tenant = lab_, .owner = "person carl", .id = "t-1"};
+  const JobId theirs = submit_task(carl, "lab", "t-1");
+  EXPECT_FALSE(index().find(of_ana("t-1")).has_value());
+  EXPECT_EQ(index().find_any(lab_, "t-1"), theirs);
+  EXPECT_FALSE(index().find_any(other_, "t-1").has_value());
+  EXPECT_EQ(index().begin(of_ana("t-1"), nullptr), TaskIndex::Begun::kFirst);
+  const JobId own = submit_task(ana_, "lab", "t-1");
+  index().settle(of_ana("t-1"), own);
+  EXPECT_EQ(index().find(of_ana("t-1")), own);
+  EXPECT_EQ(index().find(of_carl), theirs);
+  HostBackend later(*host_, {});
+  EXPECT_EQ(later.tasks().find(of_ana("t-1")), own);
+  EXPECT_EQ(later.tasks().find(of_carl), theirs);
+  EXPECT_EQ(later.tasks().find_any(lab_, "t-1"), theirs);
+}
+
+TEST_F(TaskIndexs, TakeNoLabelsFromOtherDoors) {
+  for (const char* const label :
+       {"agent_task_id", "agent_user_id", "agent_task_memory", "agent_task_load", "gpusched.lease-request"}) {
+    const Answer<Submitted> refused = try_submit(
+        ana_, R"({"tenant_id":"lab","script":"true","labels":{")" + std::string(label) + R"(":"t-1"}})");
+    ASSERT_FALSE(refused.ok()) << label;
+    EXPECT_EQ(refused.error().kind, ErrorKind::kUnprocessable);
+    EXPECT_EQ(refused.error().field, "labels");
+    EXPECT_NE(refused.error().message.find(label), std::string::npos) << refused.error().message;
+  }
+  EXPECT_FALSE(index().find_any(lab_, "t-1").has_value());
+  submit_as(ana_,
+            R"({"tenant_id":"lab","script":"echo agent_task_id","labels":{"agent_team":"agent_task_id"}})");
 }
 
 TEST_F(TaskIndexs, AreFilledFromTheJobsAtAStart) {
@@ -55,11 +92,11 @@ TEST_F(TaskIndexs, AreFilledFromTheJobsAtAStart) {
   const JobId ended = submit_task(ana_, "lab", "t-2");
   cancel(ended);
   HostBackend later(*host_, {});
-  EXPECT_EQ(later.tasks().find(lab_, "t-1"), first);
-  EXPECT_EQ(later.tasks().find(lab_, "t-2"), ended);
+  EXPECT_EQ(later.tasks().find(of_ana("t-1")), first);
+  EXPECT_EQ(later.tasks().find(of_ana("t-2")), ended);
   EXPECT_EQ(later.tasks().waiting(lab_), 1);
-  EXPECT_EQ(later.tasks().begin(lab_, "t-1", nullptr), TaskIndex::Begun::kKnown);
-  EXPECT_EQ(later.tasks().begin(lab_, "t-2", nullptr), TaskIndex::Begun::kKnown);
+  EXPECT_EQ(later.tasks().begin(of_ana("t-1"), nullptr), TaskIndex::Begun::kKnown);
+  EXPECT_EQ(later.tasks().begin(of_ana("t-2"), nullptr), TaskIndex::Begun::kKnown);
 }
 
 TEST_F(TaskIndexs, CountAndListTheTasksOfATenant) {
@@ -89,26 +126,26 @@ TEST_F(TaskIndexs, MakeOneJobOfSubmissionsAtTheSameTime) {
   const auto note = [&told](const Answer<JobId>& outcome) {
     told.push_back(outcome.ok() ? job_name(*outcome) : outcome.error().message);
   };
-  EXPECT_EQ(index().begin(lab_, "t-1", note), TaskIndex::Begun::kFirst);
+  EXPECT_EQ(index().begin(of_ana("t-1"), note), TaskIndex::Begun::kFirst);
   EXPECT_EQ(index().waiting(lab_), 1);
-  EXPECT_EQ(index().begin(lab_, "t-1", note), TaskIndex::Begun::kAfter);
-  EXPECT_EQ(index().begin(other_, "t-1", note), TaskIndex::Begun::kFirst);
+  EXPECT_EQ(index().begin(of_ana("t-1"), note), TaskIndex::Begun::kAfter);
+  EXPECT_EQ(index().begin(of_bob("t-1"), note), TaskIndex::Begun::kFirst);
   EXPECT_TRUE(told.empty());
-  index().settle(lab_, "t-1", ApiError{ErrorKind::kRateExceeded, "insufficient token"});
+  index().settle(of_ana("t-1"), ApiError{ErrorKind::kRateExceeded, "insufficient token"});
   EXPECT_EQ(told, std::vector<std::string>{"insufficient token"});
   EXPECT_EQ(index().waiting(lab_), 0);
   // A refused task may come again.
-  EXPECT_EQ(index().begin(lab_, "t-1", note), TaskIndex::Begun::kFirst);
+  EXPECT_EQ(index().begin(of_ana("t-1"), note), TaskIndex::Begun::kFirst);
   const JobId job = submit_task(ana_, "lab", "t-1");
   EXPECT_EQ(index().waiting(lab_), 1);  // Once, not as a submission and as a job.
-  EXPECT_EQ(index().begin(lab_, "t-1", note), TaskIndex::Begun::kKnown);
-  index().settle(lab_, "t-1", job);
+  EXPECT_EQ(index().begin(of_ana("t-1"), note), TaskIndex::Begun::kKnown);
+  index().settle(of_ana("t-1"), job);
   EXPECT_EQ(index().waiting(lab_), 1);
   // The scheduler may accept it before the index has seen the job.
-  EXPECT_EQ(index().begin(lab_, "t-2", note), TaskIndex::Begun::kFirst);
-  index().settle(lab_, "t-2", JobId{987});
-  EXPECT_EQ(index().begin(lab_, "t-2", note), TaskIndex::Begun::kKnown);
-  EXPECT_EQ(index().find(lab_, "t-2"), JobId{987});
+  EXPECT_EQ(index().begin(of_ana("t-2"), note), TaskIndex::Begun::kFirst);
+  index().settle(of_ana("t-2"), JobId{987});
+  EXPECT_EQ(index().begin(of_ana("t-2"), note), TaskIndex::Begun::kKnown);
+  EXPECT_EQ(index().find(of_ana("t-2")), JobId{987});
 }
 
 TEST_F(TaskIndexs, TellWatchersOfTheirOwnTasksInOrder) {

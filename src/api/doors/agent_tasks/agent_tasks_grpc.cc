@@ -68,8 +68,7 @@ class AgentTasksService final : public GrpcService {
     guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
       if (!may_with_tasks(*caller, access::Action::kSubmitJob))
         return call.fail(not_allowed(*caller, access::Action::kSubmitJob, "submit tasks"));
-      const Submission task{.tenant = access::home_tenant(*caller),
-                            .id = request->task_id(),
+      const Submission task{.name = name_of(*caller, request->task_id()),
                             .user = request->user_id(),
                             .kind = kind_of(request->task_type())};
       Answer<SubmitRequest> parsed = read_task(*request, workers_, backend_.containers_possible());
@@ -77,7 +76,7 @@ class AgentTasksService final : public GrpcService {
       const auto told = [call, response](const Answer<JobId>& outcome) {
         answer_submission(call, outcome, *response);
       };
-      switch (index_.begin(task.tenant, task.id, told)) {
+      switch (index_.begin(task.name, told)) {
         case TaskIndex::Begun::kKnown:
           return answer_known(call, caller, task, response);
         case TaskIndex::Begun::kAfter:
@@ -101,7 +100,7 @@ class AgentTasksService final : public GrpcService {
       backend_.submit(caller, std::move(*parsed), [this, call, task, told](const Answer<Submitted>& answer) {
         if (!answer) {
           const std::lock_guard lock(mutex_);
-          admission_.give_back(task.tenant, task.user, task.kind);
+          admission_.give_back(task.name.tenant, task.user, task.kind);
         } else {
           call.note().name_jobs(*answer);
         }
@@ -114,16 +113,15 @@ class AgentTasksService final : public GrpcService {
                      algogpu::TaskStatusResponse* response) {
     guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
       const std::string id = request->task_id();
-      const TenantId tenant = access::home_tenant(*caller);
+      const TaskName name = name_of(*caller, id);
       response->set_task_id(id);
       response->set_status(algogpu::TASK_STATUS_FAILED);
       response->set_message(std::string(kNotFound));
       if (!may_with_tasks(*caller, access::Action::kSeeJob)) return call.finish();
-      const std::optional<JobId> job = index_.find(tenant, id);
-      if (!job) {
-        show_refused(tenant, id, *response);
-        return call.finish();
-      }
+      std::optional<JobId> job = index_.find(name);
+      if (!job && show_refused(name, *response)) return call.finish();
+      if (!job) job = index_.find_any(name.tenant, id);
+      if (!job) return call.finish();
       backend_.get_job(caller, *job, {}, [call, id, response](const Answer<JobView>& answer) {
         if (answer) {
           write_task(id, *answer, *response);
@@ -139,8 +137,11 @@ class AgentTasksService final : public GrpcService {
                   algogpu::CancelTaskResponse* response) {
     guarded(incoming, [&](const GrpcCall& call, const CallerPtr& caller) {
       std::optional<JobId> job;
-      if (may_with_tasks(*caller, access::Action::kSeeJob))
-        job = index_.find(access::home_tenant(*caller), request->task_id());
+      if (may_with_tasks(*caller, access::Action::kSeeJob)) {
+        const TaskName name = name_of(*caller, request->task_id());
+        job = index_.find(name);
+        if (!job) job = index_.find_any(name.tenant, name.id);
+      }
       if (!job) {
         response->set_message(std::string(kNothingToCancel));
         return call.finish_refused({ErrorKind::kJobNotFound, std::string(kNothingToCancel)});
@@ -200,11 +201,14 @@ class AgentTasksService final : public GrpcService {
 
  private:
   struct Submission {
-    TenantId tenant;
-    std::string id, user;
+    TaskName name;
+    std::string user;
     TaskKind kind = TaskKind::kUnspecified;
   };
 
+  static TaskName name_of(const access::Caller& caller, const std::string& id) {
+    return {.tenant = access::home_tenant(caller), .owner = owner_text(caller.kind, caller.name), .id = id};
+  }
   template <typename Work>
   void guarded(const GrpcCall& call, Work&& work) {
     const Answer<CallerPtr> caller = call.caller_of(doorkeeper_);
@@ -213,9 +217,9 @@ class AgentTasksService final : public GrpcService {
   }
 
   std::optional<std::string_view> admit(const Submission& task) {
-    const int64_t others = index_.waiting(task.tenant) - 1;
+    const int64_t others = index_.waiting(task.name.tenant) - 1;
     const std::lock_guard lock(mutex_);
-    return admission_.admit(task.tenant, task.user, task.kind, others, steady_now(), wall_now());
+    return admission_.admit(task.name.tenant, task.user, task.kind, others, steady_now(), wall_now());
   }
 
   /// Notes the outcome and tells it, also to those who submitted the same task meanwhile.
@@ -223,13 +227,13 @@ class AgentTasksService final : public GrpcService {
     {
       const std::lock_guard lock(mutex_);
       if (outcome) {
-        refused_.forget(task.tenant, task.id);
+        refused_.forget(task.name);
       } else if (is_refusal(outcome.error())) {
-        refused_.note(task.tenant, task.id, {.message = refusal_text(outcome.error()), .at = wall_now()});
-        index_.note_refused(task.tenant);
+        refused_.note(task.name, {.message = refusal_text(outcome.error()), .at = wall_now()});
+        index_.note_refused(task.name.tenant);
       }
     }
-    index_.settle(task.tenant, task.id, outcome);
+    index_.settle(task.name, outcome);
     told(outcome);
   }
 
@@ -254,7 +258,7 @@ class AgentTasksService final : public GrpcService {
   /// The same id again.
   void answer_known(const GrpcCall& call, const CallerPtr& caller, const Submission& task,
                     algogpu::TaskResponse* response) {
-    const std::optional<JobId> job = index_.find(task.tenant, task.id);
+    const std::optional<JobId> job = index_.find(task.name);
     if (!job) {
       return call.fail({.kind = ErrorKind::kUnavailable,
                         .message = "the task is being forgotten; try again",
@@ -269,13 +273,15 @@ class AgentTasksService final : public GrpcService {
     });
   }
 
-  void show_refused(TenantId tenant, const std::string& id, algogpu::TaskStatusResponse& response) {
+  /// False: none of that name was refused.
+  bool show_refused(const TaskName& name, algogpu::TaskStatusResponse& response) {
     const std::lock_guard lock(mutex_);
-    const RefusedTasks::Refusal* const refusal = refused_.find(tenant, id);
-    if (refusal == nullptr) return;
+    const RefusedTasks::Refusal* const refusal = refused_.find(name);
+    if (refusal == nullptr) return false;
     response.set_status(algogpu::TASK_STATUS_REJECTED);
     response.set_message(refusal->message);
     response.set_created_at(refusal->at.ns / 1'000'000'000);
+    return true;
   }
 
   static void show_gpus(const std::vector<NodeView>& nodes, const JobPage& page,

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "base/ids.h"
+#include "api/backend/tasks/task_index.h"
 #include "base/time.h"
 
 namespace gpusched::api {
@@ -22,39 +22,37 @@ class RefusedTasks {
   };
 
   /// A later refusal of the same id takes the place of an earlier one.
-  void note(TenantId tenant, const std::string& id, Refusal refusal) {
-    forget(tenant, id);
-    if (by_id_.size() >= tasks_max_) {
-      by_id_.erase(oldest_first_.front());
+  void note(const TaskName& name, Refusal refusal) {
+    forget(name);
+    if (by_name_.size() >= tasks_max_) {
+      by_name_.erase(oldest_first_.front());
       oldest_first_.pop_front();
     }
-    const Key key{tenant, id};
-    by_id_.emplace(key, Row{std::move(refusal), oldest_first_.insert(oldest_first_.end(), key)});
+    by_name_.emplace(name, Row{std::move(refusal), oldest_first_.insert(oldest_first_.end(), name)});
   }
   /// It was accepted after all.
-  void forget(TenantId tenant, const std::string& id) {
-    const auto at = by_id_.find({tenant, id});
-    if (at == by_id_.end()) return;
+  void forget(const TaskName& name) {
+    const auto at = by_name_.find(name);
+    if (at == by_name_.end()) return;
     oldest_first_.erase(at->second.place);
-    by_id_.erase(at);
+    by_name_.erase(at);
   }
   /// Null: it was not refused, or so long ago that it is forgotten.
-  const Refusal* find(TenantId tenant, const std::string& id) const {
-    const auto at = by_id_.find({tenant, id});
-    return at == by_id_.end() ? nullptr : &at->second.refusal;
+  const Refusal* find(const TaskName& name) const {
+    const auto at = by_name_.find(name);
+    return at == by_name_.end() ? nullptr : &at->second.refusal;
   }
-  std::size_t size() const { return by_id_.size(); }
+  std::size_t size() const { return by_name_.size(); }
 
  private:
-  using Key = std::pair<TenantId, std::string>;
   struct Row {
     Refusal refusal;
-    std::list<Key>::iterator place;
+    std::list<TaskName>::iterator place;
   };
 
   const std::size_t tasks_max_;
-  std::map<Key, Row> by_id_;
-  std::list<Key> oldest_first_;
+  std::map<TaskName, Row> by_name_;
+  std::list<TaskName> oldest_first_;
 };
 
 }  // namespace gpusched::api

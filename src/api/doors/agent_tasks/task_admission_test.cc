@@ -97,20 +97,24 @@ TEST_F(TaskAdmissionTest, UsersOfATenantWithManyWashAwayTheirOwnAlone) {
 }
 
 TEST(RefusedTasksTest, KeepTheLastOnes) {
+  const auto of_ana = [](TenantId tenant, const std::string& id) {
+    return TaskName{.tenant = tenant, .owner = "person ana", .id = id};
+  };
   RefusedTasks refused(2);
-  refused.note(kLab, "a", {.message = "queue is full", .at = Time{1}});
-  refused.note(kLab, "b", {.message = "queue is full", .at = Time{2}});
-  refused.note(kLab, "a", {.message = "insufficient token", .at = Time{3}});
-  ASSERT_NE(refused.find(kLab, "a"), nullptr);
-  EXPECT_EQ(refused.find(kLab, "a")->message, "insufficient token");
-  EXPECT_EQ(refused.find(kOther, "a"), nullptr);
-  refused.note(kOther, "a", {.message = "queue is full", .at = Time{4}});
-  EXPECT_EQ(refused.find(kLab, "b"), nullptr);  // The oldest.
+  refused.note(of_ana(kLab, "a"), {.message = "queue is full", .at = Time{1}});
+  refused.note(of_ana(kLab, "b"), {.message = "queue is full", .at = Time{2}});
+  refused.note(of_ana(kLab, "a"), {.message = "insufficient token", .at = Time{3}});
+  ASSERT_NE(refused.find(of_ana(kLab, "a")), nullptr);
+  EXPECT_EQ(refused.find(of_ana(kLab, "a"))->message, "insufficient token");
+  EXPECT_EQ(refused.find(of_ana(kOther, "a")), nullptr);
+  EXPECT_EQ(refused.find({.tenant = kLab, .owner = "person bob", .id = "a"}), nullptr);
+  refused.note(of_ana(kOther, "a"), {.message = "queue is full", .at = Time{4}});
+  EXPECT_EQ(refused.find(of_ana(kLab, "b")), nullptr);  // The oldest.
   EXPECT_EQ(refused.size(), 2U);
-  refused.forget(kLab, "a");
-  refused.forget(kLab, "never");
-  EXPECT_EQ(refused.find(kLab, "a"), nullptr);
-  EXPECT_NE(refused.find(kOther, "a"), nullptr);
+  refused.forget(of_ana(kLab, "a"));
+  refused.forget(of_ana(kLab, "never"));
+  EXPECT_EQ(refused.find(of_ana(kLab, "a")), nullptr);
+  EXPECT_NE(refused.find(of_ana(kOther, "a")), nullptr);
 }
 
 }  // namespace

@@ -169,7 +169,7 @@ Answer<SubmitRequest> read_task(const algogpu::TaskRequest& message, const TaskW
   if (const std::optional<WorkerRequest> worker = worker_request(workers, run_as))
     add_worker(job->spec, *worker);
   job->memory_is_default = message.gpu_memory_required() == 0;
-  SubmitRequest request;
+  SubmitRequest request{.sets_reserved_labels = true};
   request.jobs.push_back(std::move(*job));
   return request;
 }

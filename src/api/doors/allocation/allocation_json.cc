@@ -150,7 +150,8 @@ Answer<SubmitRequest> parse_allocation(std::string_view body, std::string_view r
   job.system_retries = -1;
   Answer<JobRequest> checked = check_job(std::move(job), false);
   if (!checked) return named_as_here(checked.error());
-  SubmitRequest request{.tenant = {}, .jobs = {}, .request_key = std::string(request_key)};
+  SubmitRequest request{
+      .tenant = {}, .jobs = {}, .request_key = std::string(request_key), .sets_reserved_labels = true};
   request.jobs.push_back(std::move(*checked));
   return request;
 }
