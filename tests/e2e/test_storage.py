@@ -367,6 +367,64 @@ def test_a_full_disk_refuses_new_work_keeps_every_promise_and_recovers_by_itself
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="needs root: mounts a small disk")
+def test_a_full_disk_keeps_no_door_open(disk):
+    world = disk("scheduler", 96, JOURNAL_SEGMENT_MB=16)
+    world.scheduler.start()
+    world.add_agent("n1", arguments=["--default-user", "nobody"]).start()
+    api = world.api()
+    door = "/api/gpuscheduler/v1"
+    lab = api.post("/tenants", {"name": "lab"}, 201)["id"]
+    open_tenant = world.scheduler.api(anonymous=True).post("/tenants", {"name": "open"}, 201)["id"]
+    people = {}
+    for name, role in (("ana", "user"), ("bo", "tenant_admin"), ("cy", "user")):
+        status, made, _ = api.call("POST", f"{door}/users", {"email": f"{name}@example.org", "role": role,
+                                                             "password": "correct horse battery"})
+        assert status == 201, made
+        key = api.call("POST", f"{door}/api-keys", {"user_id": made["id"]})[1]["key"]
+        people[name] = made["id"], world.scheduler.api(token=key)
+    keys = {name: world.cli_json("key", "create", name, "--cluster", "--role", "operator") for name in ("gone", "less")}
+    users = {name: world.scheduler.api(token=key["secret"]) for name, key in keys.items()}
+    anyone = world.scheduler.api(anonymous=True)
+    filler = fill(world.scheduler.data_dir)
+    assert submit_until_full(api)[2]["code"] == "storage_full"
+    assert users["less"].call("POST", "/v1/cluster/pause", {"reason": "a full disk"})[0] == 200
+    assert people["ana"][1].call("GET", f"{door}/gpus")[0] == 200
+
+    # What adds is refused.
+    refused = [api.call("POST", f"{door}/users", {"email": "dan@example.org", "password": "correct horse battery"}),
+               api.call("PUT", f"{door}/users/{people['cy'][0]}", {"email": "eve@example.org"}),
+               api.call("POST", "/v1/keys", {"name": "new", "roles": [{"role": "viewer"}]}),
+               api.call("PATCH", f"/v1/tenants/{lab}", {"organization": "another"}),
+               anyone.call("POST", "/api/v1/jobs", {"command": ["true"], "tenant_id": open_tenant})]
+    assert [status for status, _, _ in refused] == [503] * 5, refused
+    # What takes rights away is done, at once and for good.
+    done = [api.call("PUT", f"{door}/users/{people['ana'][0]}", {"is_active": False}),
+            api.call("PUT", f"{door}/users/{people['bo'][0]}", {"role": "user"}),
+            api.call("PUT", f"{door}/users/{people['cy'][0]}", {"organization_id": lab}),
+            api.call("DELETE", f"/v1/keys/{keys['gone']['key_id']}"),
+            api.call("POST", f"/v1/keys/{keys['less']['key_id']}/bind", {"role": "operator", "taken": True}),
+            api.call("PATCH", f"/v1/tenants/{open_tenant}", {"anonymous": False}),
+            api.call("DELETE", f"/v1/tenants/{lab}")]
+
+    def closed():
+        assert [status for status, _, _ in done[:6]] == [200] * 6, done
+        assert people["ana"][1].call("GET", f"{door}/gpus")[0] == 401
+        assert people["bo"][1].call("POST", "/v1/keys", {"name": "mine", "roles": [{"role": "user"}]})[0] == 403
+        assert people["cy"][1].call("GET", f"{door}/gpus")[0] == 401
+        assert users["gone"].call("GET", "/v1/jobs")[0] == 401
+        assert users["less"].call("POST", "/v1/cluster/resume", {})[0] == 403
+        status, answer, _ = anyone.call("POST", "/api/v1/jobs", {"command": ["true"], "tenant_id": open_tenant})
+        assert status in (401, 403, 404), answer
+
+    closed()
+    world.scheduler.restart()
+    closed()
+    filler.unlink()
+    wait_until("service resumes by itself", lambda: api.call("GET", "/health")[0] == 200)
+    closed()
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="needs root: mounts a small disk")
 def test_a_small_disk_that_the_journal_filled_takes_new_work_again_once_everything_is_cancelled(disk):
     world = disk("scheduler", 128, JOURNAL_SEGMENT_MB=16)
     data = world.scheduler.data_dir

@@ -178,10 +178,11 @@ constexpr std::array kTable = {
              "Report it together with the scheduler's log."},
     ErrorRow{kUnavailable, "unavailable", 503, kDown,
              "The scheduler cannot process the request at the moment.", "Send it again after `Retry-After`."},
-    ErrorRow{kStorageFull, "storage_full", 503, kDown,
-             "The journal's disk is full: new work is refused; cancellations and the ends of jobs are still "
-             "recorded.",
-             "Free space on the scheduler's disk; service resumes by itself."},
+    ErrorRow{
+        kStorageFull, "storage_full", 503, kDown,
+        "The journal's disk is full: new work is refused; cancellations, the ends of jobs and what takes "
+        "rights away are still recorded.",
+        "Free space on the scheduler's disk; service resumes by itself."},
     ErrorRow{kNoLeader, "no_leader", 503, kDown, "No scheduler is the leader at the moment.",
              "Send it again after `Retry-After`."},
     ErrorRow{kShuttingDown, "shutting_down", 503, kDown, "The scheduler is shutting down.",

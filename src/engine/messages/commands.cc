@@ -351,15 +351,31 @@ std::string_view name_of(const Command& command) {
   return kNames[command.index()];
 }
 
+namespace {
+
+/// A person who is active no more, has another role or is moved loses rights: whatever else it gives.
+bool takes_rights(const RecordPerson& command) {
+  const bool deactivates = (command.given & kPersonActive) != 0 && !command.active;
+  const bool moves = (command.given & (kPersonTenant | kPersonRole)) != 0;
+  return command.person.valid() && (deactivates || moves);
+}
+/// Closes the tenant to callers without a credential.
+bool takes_rights(const UpdateTenant& command) {
+  return (command.given & kTenantAnonymous) != 0 && !command.anonymous;
+}
+
+}  // namespace
+
 bool is_new_work(const Command& command) {
+  if (const auto* record = std::get_if<RecordPerson>(&command)) return !takes_rights(*record);
+  if (const auto* update = std::get_if<UpdateTenant>(&command)) return !takes_rights(*update);
   return std::holds_alternative<SubmitJobs>(command) || std::holds_alternative<CreateTenant>(command) ||
-         std::holds_alternative<UpdateTenant>(command) || std::holds_alternative<CommitPlan>(command) ||
-         std::holds_alternative<Configure>(command) || std::holds_alternative<UpdateJob>(command) ||
-         std::holds_alternative<HoldJob>(command) || std::holds_alternative<LabelNode>(command) ||
-         std::holds_alternative<MakeBooking>(command) || std::holds_alternative<MoveJobs>(command) ||
-         std::holds_alternative<CreateKey>(command) || std::holds_alternative<CreateNodeTicket>(command) ||
-         std::holds_alternative<AdmitNode>(command) || std::holds_alternative<SetPools>(command) ||
-         std::holds_alternative<RecordPerson>(command);
+         std::holds_alternative<CommitPlan>(command) || std::holds_alternative<Configure>(command) ||
+         std::holds_alternative<UpdateJob>(command) || std::holds_alternative<HoldJob>(command) ||
+         std::holds_alternative<LabelNode>(command) || std::holds_alternative<MakeBooking>(command) ||
+         std::holds_alternative<MoveJobs>(command) || std::holds_alternative<CreateKey>(command) ||
+         std::holds_alternative<CreateNodeTicket>(command) || std::holds_alternative<AdmitNode>(command) ||
+         std::holds_alternative<SetPools>(command);
 }
 
 }  // namespace gpusched

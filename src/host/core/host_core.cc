@@ -46,6 +46,12 @@ Blame blame_of(const Command& command) {
   return {};
 }
 
+bool adds_work(const EditSet& set) {
+  return std::ranges::any_of(set.edits, [](const ClusterEdit& edit) {
+    return is_new_work(std::visit([](const auto& concrete) { return Command(concrete); }, edit.command));
+  });
+}
+
 Error too_large(const Command& command, std::size_t bytes, std::size_t bytes_max) {
   const Blame blame = blame_of(command);
   return {.code = ErrorCode::kTooLarge,
@@ -238,7 +244,7 @@ void HostCore::propose(EditSet set) {
                                         std::to_string(limits::kEditsMax) + ", " + std::to_string(bytes_max) +
                                         " bytes); split them into several requests"});
   }
-  if (!accepts_new_work() && !set.dry_run) return set.decided(storage_full_error());
+  if (!accepts_new_work() && !set.dry_run && adds_work(set)) return set.decided(storage_full_error());
   if (edit_sets_.size() >= limits::kEditSetsWaitingMax) return set.decided(overloaded());
   edit_sets_.push_back(std::move(set));
 }

@@ -49,6 +49,49 @@ TEST_F(Space, WhatWaitsIsStartedWhereThereIsNoneForNewWork) {
   EXPECT_TRUE(submit().valid());
 }
 
+TEST_F(Space, WhatTakesRightsAwayIsDoneWhereThereIsNoneForNewWork) {
+  core_.core.propose(Configure{.config = {.feature_level = kFeatureLevel}}, {});
+  settle();
+  const auto record = [this](const RecordPerson& command) {
+    std::optional<Result<Decided>> answer;
+    core_.core.propose(command, [&answer](Result<Decided> decided) { answer = std::move(decided); });
+    settle();
+    return answer && answer->ok() && !(*answer)->applied.rejection
+               ? std::optional(PersonId{(*answer)->applied.first_id})
+               : std::nullopt;
+  };
+  const RecordPerson ana{.given = kPersonTenant | kPersonEmail | kPersonRole,
+                         .tenant = kDefaultTenant,
+                         .email = "ana@example.org",
+                         .role = Role::kTenantAdmin};
+  const std::optional<PersonId> person = record(ana);
+  ASSERT_TRUE(person);
+  core_.writer.room = JournalSpace::kReserveOnly;
+  settle();
+  RecordPerson bob = ana;
+  bob.email = "bob@example.org";
+  EXPECT_FALSE(record(bob));
+  EXPECT_FALSE(record({.person = *person, .given = kPersonEmail, .email = "eve@example.org"}));
+  EXPECT_FALSE(record({.person = *person, .given = kPersonActive, .active = true}));
+  EXPECT_TRUE(record({.person = *person, .given = kPersonRole, .role = Role::kUser}));
+  EXPECT_EQ(core_.core.state().people.find(*person)->role, Role::kUser);
+  EXPECT_TRUE(record({.person = *person, .given = kPersonActive, .active = false}));
+  EXPECT_FALSE(core_.core.state().people.find(*person)->active);
+  // A set of edits that closes a tenant is one of them, too.
+  bool closed = false, renamed = false;
+  const auto edit = [this](UpdateTenant change, bool& done) {
+    change.tenant = kDefaultTenant;
+    core_.core.propose(
+        EditSet{.edits = {{.command = std::move(change)}},
+                .decided = [&done](const Result<EditsDecided>& decided) { done = decided.ok(); }});
+    settle();
+  };
+  edit({.given = kTenantAnonymous, .anonymous = false}, closed);
+  edit({.given = kTenantOrganization, .organization = "another"}, renamed);
+  EXPECT_TRUE(closed);
+  EXPECT_FALSE(renamed);
+}
+
 // Simulator seed 97067759069687: a promised start that passed meanwhile woke it a thousand times a second.
 TEST_F(Space, APromiseThatIsDueWakesNobodyWhileNothingMayStart) {
   add_node();
