@@ -249,6 +249,8 @@ struct JobFilter {
       labels;                  ///< All of them; any value or this.
   Time since;                  ///< Given: only jobs submitted then or later.
   std::optional<bool> online;  ///< Given: only jobs of online work, or only others.
+  /// Only jobs that wait in line, in the order of the line; `state` must be kPending, `before` not given.
+  bool in_line = false;
   JobDetails details;
 
   /// Whether it looks into jobs: how many match is not known then.

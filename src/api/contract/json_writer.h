@@ -68,6 +68,12 @@ class JsonWriter {
     out_.append("null");
     return *this;
   }
+  /// Puts a value that is JSON already.
+  JsonWriter& raw(std::string_view json) {
+    comma();
+    out_.append(json);
+    return *this;
+  }
   template <typename T>
   JsonWriter& field(std::string_view name, const T& what) {
     return key(name).value(what);

@@ -102,9 +102,38 @@ bool PageScan::over_active(const Observer::View& view) {
   return false;
 }
 
+/// In one step, since places change between two; a look at a job is cheap, and the line's end is the bound.
+void PageScan::over_line(const Observer::View& view) {
+  complete_ = true;
+  if (sees_all_ && !tenant_.valid() && !filter_.looks_inside())
+    total_ = static_cast<int64_t>(view.state.line.size());
+  for (auto at = view.state.line.begin(); !at.at_end() && !full(); at.next()) {
+    if (sees_all_ && !tenant_.valid() && !filter_.looks_inside() && skip_ > 0) {
+      skip_ -= 1;
+      continue;
+    }
+    const Job& job = view.state.job_at((*at).job);
+    if (tenant_.valid() && job.tenant != tenant_) continue;
+    if (!may_see(view.state, job.tenant)) continue;
+    looked_ += 1;
+    if (filter_.looks_inside() && !matches(view.state, job, filter_)) continue;
+    if (!sees_all_ && filter_.asks_for_description() && !may_describe(view.state, *caller_, job)) continue;
+    if (skip_ > 0) {
+      skip_ -= 1;
+      continue;
+    }
+    page_.jobs.push_back(view_of(view, job, viewer_, filter_.details));
+    conceal(view.state, *caller_, job, page_.jobs.back());
+  }
+}
+
 bool PageScan::step(const Observer::View& view) {
   if (!begun_) begin(view);
   if (complete_) return false;
+  if (filter_.in_line) {
+    over_line(view);
+    return false;
+  }
   work_left_ = limits::kScanStepJobs;
   asked_ = {};  // A tenant may have been opened or closed.
   if (filter_.state == JobState::kScheduled || filter_.state == JobState::kRunning ||

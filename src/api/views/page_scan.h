@@ -8,9 +8,9 @@
 
 namespace gpusched::api {
 
-/// One page of jobs in the making, newest first, a bounded number of jobs at a time: between two steps the
-/// state may move on, so that a long search holds nobody up. The page shows a job as the step saw it that
-/// found it.
+/// One page of jobs in the making, newest first or in the order of the line, a bounded number of jobs at a
+/// time: between two steps the state may move on, so that a long search holds nobody up. The page shows a job
+/// as the step saw it that found it.
 class PageScan {
  public:
   /// Jobs of one page that the filter looks inside: some 50 ms in all.
@@ -32,6 +32,7 @@ class PageScan {
  private:
   void begin(const Observer::View& view);
   bool over_active(const Observer::View& view);
+  void over_line(const Observer::View& view);
   bool look_at(const Observer::View& view, const Job& job);
   bool full() const;
   bool may_see(const State& state, TenantId tenant);
