@@ -18,7 +18,7 @@ def project_files():
         return sorted(name for name in names if (ROOT / name).is_file())
     found = []
     for folder, folders, names in os.walk(ROOT):
-        folders[:] = [name for name in folders if name not in ("build", ".git", "__pycache__")]
+        folders[:] = [name for name in folders if name not in ("build", ".git", "__pycache__", "node_modules")]
         found += [str((pathlib.Path(folder) / name).relative_to(ROOT)) for name in names]
     return sorted(found)
 

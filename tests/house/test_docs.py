@@ -9,7 +9,7 @@ from conftest import ROOT, project_files
 from measure import folders_of
 
 # What a path begins with, where a document names one.
-TOPS = ("bench", "cmake", "deploy", "docs", "proto", "sdk", "src", "tests", "tools", ".ci")
+TOPS = ("bench", "cmake", "deploy", "docs", "proto", "sdk", "src", "tests", "tools", "web", ".ci")
 PATH = re.compile(r"(?<![\w./~-])(?:\.\./)*((?:" + "|".join(re.escape(top) for top in TOPS) + r")/[\w./*+-]+)")
 # A source file without its whole path: `planner.h`, `jobs/views_json.h`.
 SHORT = re.compile(r"(?<![\w./*<>%$~-])((?:[\w-]+/)*[\w*-]+\.(?:h|cc|proto))(?![\w/])")

@@ -48,7 +48,7 @@ def fixture_tree(tmp_path):
     for name in (".ci/run", "tools/test", "tools/nightly", "tools/stages"):
         shutil.copy(ROOT / name, tmp_path / name)
     fakes = dict.fromkeys(("install-deps", "install-python", "build", "format", "demo.sh", "fuzz", "chaos", "planted",
-                           "mutants"), FAKE)
+                           "mutants", "web"), FAKE)
     for name, text in {**fakes, "make": MAKE, "run-tests": RUN_TESTS}.items():
         (tmp_path / "tools" / name).write_text(text)
         (tmp_path / "tools" / name).chmod(0o755)
