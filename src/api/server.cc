@@ -13,6 +13,7 @@
 #include "api/doors/agent_tasks/agent_tasks_rest.h"
 #include "api/doors/allocation/allocation_errors.h"
 #include "api/doors/allocation/allocation_rest.h"
+#include "api/doors/dashboard/dashboard_rest.h"
 #include "api/doors/jobs/jobs_rest.h"
 #include "api/doors/native/native_rest.h"
 #include "api/doors/session/session_rest.h"
@@ -67,7 +68,10 @@ struct RestDoors {
         signing(backend, options.sign_in),
         native(backend, options.version, sign_in_of(options),
                [this](const HttpRequest& request) { return signing.banner(request); }),
-        sessions(backend, options.copy_bytes_max) {}
+        sessions(backend, options.copy_bytes_max),
+        dashboard(backend, {.version = options.version, .has_sign_in = [flow = options.sign_in] {
+                              return flow != nullptr && flow->place() != nullptr;
+                            }}) {}
 
   void attach(HttpServer& server) {
     allocations.attach(server);
@@ -78,6 +82,7 @@ struct RestDoors {
   void handle(HttpRequest&& request, const RestCallPtr& call) {
     if (sessions.handle(request, call)) return;
     if (SignInRest::takes(request.path)) return signing.handle(std::move(request), call);
+    if (DashboardRest::takes(request.path)) return dashboard.handle(std::move(request), call);
     if (NativeRest::takes(request.path)) return native.handle(std::move(request), call);
     if (AllocationRest::takes(request.path)) return allocations.handle(std::move(request), call);
     if (TasksRest::takes(request.path)) return tasks.handle(std::move(request), call);
@@ -92,6 +97,7 @@ struct RestDoors {
   SignInRest signing;
   NativeRest native;
   SessionRest sessions;
+  DashboardRest dashboard;
 };
 
 constexpr Duration kKeyUsesEvery = minutes(1);
@@ -227,11 +233,12 @@ struct Server::Impl {
     RestOptions all = user_options();
     all.token_file = options.token_file;
     all.is_public = [](const HttpRequest& request) {
-      return NativeRest::is_public(request) || SignInRest::is_public(request);
+      return NativeRest::is_public(request) || SignInRest::is_public(request) ||
+             DashboardRest::is_public(request);
     };
     all.sessions = options.sign_in.get();
     all.refuse_page = [this](const HttpRequest& request, const RestCallPtr& call, const ApiError& error) {
-      return doors.signing.refuse(request, call, error);
+      return doors.signing.refuse(request, call, error) || doors.dashboard.refuse(request, call, error);
     };
     all.errors_of = errors_of;
     all.name_call = name_call;
@@ -262,6 +269,7 @@ struct Server::Impl {
     if (request.path == kMetricsOfApi) return note.name(access::Action::kSeeMetrics, {});
     if (NativeRest::takes(request.path)) return NativeRest::name_call(request, note);
     if (SignInRest::takes(request.path)) return SignInRest::name_call(request, note);
+    if (DashboardRest::takes(request.path)) return DashboardRest::name_call(request, note);
     if (AllocationRest::takes(request.path)) return AllocationRest::name_call(request, note);
     if (TasksRest::takes(request.path)) return TasksRest::name_call(request, note);
     if (AgentTasksRest::takes(request.path)) return AgentTasksRest::name_call(request, note);
