@@ -128,7 +128,7 @@ int set_context(Session& session, const std::string& name) {
   if (!contexts) return kExitUsage;
   const Options& options = session.options();
   Context& context = contexts->all[name];
-  if (!options.api_url.empty()) context.api_url = options.api_url;
+  if (!options.api_url.empty()) context.api_url = plain_url(options.api_url);
   if (!options.token_file.empty()) context.token_file = absolute(session.io(), options.token_file);
   if (!options.ca_file.empty()) context.ca_file = absolute(session.io(), options.ca_file);
   if (!options.tenant_id.empty()) context.tenant_id = options.tenant_id;
@@ -205,7 +205,7 @@ Result<Contexts> load_contexts(const std::string& path) {
   }
   Contexts contexts{.current = (*json)["current"].text()};
   for (const auto& [name, one] : (*json)["contexts"].members()) {
-    contexts.all[name] = {.api_url = one["api_url"].text(),
+    contexts.all[name] = {.api_url = plain_url(one["api_url"].text()),
                           .token_file = one["token_file"].text(),
                           .ca_file = one["ca_file"].text(),
                           .tenant_id = one["tenant_id"].text()};

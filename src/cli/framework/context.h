@@ -22,6 +22,9 @@ struct Contexts {
   std::map<std::string, Context> all;
 };
 
+/// The URL of a scheduler as it is compared and kept: without slashes at its end.
+std::string plain_url(std::string url);
+
 /// Empty when neither XDG_CONFIG_HOME nor HOME is set.
 std::string contexts_path(const CliIo& io);
 

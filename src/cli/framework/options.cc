@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "cli/framework/context.h"
 #include "cli/framework/verb.h"
@@ -212,6 +213,11 @@ Result<CommandLine> split_command_line(const std::vector<std::string>& words) {
   return line;
 }
 
+std::string plain_url(std::string url) {
+  while (url.ends_with('/') && !url.ends_with("://")) url.pop_back();
+  return url;
+}
+
 Result<Unit> complete_options(Options& options, const CliIo& io, bool offline) {
   if (!options.request_timeout.empty()) {
     const Result<int64_t> span = parse_duration_seconds(options.request_timeout);
@@ -224,6 +230,7 @@ Result<Unit> complete_options(Options& options, const CliIo& io, bool offline) {
   };
   const bool wants_tls = !options.ca_file.empty();
   fill(options.api_url, "GPU_SCHEDULER_URL");
+  options.api_url = plain_url(std::move(options.api_url));
   fill(options.ca_file, "GPU_SCHEDULER_CA_FILE");
   fill(options.token_file, "GPU_SCHEDULER_TOKEN_FILE");
   fill(options.context, "GPU_SCHEDULER_CONTEXT");

@@ -408,10 +408,23 @@ TEST(Waiting, ShowsBothOutputsWithLogs) {
   EXPECT_EQ(ran.err, "job-7\nerror\n");
 }
 
+TEST(Submission, WithoutACommandRunsNvidiaSmiAndSaysSo) {
+  std::string body;
+  const auto serve = [&body](const Request& request) {
+    body = request.body;
+    return submitted(request);
+  };
+  const Ran ran = run_against(serve, {"submit", "--name", "x", "--gpus", "2", "--priority", "500"});
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_EQ(ran.err, "gpu-cli: no command is given, so the job runs nvidia-smi\n");
+  EXPECT_NE(body.find(R"("command":["nvidia-smi"])"), std::string::npos) << body;
+  run_against(serve, {"submit", "--image", "cuda:12"});
+  EXPECT_EQ(body.find("nvidia-smi"), std::string::npos) << "an image has its own command: " << body;
+}
+
 TEST(CommandLine, RefusesWhatMakesNoSense) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{}, "a command is missing; gpu-cli --help lists the commands"},
-      {{"submit"}, "nothing to run; give the command after --, or a script"},
       {{"submit", "--script", "a b", "--", "true"}, "--script: cannot be combined with a command after --"},
       {{"submit", "--script", "missing.sh"},
        "--script: there is no file missing.sh (a command goes after --)"},

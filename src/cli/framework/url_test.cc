@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include "cli/framework/context.h"
 #include "cli/framework/run_test_support.h"
 
 namespace gpusched::cli::testing {
@@ -46,6 +48,28 @@ TEST(Socket, IsNotForThoseWhoNameASchedulerOrACredential) {
   EXPECT_NE(refusal({"--token-file", "/nowhere", "list"}, {.socket = local.url()}).find("/nowhere"),
             std::string::npos);
   EXPECT_TRUE(local.requests().empty());
+}
+
+TEST(Url, WithSlashesAtItsEndIsTheSameSchedulers) {
+  TestServer server(no_jobs);
+  for (const char* const end : {"", "/", "//"}) {
+    EXPECT_EQ(run({"--api-url", server.url() + end, "list"}).exit_code, kExitOk) << end;
+    EXPECT_TRUE(server.requests().back().target.starts_with("/v1/jobs")) << server.requests().back().target;
+  }
+  EXPECT_EQ(plain_url("unix:///a/b/"), "unix:///a/b");
+  EXPECT_EQ(plain_url("http://h/prefix/"), "http://h/prefix");
+}
+
+TEST(Url, WithASlashAtItsEndIsTheContexts) {
+  TestServer server(no_jobs);
+  const std::string home = ::testing::TempDir() + "slash" + std::to_string(::getpid());
+  const World world{.environment = {{"HOME", home}}};
+  const std::string token = home + "/nowhere/token";
+  EXPECT_EQ(run({"context", "set", "lab", "--api-url", server.url() + "/", "--token-file", token}, world).out,
+            "lab is " + server.url() + ", in use\n");
+  EXPECT_NE(run({"--api-url", server.url() + "/", "--context", "lab", "list"}, world).err.find(token),
+            std::string::npos)
+      << "the context's token is for this URL";
 }
 
 TEST(Socket, WhoNamesACertificateMeansHttps) {

@@ -98,6 +98,13 @@ Reply submit_once(Session& session, const std::string& body, bool retry) {
 }
 
 Result<std::string> submission_body(const Session& session, SubmitOptions& submit, const Grammar& grammar) {
+  // The clients that exist do the same.
+  const bool names_nothing =
+      submit.command.empty() && submit.script.empty() && submit.script_file.empty() && submit.image.empty();
+  if (names_nothing) {
+    submit.command = {kCommandOfNone};
+    session.io().err("gpu-cli: no command is given, so the job runs " + std::string(kCommandOfNone) + "\n");
+  }
   std::optional<Script> script;
   if (!submit.script.empty() || !submit.script_file.empty()) {
     Result<Script> read = read_script(submit, session.io());
@@ -148,7 +155,8 @@ Action define_submit(Grammar& grammar) {
   declare_submission(grammar, *submit);
   grammar.command_may_be_missing();
   grammar.details(
-      "Prints the job's id. The job runs the command after `--`, a script, or the image's own command.");
+      "Prints the job's id. The job runs the command after `--`, a script, or the image's own command; "
+      "without any of them it runs nvidia-smi.");
   grammar.details(
       "A script may contain options: lines that begin with `#GPU` before its first command, such as `#GPU "
       "--gpus 2 --time 2h`. The command line takes precedence; labels, variables, mounts and limits are "

@@ -13,6 +13,9 @@
 /// The parts of gpu-cli submit.
 namespace gpusched::cli {
 
+/// Command of a submission that names no command, script or image.
+inline constexpr const char* kCommandOfNone = "nvidia-smi";
+
 /// Options of a submission. A number that was not given stays empty, so that the scheduler's default applies.
 struct SubmitOptions {
   std::string tenant;  ///< Tenant of a script's #SBATCH --account; --tenant-id wins.

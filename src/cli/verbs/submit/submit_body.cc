@@ -385,10 +385,6 @@ Result<Unit> check_whole(const SubmitOptions& submit) {
     return bad_option("--timeout", "cannot be combined with --logs");
   if (!submit.timeout.empty() && !submit.wait) return bad_option("--timeout", "only with --wait");
   const int scripts = (submit.script.empty() ? 0 : 1) + (submit.script_file.empty() ? 0 : 1);
-  if (submit.command.empty() && scripts == 0 && submit.image.empty()) {
-    return Error{.code = ErrorCode::kInvalidArgument,
-                 .message = "nothing to run; give the command after --, or a script"};
-  }
   if (scripts > 1) return bad_option("--script", "there is another script, " + submit.script_file);
   if (!submit.command.empty() && scripts > 0) {
     return bad_option(submit.script.empty() ? submit.script_file : "--script",
