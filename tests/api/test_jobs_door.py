@@ -345,6 +345,26 @@ def test_origins_are_as_configured(start, scheduler):
     assert open_one.call("POST", "/api/v1/jobs", {"script": "x"}, {"Origin": "https://no.example"}).status == 403
 
 
+@pytest.mark.parametrize("origins", ["*", "https://ui.example", "http://localhost:3000"])
+def test_a_preflight_is_answered_as_the_call_would_be(start, origins):
+    one = start(GPU_SCHEDULER_API_CORS_ENABLED="true", GPU_SCHEDULER_API_CORS_ORIGINS=origins)
+    secret = {"Authorization": "Bearer " + open(f"{one.folder}/data/token", encoding="ascii").read().strip()}
+    for origin in ("https://ui.example", "https://no.example", "http://localhost:3000", "http://127.0.0.1:9999"):
+        for host in ({}, {"Host": "rebound.example"}):
+            for method, path, body in (("POST", "/api/v1/jobs", {"script": "x"}), ("GET", "/api/v1/jobs", b"")):
+                for credential in ({}, secret):
+                    asked = {"Access-Control-Request-Method": method,
+                             "Access-Control-Request-Headers": ", ".join(["content-type", *map(str.lower, credential)])}
+                    preflight = one.call("OPTIONS", path, b"", {"Origin": origin, **host, **asked})
+                    call = one.call(method, path, body, {"Origin": origin, **host, **credential})
+                    said = preflight.status == 204 and "access-control-allow-origin" in preflight.headers
+                    meant = call.status < 400 and "access-control-allow-origin" in call.headers
+                    assert said == meant, (origin, host, method, credential.keys(), preflight, call)
+    allowed = one.call("OPTIONS", "/api/v1/jobs", b"", {
+        "Origin": "http://localhost:3000" if origins != "https://ui.example" else origins, "Access-Control-Request-Method": "POST"})
+    assert "X-Requested-By" in allowed.headers["access-control-allow-headers"]
+
+
 def test_a_full_queue_is_429_with_a_time(start):
     small = start(GPU_SCHEDULER_SCHEDULER_MAX_QUEUE_SIZE="6")  # Half of it, as nobody else comes.
     for _ in range(3):

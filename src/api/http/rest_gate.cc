@@ -13,7 +13,8 @@ namespace {
 constexpr std::string_view kMethods = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 constexpr std::string_view kEvents = "text/event-stream";
 constexpr std::string_view kHeaders =
-    "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Request-Id, traceparent, tracestate";
+    "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Request-Id, X-Requested-By, traceparent, "
+    "tracestate";
 
 /// Whether it came over loopback or a Unix socket.
 bool is_near(const HttpRequest& request) {
@@ -33,6 +34,20 @@ bool is_numeric(std::string_view host, bool is_inside = false) {
 std::string_view without_port(std::string_view host) {
   if (host.starts_with('[')) return host.substr(0, host.find(']') + 1);
   return host.substr(0, host.rfind(':'));
+}
+
+/// Whether a list such as "content-type, authorization" has the name, which is in lower case.
+bool lists_header(std::string_view list, std::string_view name) {
+  while (!list.empty()) {
+    const std::size_t comma = list.find(',');
+    std::string_view one = list.substr(0, comma);
+    list.remove_prefix(comma == std::string_view::npos ? list.size() : comma + 1);
+    while (one.starts_with(' ') || one.starts_with('\t')) one.remove_prefix(1);
+    while (one.ends_with(' ') || one.ends_with('\t')) one.remove_suffix(1);
+    const auto same = [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a - 'A' + 'a' : a) == b; };
+    if (std::ranges::equal(one, name, same)) return true;
+  }
+  return false;
 }
 
 HttpResponse error_response(const ApiError& error, ErrorWriter writer) {
@@ -156,7 +171,13 @@ void RestGate::handle(HttpRequest&& request, HttpReply reply) {
   if (options_.errors_of != nullptr) call->write_errors(options_.errors_of(request));
   if (const auto problem = problem_of_text(request)) return refuse(request, call, *problem);
   if (request.method == HttpMethod::kOptions && !allow_origin.empty() && !request.cors_method.empty()) {
-    // A browser's preflight never carries a token.
+    // It is answered as the call would be, so that no page is told yes and then no: it says whether the call
+    // will have a credential.
+    const bool would_read = request.cors_method == "GET" || request.cors_method == "HEAD";
+    const bool is_open = would_read && options_.is_public != nullptr && options_.is_public(request);
+    if (!is_open && !lists_header(request.cors_headers, "authorization")) {
+      if (const auto refused = check_page(request)) return call->fail(*refused);
+    }
     HttpResponse response{.status = 204};
     response.headers.emplace_back("Access-Control-Allow-Methods", std::string(kMethods));
     response.headers.emplace_back("Access-Control-Allow-Headers", std::string(kHeaders));
