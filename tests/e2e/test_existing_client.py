@@ -1,7 +1,9 @@
 """A client that exists already: its configuration file, environment, set-up, scripts and typed answers."""
 
 import json
+import re
 import subprocess
+import time
 
 import harness
 from harness import PATIENCE_S, program, wait_until
@@ -166,20 +168,68 @@ def test_its_command_line_and_scripts_run(new_world):
     api.cancel(job)
 
 
-def test_a_forecast_that_was_made_is_the_estimated_wait(new_world):
+def seconds_of(text):
+    """Of a duration such as 1h2m3.5s."""
+    return sum(float(number) * {"h": 3600, "m": 60, "s": 1, "ms": 0.001}[unit]
+               for number, unit in re.findall(r"([0-9.]+)(ms|h|m|s)", text))
+
+
+def test_the_estimated_wait_is_told_without_a_forecast_and_counts_from_now(new_world):
     world = new_world()
     world.scheduler.start()
     world.add_agent("n1", sim_gpus="1xA100-SXM4-80GB").start()
     api = world.api()
-    running = api.submit(["sleep", "600"], gpu_count=1, max_runtime_minutes=10)
+    api.wait_node("n1")
+    first = api.post("/jobs", {"script": "sleep 600", "gpu_count": 1, "max_runtime_minutes": 10}, 201)
+    assert seconds_of(first["estimated_wait"]) == 0
+    api.wait_for(first["job_id"], ("running",))
+    assert api.job(first["job_id"])["estimated_wait"] == "0s"
+    second = api.post("/jobs", {"script": "true", "gpu_count": 1, "max_runtime_minutes": 5}, 201)
+    third = api.post("/jobs", {"script": "true", "gpu_count": 1, "max_runtime_minutes": 5}, 201)
+    for answer in (second, third):
+        assert 60 < seconds_of(answer["estimated_wait"]) < 3600, answer
+        assert 60 < seconds_of(api.job(answer["job_id"])["estimated_wait"]) < 3600
+    assert all(job["estimated_wait"] for job in api.get("/jobs")["jobs"])
+    assert seconds_of(api.job(third["job_id"])["estimated_wait"]) > seconds_of(api.job(second["job_id"])["estimated_wait"])
+    # Nothing is written meanwhile, and it gets shorter all the same.
+    before, began = seconds_of(api.job(second["job_id"])["estimated_wait"]), time.monotonic()
+    wait_until("it is nearer", lambda: seconds_of(api.job(second["job_id"])["estimated_wait"]) < before - 3)
+    assert time.monotonic() - began < 30
+    # Of what nobody knows nothing is told.
+    never = api.post("/jobs", {"script": "true", "gpu_count": 8}, 201)["job_id"]
+    wait_until("the reason", lambda: api.job(never)["reason"] not in ("queued", "none"))
+    assert "estimated_wait" not in api.job(never)
+    for job in (never, third["job_id"], second["job_id"], first["job_id"]):
+        api.cancel(job)
+
+
+def test_what_lasts_is_counted_to_now(new_world):
+    world = new_world()
+    world.scheduler.start()
+    world.add_agent("n1", sim_gpus="2xA100-SXM4-80GB").start()
+    api = world.api()
+    api.wait_node("n1")
+    tenant = api.post("/tenants", {"name": "lab", "max_gpu_hours": 0.003}, 201)["id"]
+    running = api.submit(["sleep", "600"], gpu_count=2, tenant_id=tenant)
     api.wait_for(running, ("running",))
-    submitted = api.post("/jobs", {"script": "true", "gpu_count": 1, "max_runtime_minutes": 1}, 201)
-    assert "estimated_wait" not in submitted
-    job = submitted["job_id"]
-    assert api.job(running)["estimated_wait"] == "0s"
-    api.explain(job)  # Makes a forecast, which is told from then on.
-    waits = wait_until("a forecast", lambda: api.job(job).get("estimated_wait"))
-    assert "m" in waits or "h" in waits or waits.endswith("s")
-    assert waits != "0s"
-    for one in (running, job):
-        api.cancel(one)
+    waits = api.post("/jobs", {"script": "true", "gpu_count": 2, "max_runtime_minutes": 1,
+                               "deadline": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 70))}, 201)["job_id"]
+    wait_until("it waits", lambda: api.job(waits)["reason"] not in ("queued", "none"))
+
+    def look():
+        told = api.get(f"/tenants/{tenant}")
+        (listed,) = [one for one in api.get("/tenants")["tenants"] if one["id"] == tenant]
+        assert listed["total_gpu_hours"] >= told["total_gpu_hours"]
+        metrics = harness.Api(world.scheduler.ports["metrics"]).call("GET", "/metrics")[1].decode()
+        longest = float(re.search(r"^gpu_scheduler_longest_wait_seconds ([0-9.e+]+)$", metrics, re.M).group(1))
+        return {"budget": told["gpu_hours_used"] * 3600, "total": told["total_gpu_hours"] * 3600, "longest": longest,
+                "warned": "miss its deadline" in api.job(waits)["message"]}
+
+    before, began = look(), time.monotonic()
+    time.sleep(4)  # Nothing is written meanwhile.
+    after, passed = look(), time.monotonic() - began
+    for name, gpus in (("budget", 2), ("total", 2), ("longest", 1)):
+        assert gpus * 3 <= after[name] - before[name] <= gpus * (passed + 2), (name, before, after)
+    wait_until("the deadline is too near", lambda: look()["warned"], timeout_s=30)
+    api.cancel(running)
+    assert wait_until("the end is counted", lambda: api.get(f"/tenants/{tenant}")["total_gpu_hours"] * 3600 >= after["total"])

@@ -14,6 +14,7 @@
 #include "api/backend/services/service_keeper.h"
 #include "api/backend/tasks/task_index.h"
 #include "api/backend/tasks/task_uses.h"
+#include "api/backend/wait_estimates.h"
 #include "api/backend/watch/change_feed.h"
 #include "api/contract/backend.h"
 #include "api/limits/node_addresses.h"
@@ -262,6 +263,7 @@ class HostBackend final : public Backend {
   /// Questions for metrics that wait.
   std::shared_ptr<std::atomic<std::size_t>> metrics_waiting_ = std::make_shared<std::atomic<std::size_t>>(0);
   std::shared_ptr<std::atomic<bool>> containers_ = std::make_shared<std::atomic<bool>>(false);
+  WaitEstimates waits_;  ///< On the observer's thread.
   std::shared_ptr<ChangeFeed> feed_;
   std::shared_ptr<NamelessJobs> nameless_ = std::make_shared<NamelessJobs>();
   std::shared_ptr<TenantPositions> positions_ = std::make_shared<TenantPositions>();

@@ -9,9 +9,11 @@
 #include "api/fields/place_words.h"
 #include "api/views/job_history.h"
 #include "api/views/page_scan.h"
+#include "api/views/reader_clock.h"
 #include "api/views/state_views.h"
 #include "api/views/tenant_visibility.h"
 #include "base/check.h"
+#include "engine/decide/feasibility.h"
 
 namespace gpusched::api {
 
@@ -69,11 +71,18 @@ Duration changed_runtime(Duration limit, const JobUpdate& update) {
   return is_without ? Duration{} : std::max(limit, *update.max_runtime_at_least);
 }
 
-/// How long the job waits by the newest forecast; nothing when that does not know, or was wrong.
-std::optional<Duration> wait_of(const JobView& job, const ForecastService& service, Time now) {
-  if (job.state != JobState::kPending) return Duration{};
-  const std::optional<Time> start = service.known_start(job.id);
-  return start && *start >= now ? std::optional(*start - now) : std::nullopt;
+/// Whether whoever waits in line waits for what no registered node has: a job that holds on longer keeps
+/// nobody from starting. Reservations are looked at by the engine, so where there are any it decides.
+bool waits_in_vain(const State& state) {
+  constexpr std::size_t kClassesLooked = 64;  // Looking is not free; of more kinds one is likely to fit.
+  if (state.line.empty() || !state.bookings.empty()) return false;
+  rules::Feasibility feasibility(state);
+  std::size_t looked = 0;
+  for (const JobClass& job_class : state.classes) {
+    if (job_class.waiting.empty()) continue;
+    if (++looked > kClassesLooked || !feasibility.check(job_class.parts)) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -202,6 +211,9 @@ void HostBackend::change_read_job(const CallerPtr& caller, const Observer::View&
   if (update.changes_runtime()) {
     command.given |= kJobMaxRuntime;
     command.max_runtime = changed_runtime(job.max_runtime, update);
+    // An interactive job stays within its own bounds, whoever waits.
+    const bool only_times = update.texts.empty() && !update.changes_parts();
+    if (only_times && !command.may_raise) command.may_raise = !job.interactive && waits_in_vain(view.state);
   }
   propose_for_job(caller, std::move(command), job.id, std::move(viewer), settled);
 }
@@ -248,7 +260,7 @@ void HostBackend::get_job(const CallerPtr& caller, JobId job, const std::string&
     if (!found) return done(found.error());
     JobView shown = view_of(view, **found, Viewer::of(caller, tenant, (*found)->tenant));
     add_preparation(shown, **found, *telemetry);
-    shown.estimated_wait = wait_of(shown, host_.forecasts(), view.state.last.at);
+    shown.estimated_wait = waits_.of(view, **found, host_.forecasts(), reader_now(view.state));
     conceal(view.state, *caller, **found, shown);
     done(std::move(shown));
   });
@@ -363,7 +375,10 @@ void HostBackend::list_jobs(const CallerPtr& caller, JobFilter filter, Done<JobP
     }
     if (pages->step(view)) return true;
     JobPage page = std::move(*pages).take();
-    for (JobView& job : page.jobs) job.estimated_wait = wait_of(job, host_.forecasts(), view.state.last.at);
+    for (JobView& shown : page.jobs) {
+      const std::optional<FoundJob> job = look_up(view.state, shown.id);
+      if (job) shown.estimated_wait = waits_.of(view, **job, host_.forecasts(), reader_now(view.state));
+    }
     done(std::move(page));
     return false;
   });
@@ -396,7 +411,8 @@ void HostBackend::get_jobs(const CallerPtr& caller, std::vector<JobId> ids, JobF
       }
       page.jobs.push_back(view_of(view, **job, viewer, filter.details));
       JobView& shown = page.jobs.back();
-      if (filter.details.place) shown.estimated_wait = wait_of(shown, host_.forecasts(), view.state.last.at);
+      if (filter.details.place)
+        shown.estimated_wait = waits_.of(view, **job, host_.forecasts(), reader_now(view.state));
       conceal(view.state, *caller, **job, shown);
     }
     done(std::move(page));

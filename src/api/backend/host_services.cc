@@ -6,6 +6,7 @@
 #include "api/contract/names.h"
 #include "api/contract/parse.h"
 #include "api/contract/spec_peek.h"
+#include "api/views/reader_clock.h"
 #include "api/views/state_views.h"
 #include "base/job_labels.h"
 
@@ -77,7 +78,7 @@ Answer<Entry> find_service(const State& state, const ServiceIndex& index, const 
 }
 
 /// For how long something has been so, by the clock that the state's times come from.
-Time now_of(const Observer::View& view) { return std::max(view.state.last.at, wall_now()); }
+Time now_of(const Observer::View& view) { return reader_now(view.state); }
 
 std::string_view state_of(const Entry& entry, Time now) {
   const ServiceRow& row = entry.row;

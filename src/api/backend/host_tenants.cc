@@ -1,10 +1,13 @@
 // HostBackend: tenants.
+#include <algorithm>
+#include <map>
 #include <utility>
 #include <vector>
 
 #include "api/backend/host_backend.h"
 #include "api/backend/tenant_commands.h"
 #include "api/contract/names.h"
+#include "api/views/reader_clock.h"
 #include "api/views/state_views.h"
 #include "api/views/tenant_visibility.h"
 
@@ -22,6 +25,35 @@ bool is_parent_of(const State& state, const access::Caller& caller, const std::s
   return named && (*named)->id == tenant.parent;
 }
 
+/// GPU-milliseconds that running attempts have held so far, by their jobs' tenants. The state counts an
+/// attempt's when it has ended.
+class RunningGpuTime {
+ public:
+  explicit RunningGpuTime(const State& state) {
+    const Time now = reader_now(state);
+    for (const auto& [key, attempt] : state.attempts) {
+      const Job* const job = attempt.abandoned || attempt.going == 0 ? nullptr : state.jobs.find(key.job);
+      if (job == nullptr) continue;
+      by_tenant_[job->tenant] +=
+          gpu_ms_of(state.held_by(*job), std::max(now - attempt.placed_at, Duration{}));
+    }
+  }
+  int64_t of(TenantId tenant) const {
+    const auto found = by_tenant_.find(tenant);
+    return found == by_tenant_.end() ? 0 : found->second;
+  }
+
+ private:
+  std::map<TenantId, int64_t> by_tenant_;
+};
+
+TenantView view_now(const access::Caller& caller, const State& state, const Tenant& tenant,
+                    const RunningGpuTime& running) {
+  TenantView shown = view_for(caller, state, tenant);
+  shown.gpu_milliseconds += running.of(tenant.id);
+  return shown;
+}
+
 }  // namespace
 
 void HostBackend::propose_for_tenant(const CallerPtr& caller, Command command, TenantId tenant,
@@ -33,7 +65,7 @@ void HostBackend::propose_for_tenant(const CallerPtr& caller, Command command, T
       const Tenant* found = view.state.find_tenant(id);
       if (found == nullptr)
         return done(ApiError{ErrorKind::kTenantNotFound, "no such tenant: " + tenant_name(id), "tenant_id"});
-      done(view_for(*caller, view.state, *found));
+      done(view_now(*caller, view.state, *found, RunningGpuTime(view.state)));
     });
   });
 }
@@ -112,7 +144,7 @@ void HostBackend::get_tenant(const CallerPtr& caller, const std::string& tenant,
   read([caller, tenant, done = std::move(done)](const Observer::View& view) {
     const Answer<const Tenant*> found = find_tenant(view.state, *caller, tenant);
     if (!found) return done(found.error());
-    done(view_for(*caller, view.state, **found));
+    done(view_now(*caller, view.state, **found, RunningGpuTime(view.state)));
   });
 }
 
@@ -121,11 +153,12 @@ void HostBackend::list_tenants(const CallerPtr& caller, Done<std::vector<TenantV
   if (place == nullptr) return;
   scan_once([caller, place = std::move(place), done = std::move(done)](const Observer::View& view) {
     const bool sees_all = may_always(*caller, Action::kSeeTenant);
+    const RunningGpuTime running(view.state);
     std::vector<TenantView> out;
     for (const auto& [id, tenant] : view.state.tenants) {
       if (tenant.deleted) continue;
       if (sees_all || decide(view.state, *caller, Action::kSeeTenant, tenant) == access::Verdict::kAllowed)
-        out.push_back(view_for(*caller, view.state, tenant));
+        out.push_back(view_now(*caller, view.state, tenant, running));
     }
     done(std::move(out));
   });

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/views/reader_clock.h"
 #include "api/views/state_views.h"
 
 namespace gpusched::api {
@@ -73,12 +74,13 @@ std::string contact_or_life(const Node& node) {
 
 /// Looks only at the first of the jobs that ask for the same: to look at all would take too long.
 int64_t longest_wait_seconds(const State& state) {
-  Time oldest = state.last.at;
+  const Time now = reader_now(state);
+  Time oldest = now;
   for (const JobClass& job_class : state.classes) {
     if (job_class.waiting.empty()) continue;
     oldest = std::min(oldest, state.job_at(job_class.waiting.front().job).submitted_at);
   }
-  return (state.last.at - oldest).ms() / 1'000;
+  return (now - oldest).ms() / 1'000;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "api/contract/json_writer.h"
 #include "api/contract/names.h"
 #include "api/fields/flow_fields.h"
+#include "api/views/reader_clock.h"
 
 namespace gpusched::api {
 namespace {
@@ -157,7 +158,7 @@ std::vector<std::string> flow_lifted_by(const State& state, const Job& job) {
 std::string deadline_warning(const State& state, const Job& job) {
   if (!job.deadline.valid() || job.max_runtime.ns == 0 || is_final(job.state)) return {};
   const bool runs = job.state == JobState::kRunning && job.started_at.valid();
-  const Time begins = runs ? job.started_at : std::max(state.last.at, job.not_before);
+  const Time begins = runs ? job.started_at : std::max(reader_now(state), job.not_before);
   if (begins + job.max_runtime <= job.deadline) return {};
   return "; warning: if it runs for its full time limit, it will miss its deadline, " + instant(job.deadline);
 }

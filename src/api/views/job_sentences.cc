@@ -4,6 +4,7 @@
 
 #include "api/contract/names.h"
 #include "api/views/flow_views.h"
+#include "api/views/reader_clock.h"
 #include "engine/decide/feasible.h"
 #include "engine/planner/planner.h"
 #include "log/line.h"
@@ -82,13 +83,13 @@ bool is_silent(const Node& node) {
 }
 
 /// The sentence on a job that was last known to run on a node that does not report.
-std::string silence_of(const Node& node) {
+std::string silence_of(const Node& node, const Job& job) {
   std::string since;
   append_rfc3339(since, node.state_since);
   return "node " + node.name + " has not reported since " + since +
-         ", so it is unknown whether the job still runs; if the node is certainly off: gpu-cli node "
-         "confirm-dead " +
-         node.name;
+         ", so it is unknown whether the job still runs" +
+         (job.cancel_requested ? "; it was cancelled, and will be stopped when its node returns" : "") +
+         "; if the node is certainly off: gpu-cli node confirm-dead " + node.name;
 }
 
 /// For tenants without the operator's name and words.
@@ -109,6 +110,10 @@ std::string describe_for(const State& state, const Promise& promise, const Viewe
 
 WaitReason shown_to(const Viewer& viewer, const State& state, const WaitReason& reason) {
   WaitReason shown = reason;
+  // What runs goes on using up the budget after the planner looked at it.
+  const Tenant* const spent = reason.code == WaitCode::kGpuTime ? state.find_tenant(reason.tenant) : nullptr;
+  if (const Time now = reader_now(state); spent != nullptr && now < reason.lifts_at)
+    shown.current = std::max(shown.current, spent->gpu_time.used_by(now, spent->usage));
   if (reason.code == WaitCode::kReserved && !viewer.sees(state, reason.reserved_for))
     shown.reserved_for = JobId{};
   if (reason.tenant.valid() && !viewer.sees_tenant(state, reason.tenant)) {
@@ -166,9 +171,10 @@ std::string message_of(const Observer::View& view, const Job& job, const Node* n
       if (view.state.config.pause.on()) return pausing_of(view.state.config.pause, viewer);
       return describe(shown_to(viewer, view.state, view.reason_of(job))) + deadline_warning(view.state, job);
     case JobState::kScheduled:
+      if (node != nullptr && is_silent(*node)) return silence_of(*node, job);
       return job.cancel_requested ? "is being cancelled on " + where : "is being started on " + where;
     case JobState::kRunning:
-      if (node != nullptr && is_silent(*node)) return silence_of(*node);
+      if (node != nullptr && is_silent(*node)) return silence_of(*node, job);
       if (job.extras->watch != WatchdogFinding::kNone && !job.cancel_requested)
         return "runs on " + where + "; warning: " + std::string(job.extras->watch_detail.view());
       return job.cancel_requested ? "is being stopped on " + where : "runs on " + where;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "api/views/reader_clock.h"
 #include "api/views/state_views.h"
 
 namespace gpusched::api {
@@ -82,7 +83,7 @@ void TenantVisibility::conceal(const Booking& booking, ReservationView& shown) {
 }
 
 TenantView view_for(const Caller& caller, const State& state, const Tenant& tenant) {
-  TenantView shown = view_of(tenant, state.last.at);
+  TenantView shown = view_of(tenant, reader_now(state));
   const Tenant* const above = state.find_tenant(tenant.parent);
   if (above != nullptr && !may_always(caller, Action::kSeeTenant) && !sees_tenant(caller, state, *above))
     shown.parent = TenantId{};

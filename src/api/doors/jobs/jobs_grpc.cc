@@ -5,6 +5,7 @@
 
 #include "api/calls/trace_jobs.h"
 #include "api/contract/names.h"
+#include "api/doors/jobs/estimate_pace.h"
 #include "api/doors/jobs/jobs_json.h"
 #include "api/doors/native/native_views.h"
 #include "api/doors/pages.h"
@@ -171,13 +172,19 @@ class JobsService final : public GrpcService {
       const std::string_view trace = metadata_of(call.context(), "traceparent");
       call.note().name_call(metadata_of(call.context(), "x-request-id"), trace);
       trace_jobs(*parsed, trace, call.note());
-      backend_.submit(caller, std::move(*parsed), [call, response](Answer<Submitted> answer) {
+      backend_.submit(caller, std::move(*parsed), [this, call, caller, response](Answer<Submitted> answer) {
         if (!answer) return call.fail(answer.error());
         response->set_job_id(job_name(answer->first_job));
         response->set_status("submitted");
         response->set_message("Job submitted successfully");
         response->set_queue_position(clamped(answer->queue_position));
-        call.finish_at_flush();
+        if (!pace_.take()) return call.finish_at_flush();
+        // It is accepted, whether or not its wait can be looked up.
+        backend_.get_job(caller, answer->first_job, {}, [call, response](const Answer<JobView>& job) {
+          if (job && job->estimated_wait)
+            write_duration(*job->estimated_wait, *response->mutable_estimated_wait());
+          call.finish();
+        });
       });
     });
   }
@@ -312,6 +319,7 @@ class JobsService final : public GrpcService {
 
   Backend& backend_;
   const Doorkeeper& doorkeeper_;
+  EstimatePace pace_;
 };
 
 }  // namespace

@@ -113,12 +113,19 @@ void JobsRest::submit(const HttpRequest& request, const Segments&, const RestCal
   parsed->by = requester_of(request);
   call->note().name_user(*parsed);
   trace_jobs(*parsed, request.traceparent, call->note());
-  backend_.submit(call->caller(), std::move(*parsed),
-                  [call, ignored = std::move(ignored)](Answer<Submitted> answer) {
-                    if (!answer) return call->fail(answer.error());
-                    call->note().name_jobs(*answer);
-                    call->send_at_flush(201, submitted_json(*answer, ignored));
-                  });
+  backend_.submit(
+      call->caller(), std::move(*parsed),
+      [this, call, ignored = std::move(ignored)](Answer<Submitted> answer) {
+        if (!answer) return call->fail(answer.error());
+        call->note().name_jobs(*answer);
+        if (!pace_.take()) return call->send_at_flush(201, submitted_json(*answer, ignored));
+        // It is accepted, whether or not its wait can be looked up.
+        backend_.get_job(
+            call->caller(), answer->first_job, {},
+            [call, ignored, submitted = *answer](const Answer<JobView>& job) {
+              call->send(201, submitted_json(submitted, ignored, job ? job->estimated_wait : std::nullopt));
+            });
+      });
 }
 
 void JobsRest::plan(const HttpRequest& request, const Segments&, const RestCallPtr& call) {

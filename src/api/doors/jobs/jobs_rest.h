@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "api/contract/backend.h"
+#include "api/doors/jobs/estimate_pace.h"
 #include "api/doors/rest_routes.h"
 #include "api/http/rest_gate.h"
 
@@ -54,6 +55,7 @@ class JobsRest {
   HttpServer* server_ = nullptr;
   std::string version_;
   std::string token_file_;
+  EstimatePace pace_;
 };
 
 }  // namespace gpusched::api

@@ -231,12 +231,14 @@ void job_fields(JsonWriter& json, const JobView& job, std::string_view id_field)
 
 }  // namespace
 
-std::string submitted_json(const Submitted& submitted, std::span<const std::string> ignored) {
+std::string submitted_json(const Submitted& submitted, std::span<const std::string> ignored,
+                           std::optional<Duration> wait) {
   std::string out;
   out.reserve(160);
   out.append(R"({"job_id":"job-)").append(std::to_string(submitted.first_job.value));
   out.append(R"(","status":"submitted","message":"Job submitted successfully","queue_position":)");
   out.append(std::to_string(submitted.queue_position));
+  if (wait) out.append(R"(,"estimated_wait":")").append(duration_text(*wait)) += '"';
   if (!ignored.empty()) {
     out.append(R"(,"ignored":[)");
     for (std::size_t i = 0; i < ignored.size(); ++i) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 
@@ -13,8 +14,10 @@
 namespace gpusched::api {
 
 /// The answer to POST /jobs.
-/// `ignored`: the fields of the request that mean nothing here.
-std::string submitted_json(const Submitted& submitted, std::span<const std::string> ignored);
+/// `ignored`: the fields of the request that mean nothing here. `wait`: how long it will wait; nothing: not
+/// known.
+std::string submitted_json(const Submitted& submitted, std::span<const std::string> ignored,
+                           std::optional<Duration> wait = {});
 /// GET /jobs/{id}.
 std::string job_json(const JobView& job);
 /// One of GET /jobs.
