@@ -8,7 +8,7 @@ from harness import wait_until
 pytestmark = pytest.mark.shared_world
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 TASK_FIELDS = {"task_id", "id", "priority", "gpu_count", "gpu_model", "command", "env", "status", "assigned_gpus",
-               "created_at", "started_at", "finished_at", "error"}
+               "created_at", "started_at", "finished_at", "error", "reason", "message"}
 GPU_FIELDS = {"id", "node_id", "device_index", "model", "memory", "status", "current_task", "updated_at"}
 
 
@@ -63,8 +63,48 @@ def test_a_task_from_its_submission_to_its_end(world, door):
     assert all(re.fullmatch(r"n1-gpu-[0-3]", gpu) for gpu in task["assigned_gpus"])
     assert task["created_at"] == answer["created_at"]
     assert TIME.fullmatch(task["started_at"]) and TIME.fullmatch(task["finished_at"])
-    assert task["error"] == ""
+    assert task["error"] is None
     assert world.cli("logs", task["id"], expected=0).stdout == "good morning there\n"
+
+
+@pytest.mark.parametrize("line", ["sleep  1000", "sh -c \"sleep 1000\"", "sleep '1000'", " sleep 1000 ", "sh -c 'sleep\t1000'"])
+def test_a_command_reads_back_as_it_was_sent(world, door, line):
+    task = door.submit(line)
+    assert door.task(task)["command"] == line
+    assert line in [one["command"] for one in door.ask("GET", "/tasks?limit=5")["tasks"]]
+    world.api().wait_for(task, "running")
+    door.ask("DELETE", f"/tasks/{task}")
+
+
+def test_what_is_absent_is_null_and_why_it_waits_is_told(door):
+    holds = door.submit("sleep 1000", gpu_count=4)
+    running = door.wait_for(holds, "running")
+    assert (running["reason"], running["error"], running["gpu_model"]) == (None, None, None) and "n1" in running["message"]
+    waits = door.submit("sleep 1000", gpu_count=4)
+    told = wait_until("the reason", lambda: (found := door.task(waits))["reason"] not in (None, "queued") and found)
+    assert told["message"] and (told["error"], told["finished_at"], told["started_at"]) == (None, None, None)
+    for answer in (told, running, *door.ask("GET", "/tasks")["tasks"], *door.ask("GET", "/gpus")["gpus"]):
+        assert "" not in answer.values(), answer
+    for task in (waits, holds):
+        door.ask("DELETE", f"/tasks/{task}")
+        door.wait_for(task, "cancelled")
+    assert {gpu["current_task"] for gpu in door.ask("GET", "/gpus")["gpus"]} == {None}
+
+
+def test_a_task_on_a_silent_node_says_so_and_is_stopped_when_it_returns(new_world, start_world):
+    world = start_world(lambda: new_world(SCHEDULER_NODE_LEASE_MS=1500))
+    door = Door(world)
+    task = door.submit("sleep 1000")
+    door.wait_for(task, "running")
+    world.agents()[0].kill()
+    told = wait_until("the silence", lambda: "has not reported" in (found := door.task(task))["message"] and found)
+    assert told["status"] == "running"
+    answer = door.ask("DELETE", f"/tasks/{task}", expected=202)
+    assert answer == {"message": "Task will be stopped when its node returns"}
+    assert "will be stopped when its node returns" in door.task(task)["message"]
+    world.agents()[0].start()
+    door.wait_for(task, "cancelled")
+    world.wait_nothing_runs()
 
 
 def test_a_failed_task_says_why(door):

@@ -7,7 +7,9 @@
 #include "api/doors/json_fields.h"
 #include "api/fields/checks.h"
 #include "api/fields/job_rules.h"
+#include "base/bytes.h"
 #include "base/limits.h"
+#include "base/text/packed_field.h"
 #include "base/text/shell_words.h"
 #include "gpusched/v1/types.pb.h"
 
@@ -38,12 +40,45 @@ std::string_view status_of(JobState state) {
   UNREACHABLE();
 }
 
-/// One line, as a shell would take it.
-std::string command_of(const v1::JobSpec& spec) {
+/// Field of a packed JobSpec, reserved there: the line of a command as its client sent it, where the words
+/// that it was parted into do not say that. Nodes and other doors do not read it.
+constexpr uint64_t kCommandLine = 67;
+
+void keep_line(std::string_view line, std::string& packed) {
+  ByteWriter out(packed);
+  out.varint(kCommandLine << 3 | 2);
+  out.bytes(line);
+}
+
+/// It lives as long as the bytes.
+std::optional<std::string_view> kept_line(std::string_view packed) {
+  ByteReader reader(packed);
+  while (!reader.at_end()) {
+    const uint64_t tag = reader.varint();
+    std::string_view bytes;
+    if (!reader.ok() || !read_field(reader, tag, bytes)) return std::nullopt;
+    if (tag >> 3 == kCommandLine) return bytes;
+  }
+  return std::nullopt;
+}
+
+/// The line as it was sent; of a job that came by another door one line, as a shell would take it.
+std::string command_of(std::string_view packed, const v1::JobSpec& spec) {
+  if (const std::optional<std::string_view> line = kept_line(packed)) return std::string(*line);
   if (!spec.script().empty()) return spec.script();
   std::vector<std::string> words(spec.command().begin(), spec.command().end());
   words.insert(words.end(), spec.args().begin(), spec.args().end());
   return shell_line(words);
+}
+
+/// Null in the place of a text that is not there.
+void write_text(JsonWriter& json, std::string_view name, std::string_view text) {
+  json.key(name);
+  if (text.empty()) {
+    json.null();
+  } else {
+    json.value(text);
+  }
 }
 
 void write_task(JsonWriter& json, const JobView& job) {
@@ -52,8 +87,9 @@ void write_task(JsonWriter& json, const JobView& job) {
   const std::string id = job_name(job.id);
   json.begin_object().field("task_id", id).field("id", id);
   json.field("priority", job.work == WorkClass::kOnline ? kHigh : kLow);
-  json.field("gpu_count", job.gpu_count).field("gpu_model", job.gpu_model);
-  json.field("command", command_of(spec));
+  json.field("gpu_count", job.gpu_count);
+  write_text(json, "gpu_model", job.gpu_model);
+  write_text(json, "command", command_of(job.spec.view(), spec));
   json.key("env").begin_object();
   const std::map<std::string_view, std::string_view> sorted(spec.environment().begin(),
                                                             spec.environment().end());
@@ -66,7 +102,9 @@ void write_task(JsonWriter& json, const JobView& job) {
   json.field("created_at", job.submitted_at);
   json.field("started_at", job.started_at);
   json.field("finished_at", job.completed_at);
-  json.field("error", job.state == JobState::kFailed ? std::string_view(job.message) : "");
+  write_text(json, "error", job.state == JobState::kFailed ? job.message : "");
+  write_text(json, "reason", job.wait_code);
+  write_text(json, "message", job.message);
   if (job.exit_code) json.field("exit_code", *job.exit_code);
   json.end_object();
 }
@@ -99,11 +137,15 @@ Answer<SubmitRequest> parse_task(std::string_view body, bool containers_possible
   if (tenant) {
     if (auto problem = check_length("tenant_id", *tenant, limits::kNameBytesMax)) return std::move(*problem);
   }
+  const bool is_plain = shell_line(*words) == *command;
   job.command = std::move(*words);
   job.work_class = std::string(to_string(*priority == kHigh ? WorkClass::kOnline : WorkClass::kBatch));
   Answer<JobRequest> checked = check_job(std::move(job), containers_possible);
   if (!checked) return checked.error();
   SubmitRequest request{.tenant = std::move(tenant).value_or("")};
+  if (!is_plain) keep_line(*command, checked->spec);
+  if (checked->spec.size() > limits::kSpecBytesMax)
+    return bad("command", "command is too long: it is kept as it was sent and in words, in 1 MiB together");
   request.jobs.push_back(std::move(*checked));
   return request;
 }
@@ -169,7 +211,7 @@ std::string gpus_json(const std::vector<NodeView>& nodes, Time now) {
       json.begin_object().field("id", node.name + "-gpu-" + std::to_string(device.index));
       json.field("node_id", node.name).field("device_index", device.index).field("model", device.model);
       json.field("memory", device.memory_mb).field("status", status_of(node, device));
-      json.field("current_task", job.valid() ? job_name(job) : std::string());
+      write_text(json, "current_task", job.valid() ? job_name(job) : "");
       json.field("updated_at", now).end_object();
     }
   }

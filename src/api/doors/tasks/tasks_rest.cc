@@ -160,10 +160,26 @@ void TasksRest::cancel(const HttpRequest& request, const Segments& path, const R
   const auto job = parse_job_id(path[3]);
   if (!job) return call->fail(no_such_job(path[3]));
   backend_.cancel(call->caller(), *job, {}, shown_requester(request.requested_by, request.peer),
-                  [call](Answer<Unit> answer) {
+                  [this, call, id = *job](Answer<Unit> answer) {
                     if (!answer) return call->fail(answer.error());
-                    call->send(200, R"({"message":"Task cancelled"})");
+                    answer_cancelled(call, id);
                   });
+}
+
+// Cancelled it is, whether or not anybody can say where it stands.
+void TasksRest::answer_cancelled(const RestCallPtr& call, JobId id) {
+  const auto done = [call] { call->send(200, R"({"message":"Task cancelled"})"); };
+  backend_.get_job(call->caller(), id, {}, [this, call, done](Answer<JobView> job) {
+    if (!job || is_final(job->state) || job->node_name.empty()) return done();
+    backend_.list_nodes(call->caller(), [call, done, name = std::move(job->node_name)](
+                                            const Answer<std::vector<NodeView>>& nodes) {
+      const auto is_silent = [&name](const NodeView& node) {
+        return node.name == name && node.contact != NodeState::kReady;
+      };
+      if (!nodes || std::ranges::none_of(*nodes, is_silent)) return done();
+      call->send(202, R"({"message":"Task will be stopped when its node returns"})");
+    });
+  });
 }
 
 void TasksRest::list_gpus(const HttpRequest&, const Segments&, const RestCallPtr& call) {

@@ -32,6 +32,7 @@ class TasksRest {
   void submit(const HttpRequest& request, const Segments&, const RestCallPtr& call);
   void list(const HttpRequest& request, const Segments&, const RestCallPtr& call);
   void get(const HttpRequest&, const Segments& path, const RestCallPtr& call);
+  void answer_cancelled(const RestCallPtr& call, JobId id);
   void cancel(const HttpRequest& request, const Segments& path, const RestCallPtr& call);
   void list_gpus(const HttpRequest&, const Segments&, const RestCallPtr& call);
   void get_quota(const HttpRequest&, const Segments&, const RestCallPtr& call);
