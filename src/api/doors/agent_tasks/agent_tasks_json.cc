@@ -7,13 +7,14 @@
 
 #include "api/contract/json_writer.h"
 #include "api/contract/spec_peek.h"
+#include "api/doors/agent_tasks/task_messages.h"
 #include "api/doors/agent_tasks/task_words.h"
 
 namespace gpusched::api {
 namespace {
 
 void write_gpu(JsonWriter& json, const NodeView& node, const DeviceView& gpu) {
-  const int64_t used = std::clamp<int64_t>(gpu.memory_used_mb, 0, gpu.memory_mb);
+  const int64_t used = memory_taken(gpu);
   json.begin_object().field("gpu_id", gpu.gpu_id);
   json.field("memory_total_mb", gpu.memory_mb)
       .field("memory_used_mb", used)

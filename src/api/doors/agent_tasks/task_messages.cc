@@ -222,6 +222,12 @@ std::vector<JobId> jobs_on(const DeviceView& device) {
   return jobs;
 }
 
+int64_t memory_taken(const DeviceView& device) {
+  const bool is_whole = device.state == "held" || device.state == "draining" || device.state == "quarantined";
+  const int64_t reserved = is_whole ? device.memory_mb : device.memory_mb_given;
+  return std::clamp<int64_t>(std::max(reserved, device.memory_used_mb), 0, device.memory_mb);
+}
+
 void write_gpus(const std::vector<NodeView>& nodes,
                 const std::function<std::vector<std::string>(const std::vector<JobId>&)>& tasks_of, Time now,
                 algogpu::GPUStatusResponse& out) {
@@ -229,9 +235,9 @@ void write_gpus(const std::vector<NodeView>& nodes,
   for (const NodeView& node : nodes) {
     for (const DeviceView& device : node.devices) {
       algogpu::GPUInfo& gpu = *out.add_gpus();
-      const int64_t used = std::clamp<int64_t>(device.memory_used_mb, 0, device.memory_mb);
+      const int64_t used = memory_taken(device);
       gpu.set_gpu_id(device.gpu_id);
-      gpu.set_name(gpu_name(node.name, device.index));
+      gpu.set_name(device.model);
       gpu.set_memory_total(device.memory_mb);
       gpu.set_memory_used(used);
       gpu.set_memory_free(device.memory_mb - used);

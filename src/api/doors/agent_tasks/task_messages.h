@@ -52,6 +52,9 @@ void write_change(const TaskChange& change, algogpu::TaskEvent& out);
 void write_gpus(const std::vector<NodeView>& nodes,
                 const std::function<std::vector<std::string>(const std::vector<JobId>&)>& tasks_of, Time now,
                 algogpu::GPUStatusResponse& out);
+/// Memory of a device, in MB, that no further task gets: what is reserved for its holders, and no less than
+/// is in use there.
+int64_t memory_taken(const DeviceView& device);
 /// The jobs that are on a device, each once.
 std::vector<JobId> jobs_on(const DeviceView& device);
 

@@ -208,6 +208,7 @@ TEST(TaskMessages, GpusAreInTheOrderOfTheirNumbersWithTheirTasks) {
   busy.utilization_percent = 40;
   busy.temperature_celsius = 61;
   busy.shared_by = {JobId{5}, JobId{6}};
+  busy.model = "A100";
   NodeView node;
   node.name = "n1";
   node.devices = {idle, busy};
@@ -222,7 +223,7 @@ TEST(TaskMessages, GpusAreInTheOrderOfTheirNumbersWithTheirTasks) {
   ASSERT_EQ(out.gpus_size(), 2);
   const algogpu::GPUInfo& first = out.gpus(0);
   EXPECT_EQ(first.gpu_id(), 3);
-  EXPECT_EQ(first.name(), "n1-gpu-1");
+  EXPECT_EQ(first.name(), "A100");
   EXPECT_EQ(first.memory_total(), 1'000);
   EXPECT_EQ(first.memory_used(), 250);
   EXPECT_EQ(first.memory_free(), 750);
@@ -233,6 +234,17 @@ TEST(TaskMessages, GpusAreInTheOrderOfTheirNumbersWithTheirTasks) {
   EXPECT_EQ(first.running_tasks(1), "task-of-6");
   EXPECT_EQ(out.gpus(1).gpu_id(), 65);
   EXPECT_EQ(out.gpus(1).running_tasks_size(), 0);
+}
+
+TEST(TaskMessages, MemoryThatIsReservedIsTaken) {
+  DeviceView device{.memory_mb = 1'000, .state = "shared", .memory_used_mb = 10, .memory_mb_given = 600};
+  EXPECT_EQ(memory_taken(device), 600);
+  device.memory_used_mb = 700;
+  EXPECT_EQ(memory_taken(device), 700) << "more is in use than was reserved";
+  device.memory_used_mb = 2'000;
+  EXPECT_EQ(memory_taken(device), 1'000);
+  EXPECT_EQ(memory_taken({.memory_mb = 1'000, .state = "held"}), 1'000) << "a whole one is its holder's";
+  EXPECT_EQ(memory_taken({.memory_mb = 1'000, .state = "free"}), 0);
 }
 
 }  // namespace
