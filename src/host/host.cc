@@ -220,7 +220,7 @@ class HostImpl final : public Host {
     std::_Exit(kExitStateDiffers);
   }
 
-  void push(Input input) {
+  void push(Input&& input) {
     bool sleeping = false;
     bool refused = false;
     {
