@@ -141,6 +141,21 @@ def test_a_grpc_message_that_is_no_text_is_refused(cluster, job, bad):
     the_node_serves_on(cluster, job)
 
 
+@pytest.mark.parametrize("bad", NOT_UTF8, ids=lambda bad: bad.hex())
+def test_a_text_message_of_a_websocket_that_is_no_text_ends_it(cluster, job, bad):
+    watch = pytest.importorskip("test_jobs_door").Watch(cluster.scheduler)
+    assert watch.status == 101, watch.head
+    payload = b"a" + bad + b"z"
+    # A mask of zeros leaves the bytes as they are.
+    watch.socket.sendall(bytes([0x81, 0x80 | len(payload)]) + bytes(4) + payload)
+    opcode, data = watch.frame()
+    while opcode != 8:
+        opcode, data = watch.frame()
+    assert int.from_bytes(data[:2], "big") == 1007, data
+    watch.close()
+    the_node_serves_on(cluster, job)
+
+
 def test_text_of_every_plane_passes(cluster, job):
     for word in ("ä", "€", "漢", "😀", "\U0010ffff"):
         raw = word.encode()
