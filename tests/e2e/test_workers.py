@@ -466,12 +466,12 @@ def endpoint_fixture():
 def sent_fixture(new_world, connect, endpoint):
     """Tasks of type other that are sent to the endpoint."""
 
-    def make(at_once=4, **settings):
+    def make(at_once=4, cpus=8, **settings):
         world = new_world()
         world.scheduler.settings |= {"TASKS_OTHER_ENDPOINT": endpoint.url, "TASKS_OTHER_WORKER_TASKS": at_once,
                                      "TASKS_ENDPOINT_RETRIES": 1, "TASKS_WORKER_IDLE_SECONDS": 2, **settings}
         world.scheduler.start()
-        world.add_agent(sim_gpus="1xA100-SXM4-80GB", cpus=8).start()
+        world.add_agent(sim_gpus="1xA100-SXM4-80GB", cpus=cpus).start()
         return Tasks(world, connect, OTHER)
 
     return make
@@ -491,6 +491,14 @@ def test_a_task_is_sent_to_its_endpoint_and_what_it_answers_is_the_result(sent, 
     assert tasks.api.output(missing) == "no such model"
     large = tasks.submit("large")
     assert "too large" in tasks.api.wait_for(large, "failed")["message"]
+
+
+def test_a_small_nodes_cores_are_not_what_requests_wait_for(sent, endpoint):
+    tasks = sent(at_once=16, cpus=2)
+    jobs = [tasks.submit(f"wait {number}") for number in range(16)]
+    wait_until("all are sent at once", lambda: endpoint.open == 16)
+    endpoint.gate.set()
+    assert {tasks.api.wait_for(job, "completed")["attempts"] for job in jobs} == {1}
 
 
 def test_a_request_that_is_too_slow_is_closed(sent, endpoint):
