@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include "api/backend/history/history_service.h"
 #include "api/backend/host_backend.h"
 #include "api/backend/keys/key_uses.h"
 #include "api/backend/nodes/node_enrollment.h"
@@ -60,14 +61,15 @@ std::function<std::optional<SignIn>()> sign_in_of(const ServerOptions& options) 
 
 /// The REST doors.
 struct RestDoors {
-  RestDoors(HostBackend& backend, const ServerOptions& options)
+  RestDoors(HostBackend& backend, HistoryBackend& history, const ServerOptions& options)
       : allocations(backend),
         agent_tasks(backend, backend.tasks()),
         rest(backend, options.version, options.token_file),
         tasks(backend),
         signing(backend, options.sign_in),
-        native(backend, options.version, sign_in_of(options),
-               [this](const HttpRequest& request) { return signing.banner(request); }),
+        native(
+            backend, options.version, sign_in_of(options),
+            [this](const HttpRequest& request) { return signing.banner(request); }, &history),
         sessions(backend, options.copy_bytes_max),
         dashboard(backend, {.version = options.version, .has_sign_in = [flow = options.sign_in] {
                               return flow != nullptr && flow->place() != nullptr;
@@ -117,7 +119,7 @@ constexpr std::string_view kMetricsOfApi = "/api/v1/metrics";
 }  // namespace
 
 struct Server::Impl {
-  Impl(const ServerOptions& server_options, Host& host)
+  Impl(const ServerOptions& server_options, Host& host, history::History* kept)
       : options(server_options),
         node_addresses(options.anonymous.node_addresses_file),
         backend(host,
@@ -132,6 +134,7 @@ struct Server::Impl {
                  .node_addresses = &node_addresses,
                  .key_uses = known_uses(options.key_uses_file),
                  .learn_task_use = options.learn_task_use}),
+        history(host, kept),
         enrollment(host, {.authority = options.node_authority,
                           .order_key = options.node_order_key,
                           .order_keys = options.node_order_keys,
@@ -147,7 +150,7 @@ struct Server::Impl {
                    .everybody = options.everybody,
                    .keys = &backend.keys(),
                    .tokens = has_networks() ? &networks : token_holders()},
-        doors{backend, options},
+        doors{backend, history, options},
         admission(options.limits),
         gate(api_options(),
              [this](HttpRequest&& request, const RestCallPtr& call) {
@@ -297,6 +300,7 @@ struct Server::Impl {
                                   .labels = {{"version", options.version}}});
       add_reload(*answer);
       add_audit(*answer);
+      history.add_metrics(*answer);
       add_process(*answer);
       add_limits(*answer);
       for (const RequestMeter* meter : {&rest_reads, &rest_writes, &grpc_reads, &grpc_writes})
@@ -534,6 +538,7 @@ struct Server::Impl {
   const ServerOptions options;
   NodeAddresses node_addresses;
   HostBackend backend;
+  HistoryService history;
   NodeEnrollment enrollment;
   const NetworkCallers networks;
   const Doorkeeper doorkeeper;
@@ -561,7 +566,8 @@ struct Server::Impl {
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() { shutdown(); }
 
-Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options, Host& host) {
+Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options, Host& host,
+                                              history::History* history) {
   if (!is_loopback(options.address) && options.token.empty()) {
     return Error{ErrorCode::kInvalidArgument,
                  "listening on " + options.address +
@@ -581,7 +587,7 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options, Host
         "api.cors_origins"};
   }
   if (options.tokens != nullptr) options.tokens->attach(host);
-  auto impl = std::make_unique<Impl>(options, host);
+  auto impl = std::make_unique<Impl>(options, host, history);
   const Result<Unit> started = impl->start(host);
   if (!started) return started.error();
   return std::unique_ptr<Server>(new Server(std::move(impl)));

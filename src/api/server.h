@@ -22,6 +22,10 @@
 #include "sign/keys/order_key.h"
 #include "sign/tls_context.h"
 
+namespace gpusched::history {
+class History;
+}
+
 namespace gpusched::api {
 
 /// Ports that are listened on.
@@ -110,8 +114,9 @@ class Server {
  public:
   /// Begins to serve. kInvalidArgument: an address that needs a token without one; kLocked: a port that
   /// somebody else has, and its setting as the error's field. After an error nothing of it is left with the
-  /// host.
-  static Result<std::unique_ptr<Server>> start(const ServerOptions& options, Host& host);
+  /// host. `history`: null: none is kept; it must outlive the server.
+  static Result<std::unique_ptr<Server>> start(const ServerOptions& options, Host& host,
+                                               history::History* history = nullptr);
   ~Server();
 
   uint16_t http_port() const { return ports().http; }

@@ -186,6 +186,14 @@ struct Config {
     int64_t max_mb = 512;
   } audit;
 
+  struct History {
+    bool enabled = true;
+    std::string path;  ///< Empty: DATA_DIR/history/history.db.
+    int64_t days = 730;
+    int64_t leaves_mb = 256;
+    int64_t events_max = 200'000;
+  } history;
+
   struct Agent {
     std::string node_id;
     int64_t heartbeat_interval_ms = 5'000;

@@ -383,6 +383,37 @@ constexpr ConfigKey kKeys[] = {
      .min = 0,
      .max = kMillion},
 
+    {.section = "history",
+     .name = "enabled",
+     .slot = [](Config& c) -> ConfigSlot { return &c.history.enabled; },
+     .meaning = "Whether finished jobs, attempts and the use of GPUs are kept in a database for longer than "
+                "the state keeps them ([history](../operate/history.md))."},
+    {.section = "history",
+     .name = "path",
+     .slot = [](Config& c) -> ConfigSlot { return &c.history.path; },
+     .meaning = "The history's SQLite database, which nobody else may open; empty: "
+                "`DATA_DIR/history/history.db`. It may be on another volume, in a folder of its own."},
+    {.section = "history",
+     .name = "days",
+     .slot = [](Config& c) -> ConfigSlot { return &c.history.days; },
+     .meaning = "Days for which finished jobs, attempts and hourly use are kept; daily use is kept for ever; "
+                "0: all is.",
+     .min = 0,
+     .max = kMillion},
+    {.section = "history",
+     .name = "leaves_mb",
+     .slot = [](Config& c) -> ConfigSlot { return &c.history.leaves_mb; },
+     .meaning = "The history does not grow while its volume has fewer MiB free than that.",
+     .min = 0,
+     .max = kMillion},
+    {.section = "history",
+     .name = "events_max",
+     .slot = [](Config& c) -> ConfigSlot { return &c.history.events_max; },
+     .meaning = "Maximum number of events in memory that wait to be written; beyond, the history reads them "
+                "from the journal later.",
+     .min = 1,
+     .max = 10 * kMillion},
+
     {.section = "agent",
      .name = "node_id",
      .slot = [](Config& c) -> ConfigSlot { return &c.agent.node_id; },

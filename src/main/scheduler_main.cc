@@ -111,7 +111,7 @@ std::vector<ProgramCommand> scheduler_commands() {
   add(journal_commands(std::cout, std::cerr, decode_record));
   add({doctor_command(), accept_clock_command()});
   add(admin_commands());
-  add({node_token_command()});
+  add({history_copy_command(), node_token_command()});
   add(order_key_commands());
   return all;
 }

@@ -4,12 +4,14 @@
 #include <filesystem>
 #include <future>
 
+#include "api/contract/spec_peek.h"
 #include "api/contract/token.h"
 #include "api/grpc/tls_credentials.h"
 #include "api/server.h"
 #include "audit/audit_log.h"
 #include "base/check.h"
 #include "config/keys.h"
+#include "host/history/host_with_history.h"
 #include "log/log.h"
 #include "main/callers/anonymous_callers.h"
 #include "main/fencing.h"
@@ -124,6 +126,13 @@ AdmissionPolicy admission_of(const Config& config) {
   return policy;
 }
 
+history::HistoryOptions history_options(const Config::History& config, const std::string& data_dir) {
+  return {.path = config.path.empty() ? data_dir + "/history/history.db" : config.path,
+          .days = config.days,
+          .events_max = static_cast<std::size_t>(config.events_max),
+          .leaves_bytes = static_cast<uint64_t>(config.leaves_mb) << 20};
+}
+
 }  // namespace
 
 HostOptions host_options(const Config& config, const std::string& data_dir) {
@@ -185,6 +194,8 @@ class ServiceImpl final : public Service {
 
   /// Before the doors.
   Result<Unit> open_audit(const Config& config);
+  /// Before the first change that it has to be told of: at once.
+  void open_history(const Config& config);
   void open_hooks(const Config& config);
   Result<Unit> open_doors(const Config& config);
   const BoundPorts& ports() const override { return ports_; }
@@ -205,6 +216,7 @@ class ServiceImpl final : public Service {
 
   const std::string data_dir_;
   std::unique_ptr<Host> host_;
+  history::History* history_ = nullptr;         ///< The host's; null: none is kept.
   const std::shared_ptr<sign::TlsServer> tls_;  ///< None: plain.
   JwtService tokens_;
   std::unique_ptr<PreemptWebhooks> webhooks_;
@@ -349,6 +361,15 @@ BoundPorts beside_ports(const api::ServerOptions& options) {
   return ports;
 }
 
+void ServiceImpl::open_history(const Config& config) {
+  if (!config.history.enabled) return;
+  auto both = std::make_unique<HostWithHistory>(
+      std::move(host_), data_dir_, history_options(config.history, data_dir_),
+      [](const Job& job) { return std::string(api::peek_spec(job.spec.view()).name); });
+  history_ = &both->history();
+  host_ = std::move(both);
+}
+
 void ServiceImpl::open_hooks(const Config& config) {
   webhooks_ = std::make_unique<PreemptWebhooks>(
       PreemptWebhookOptions{.url = config.scheduler.preempt_webhook_url,
@@ -420,7 +441,7 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
     publish_ports(bound);
     note_order_keys(told);
   };
-  Result<std::unique_ptr<api::Server>> server = api::Server::start(options, *host_);
+  Result<std::unique_ptr<api::Server>> server = api::Server::start(options, *host_, history_);
   if (!server.ok()) return port_taken(server.error(), config);
   server_ = std::move(*server);
   return Unit{};
@@ -545,6 +566,7 @@ Result<std::unique_ptr<Service>> Service::start(const Config& config, const std:
   warn_of_pools(**host, config);
   auto service =
       std::make_unique<ServiceImpl>(std::move(*host), config, data_dir, std::move(*tls), std::move(*tokens));
+  service->open_history(config);
   const Result<Unit> audited = service->open_audit(config);
   const Result<Unit> opened = audited.ok() ? service->open_doors(config) : audited;
   if (!opened.ok()) {

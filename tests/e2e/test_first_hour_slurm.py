@@ -74,7 +74,7 @@ def test_a_script_that_uses_slurms_variables_is_told(cluster):
 
 @pytest.mark.parametrize("words, ours", [
     (["squeue"], "gpu-cli list"), (["ps"], "gpu-cli list"), (["scancel", "5_3"], "gpu-cli cancel 5_3"), (["kill", "5"], "gpu-cli cancel 5"),
-    (["sacct"], "gpu-cli list --since 7d"), (["sinfo"], "gpu-cli node list"), (["sbatch", "job.sh"], "gpu-cli submit job.sh"),
+    (["sacct"], "gpu-cli history"), (["sinfo"], "gpu-cli node list"), (["sbatch", "job.sh"], "gpu-cli submit job.sh"),
     (["srun", "hostname"], "hostname"), (["submit", "--gres=gpu:2", "--", "true"], "--gpus 2"),
     (["submit", "--partition", "gpu", "--", "true"], "--node-label partition=gpu"),
     (["submit", "--dependency=afterany:5", "--", "true"], "--after any:job-5")])

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "cli/framework/history_verbs.h"
+
 namespace gpusched::cli {
 namespace {
 
@@ -25,7 +27,9 @@ constexpr std::array kVerbs = {
     VerbDefinition{"hold", kJobs, "Hold pending jobs: they do not start until released", define_hold},
     VerbDefinition{"release", kJobs, "Release held jobs", define_release},
     VerbDefinition{"requeue", kJobs, "Stop running jobs and put them back into the queue", define_requeue},
-    VerbDefinition{"history", kJobs, "Show what happened to a job, and who requested it", define_history},
+    VerbDefinition{"history", kJobs, "List finished jobs of all time, or show what happened to a job",
+                   define_history},
+    VerbDefinition{"usage", kJobs, "Add up the GPU time of users, tenants, models or months", define_usage},
     VerbDefinition{"explain", kJobs, "Explain why a job waits, and what would let it start", define_explain},
     VerbDefinition{"logs", kJobs, "Print a job's output", define_logs},
     VerbDefinition{"attach", kJobs, "Follow a running job's output until it ends", define_attach},

@@ -19,4 +19,9 @@ ProgramCommand node_token_command();
 /// the scheduler takes them when it starts. Exit status: 1 when it could not be done.
 std::vector<ProgramCommand> order_key_commands();
 
+/// `gpu-scheduler history copy FILE`: the history's database as a file of its own, made by the running
+/// scheduler, which alone opens the database. Exit status: 0 done, 1 it could not be done, 2 no scheduler
+/// answers, or the command line is wrong.
+ProgramCommand history_copy_command();
+
 }  // namespace gpusched

@@ -13,6 +13,7 @@
 
 #include "access/actions.h"
 #include "api/contract/backend.h"
+#include "api/contract/history.h"
 #include "api/contract/names.h"
 #include "api/contract/token.h"
 #include "api/doors/native/native_rest_json.h"
@@ -73,14 +74,17 @@ struct NativeCall {
 class NativeRest {
  public:
   /// `sign_in`: how people get tokens of a provider, or nothing; null: they do not. Any thread. `banner`:
-  /// what the document's page says of who looks at it, in HTML; null: nothing.
+  /// what the document's page says of who looks at it, in HTML; null: nothing. `history`: null: none is
+  /// kept.
   explicit NativeRest(Backend& backend, std::string version,
                       std::function<std::optional<SignIn>()> sign_in = nullptr,
-                      std::function<std::string(const HttpRequest&)> banner = nullptr)
+                      std::function<std::string(const HttpRequest&)> banner = nullptr,
+                      HistoryBackend* history = nullptr)
       : backend_(backend),
         version_(std::move(version)),
         sign_in_(std::move(sign_in)),
-        banner_(std::move(banner)) {}
+        banner_(std::move(banner)),
+        history_(history) {}
   /// Where timers run; before the first request.
   void attach(HttpServer& server) { server_ = &server; }
 
@@ -166,12 +170,16 @@ class NativeRest {
   void docs(NativeCall& call);
   void get_login(NativeCall& call);
   void who_am_i(NativeCall& call);
+  void list_history(NativeCall& call);
+  void get_usage(NativeCall& call);
+  void copy_history(NativeCall& call);
 
   Backend& backend_;
   HttpServer* server_ = nullptr;
   const std::string version_;
   const std::function<std::optional<SignIn>()> sign_in_;
   const std::function<std::string(const HttpRequest&)> banner_;
+  HistoryBackend* const history_;
 };
 
 // --- For the door's own sources: how it reads bodies and sends answers. ---

@@ -5,6 +5,7 @@
 #include "api/fields/field_shapes.h"
 #include "base/limits.h"
 #include "gpusched/v1/edits.pb.h"
+#include "gpusched/v1/history.pb.h"
 #include "gpusched/v1/login.pb.h"
 #include "gpusched/v1/scheduler.pb.h"
 #include "gpusched/v1/services.pb.h"
@@ -174,6 +175,7 @@ struct NativeRest::Routes {
   static void reservations(Table& table);
   static void services(Table& table);
   static void cluster(Table& table);
+  static void history(Table& table);
 };
 
 void NativeRest::Routes::jobs(Table& table) {
@@ -262,6 +264,43 @@ void NativeRest::Routes::job_actions(Table& table) {
       .query(watch_parameters())
       .answers(job)
       .as(Kind::kEvents);
+}
+
+void NativeRest::Routes::history(Table& table) {
+  constexpr NativeParameter kUser{Type::kText, "user", "Only what this user submitted."};
+  table
+      .add(kGet, "v1/history/jobs", kSeeJob, "list_history_jobs", &NativeRest::list_history,
+           "Lists finished jobs of all time, newest first.")
+      .query({{Type::kText, "tenant_id", "Only jobs of this tenant: an id or a name."},
+              kUser,
+              {Type::kText, "state", "Only jobs that ended so: completed, failed or cancelled.",
+               "^(completed|failed|cancelled)?$"},
+              {Type::kText, "node", "Only jobs of which an attempt was on this node."},
+              {Type::kText, "since",
+               "Only jobs submitted since this time, or within this duration, such as 30d.", kInstantOrSpan},
+              {Type::kText, "until",
+               "Only jobs submitted before this time, or longer ago than this duration.", kInstantOrSpan},
+              {Type::kCount, "page_size", "Maximum number of jobs on a page: 50 if omitted, at most 1000."},
+              {Type::kText, "page_token", "The next_page_token of the page before.",
+               "^([0-9]{1,18}-[0-9]{1,18})?$"}})
+      .answers(v1::ListHistoryJobsResponse::descriptor());
+  table
+      .add(kGet, "v1/usage", kSeeJob, "get_usage", &NativeRest::get_usage,
+           "Adds up the allocated GPU time of all time, running jobs included.")
+      .query(
+          {{Type::kText, "tenant_id", "Only use of this tenant: an id or a name."},
+           kUser,
+           {Type::kText, "by",
+            "What to add up by, comma-separated: tenant, user, model, node, day, month; one sum if omitted.",
+            "^((tenant|user|model|node|day|month)(,(tenant|user|model|node|day|month)){0,5})?$"},
+           {Type::kText, "since", "Only use since this time, or within this duration; whole hours.",
+            kInstantOrSpan},
+           {Type::kText, "until", "Only use before this time; whole hours.", kInstantOrSpan}})
+      .answers(v1::UsageReport::descriptor());
+  table
+      .add(kPost, "v1/history:copy", kReadAudit, "copy_history", &NativeRest::copy_history,
+           "Copies the history's database into a file beside it, on the scheduler's machine.")
+      .answers(v1::CopyHistoryResponse::descriptor());
 }
 
 void NativeRest::Routes::tenants(Table& table) {
@@ -522,6 +561,7 @@ std::span<const NativeRoute> NativeRest::routes() {
     Table table;
     Routes::jobs(table);
     Routes::job_actions(table);
+    Routes::history(table);
     Routes::tenants(table);
     Routes::keys(table);
     Routes::node_identities(table);
