@@ -94,7 +94,12 @@ TEST_P(AllocationDoor, DoesWhatTheTableOfActionsSays) {
         path.replace(path.find('*'), 1, target.id);
         const Reply reply = http(std::string(to_string(row.method)), path,
                                  row.action == Action::kUpdateJob ? R"({"lease_minutes":90})" : "");
-        expect(expected(row.action, target.tenant, target.owner), reply,
+        // A lease of another organization is told to be one.
+        Verdict verdict = expected(row.action, target.tenant, target.owner);
+        // An administrator of the cluster works with what it allocated itself.
+        const bool works = row.action == Action::kUpdateJob || row.action == Action::kCancelJob;
+        if (works && GetParam() == Role::kAdmin && target.owner == "ana") verdict = Verdict::kAllowed;
+        expect(verdict == Verdict::kHidden ? Verdict::kForbidden : verdict, reply,
                std::string(to_string(row.method)) + " " + path + " of " + target.owner + ": ");
         if (reply.status == 404) {
           EXPECT_EQ(reply.body, R"({"detail":"GPU not found."})");
@@ -282,7 +287,7 @@ TEST_F(Allocations, HaveOrganizationsAndKeys) {
   const Reply key = call("POST", "/api-keys/", R"({"expires_in_days":null})");
   EXPECT_EQ(key.status, 201);
   EXPECT_TRUE(std::regex_match(field(key.body, "key"), std::regex("gsk_[a-z0-9]{12}\\.[0-9a-f]{64}")));
-  EXPECT_EQ(field(key.body, "key_prefix"), field(key.body, "key").substr(4, 8));
+  EXPECT_EQ(field(key.body, "key_prefix"), field(key.body, "key").substr(0, 8));
   EXPECT_NE(key.body.find("\"expires_at\":null"), std::string::npos);
   const std::string listed = call("GET", "/api-keys/").body;
   EXPECT_NE(listed.find(field(key.body, "id")), std::string::npos);

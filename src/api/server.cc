@@ -171,9 +171,11 @@ struct Server::Impl {
              .name_call = [](const HttpRequest&,
                              CallNote& note) { note.name(access::Action::kSeeMetrics, {}); }},
             [this](HttpRequest&& request, const RestCallPtr& call) { serve_metrics(request, call); }),
-        allocation_gate(of_own_port(AllocationRest::is_health, AllocationRest::name_call,
+        allocation_gate(of_own_port(is_open_of_allocations, name_own_allocation_call,
                                     [](const HttpRequest&) -> ErrorWriter { return allocation_error; }),
                         [this](HttpRequest&& request, const RestCallPtr& call) {
+                          if (is_about_document(request))
+                            return doors.native.handle(std::move(request), call);
                           doors.allocations.handle(std::move(request), call);
                         }),
         tasks_gate(of_own_port(AgentTasksRest::is_health, AgentTasksRest::name_own_call, nullptr),
@@ -260,6 +262,19 @@ struct Server::Impl {
     one.errors_of = errors;
     one.name_call = name;
     return one;
+  }
+
+  /// The page and the document about all doors, at a door's own port too: its clients look for them there.
+  static bool is_about_document(const HttpRequest& request) {
+    return request.path == "/docs" || request.path == "/openapi.json";
+  }
+  static bool is_open_of_allocations(const HttpRequest& request) {
+    return AllocationRest::is_health(request) ||
+           (is_about_document(request) && NativeRest::is_public(request));
+  }
+  static void name_own_allocation_call(const HttpRequest& request, CallNote& note) {
+    if (is_about_document(request)) return NativeRest::name_call(request, note);
+    AllocationRest::name_call(request, note);
   }
 
   static ErrorWriter errors_of(const HttpRequest& request) {

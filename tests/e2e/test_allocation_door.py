@@ -6,7 +6,9 @@ import os
 import re
 import signal
 import threading
+import time
 import uuid
+from datetime import datetime
 
 import pytest
 from harness import IS_ROOT, PATIENCE_S, Api, wait_until
@@ -18,6 +20,7 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 FIELDS = {"id", "organization_id", "user_id", "instance_id", "instance_public_ip", "hostname", "status", "health_state",
           "cost_per_hour", "lease_expires_at", "last_seen", "created_at", "updated_at"}
 NO_GPU = {"detail": "GPU not found."}
+NOT_YOURS = {"detail": "You do not have permission to access this resource."}
 QUOTA = {"detail": "GPU quota reached. Please deallocate an existing GPU before requesting a new one."}
 
 
@@ -53,6 +56,10 @@ class Holder:
 
     def cli(self, *words, **options):
         return self.world.cli("--token-file", str(self.key_file), *words, **options)
+
+
+def parsed(text):
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
 @pytest.fixture(scope="module", name="start_world")
@@ -129,9 +136,15 @@ def test_organizations_see_and_touch_only_their_own(world, holder):
     lease = holder.allocate()
     holder.wait_for(lease, "AVAILABLE")
     stranger, colleague, viewer = Holder(world, "speech"), Holder(world, "vision"), Holder(world, "vision", "viewer")
-    for method, path in [("GET", f"/gpu/{lease}"), ("DELETE", f"/gpu/{lease}"), ("PUT", f"/gpu/{lease}/heartbeat"),
-                         ("POST", f"/gpu/{lease}/renew"), ("GET", f"/gpu/{uuid.uuid4()}"), ("GET", "/gpu/nonsense")]:
-        assert stranger.ask(method, path, {} if method in ("PUT", "POST") else None, 404) == NO_GPU
+    job = world.api().submit(["sleep", "600"], tenant_id=world.tenants["vision"])
+    number = int(job.removeprefix("job-"))
+    no_lease = lease[:24] + f"{number:012x}"  # An id of the door for what is a job and no lease.
+    for method, path in [("GET", ""), ("DELETE", ""), ("PUT", "/heartbeat"), ("POST", "/renew")]:
+        body = {} if method in ("PUT", "POST") else None
+        assert stranger.ask(method, f"/gpu/{lease}{path}", body, 403) == NOT_YOURS
+        for unknown in (uuid.uuid4(), "nonsense", no_lease):
+            assert stranger.ask(method, f"/gpu/{unknown}{path}", body, 404) == NO_GPU
+    world.api().cancel(job)
     assert stranger.ask("GET", "/gpus") == []
     assert [gpu["id"] for gpu in viewer.ask("GET", "/gpus")] == [lease]
     for who in (colleague, viewer):
@@ -322,6 +335,170 @@ def test_organizations_and_keys_by_the_door(world):
     head.ask("DELETE", f"/api-keys/{made['id']}")
     status, _, _ = Api(world.scheduler.ports["http"], token=made["key"]).call("GET", f"{PREFIX}/gpus/")
     assert status == 401
+
+
+def test_a_lease_that_waits_says_when_it_would_end(world, holder):
+    first = holder.allocate(count=3, lease_minutes=30)
+    holder.wait_for(first, "AVAILABLE")
+    other = Holder(world, "speech")
+    waits = other.allocate(count=4, lease_minutes=30)
+
+    def expires():
+        return parsed(other.gpu(waits)["lease_expires_at"]) - time.time()
+
+    assert other.gpu(waits)["status"] == "PROVISIONING" and abs(expires() - 1800) < 60
+    before = parsed(other.gpu(waits)["lease_expires_at"])
+    wait_until("it moves", lambda: parsed(other.gpu(waits)["lease_expires_at"]) > before)
+    assert TIME.fullmatch([gpu for gpu in other.ask("GET", "/gpus") if gpu["id"] == waits][0]["lease_expires_at"])
+    holder.ask("DELETE", f"/gpu/{first}")
+    begun = other.wait_for(waits, "AVAILABLE")["lease_expires_at"]
+    assert other.gpu(waits)["lease_expires_at"] == begun
+
+
+def test_a_request_that_can_never_run_blocks_no_renewal(world, holder):
+    lease = holder.allocate(lease_minutes=5)
+    before = holder.wait_for(lease, "AVAILABLE")["lease_expires_at"]
+    other = Holder(world, "speech")
+    other.allocate(gpu_model="H9000")
+    other.allocate(count=64)
+    assert holder.ask("POST", f"/gpu/{lease}/renew", {"lease_minutes": 60})["lease_expires_at"] > before
+    other.allocate(count=4)
+    assert "wait" in holder.ask("POST", f"/gpu/{lease}/renew", {"lease_minutes": 120}, 409)["detail"]
+
+
+def test_a_cluster_admin_allocates_for_an_organization(world, holder):
+    key = world.folder / "cluster.key"
+    world.cli("key", "create", "cluster-" + uuid.uuid4().hex[:6], "--cluster", "--role", "admin", "--out", str(key), expected=0)
+    admin = Api(world.scheduler.ports["http"], token=key.read_text().strip())
+    lease = holder.allocate()
+    organization = holder.gpu(lease)["organization_id"]
+    status, answer, _ = admin.call("POST", f"{PREFIX}/allocate", {"organization_id": organization})
+    assert status == 202, answer
+    assert holder.gpu(answer["gpu_id"])["organization_id"] == organization
+    # What it allocated it renews and releases, and nothing else.
+    mine = answer["gpu_id"]
+    holder.wait_for(mine, "AVAILABLE")
+    assert admin.call("POST", f"{PREFIX}/gpu/{mine}/renew", {"lease_minutes": 90})[0] == 200
+    assert admin.call("DELETE", f"{PREFIX}/gpu/{lease}")[:2] == (403, NOT_YOURS)
+    # The quota is that organization's, and others have nothing to say there.
+    assert admin.call("POST", f"{PREFIX}/allocate", {"organization_id": organization, "count": 2})[:2] == (429, QUOTA)
+    assert admin.call("POST", f"{PREFIX}/allocate", {"organization_id": str(uuid.uuid4())})[0] == 404
+    assert Holder(world, "speech").call("POST", "/allocate", {"organization_id": organization})[0] in (403, 404)
+    assert admin.call("DELETE", f"{PREFIX}/gpu/{mine}")[0] == 200
+
+
+@pytest.mark.parametrize("word, role", [("member", "user"), ("admin", "tenant_admin"), ("user", "user"),
+                                        ("tenant_admin", "tenant_admin"), ("viewer", "viewer")])
+def test_roles_have_the_names_of_this_door_too(world, word, role):
+    admin = Api(world.scheduler.ports["http"], token=world.scheduler.token())
+    status, user, _ = admin.call("POST", f"{PREFIX}/users", {"email": f"{word}-{uuid.uuid4().hex[:6]}@example.org", "role": word,
+                                                            "organization_id": world.tenants["vision"]})
+    assert (status, user["role"]) == (201, role), user
+    assert admin.call("PUT", f"{PREFIX}/users/{user['id']}", {"role": "member"})[1]["role"] == "user"
+    assert admin.call("PUT", f"{PREFIX}/users/{user['id']}", {"role": "operator"})[0] == 422
+
+
+class Person:
+    """A recorded user with the key that an administrator made for it."""
+
+    def __init__(self, world, role="member"):
+        self.world = world
+        self.admin = Api(world.scheduler.ports["http"], token=world.scheduler.token())
+        self.user = self.admin.call("POST", f"{PREFIX}/users", {
+            "email": f"{uuid.uuid4().hex[:8]}@example.org", "role": role, "organization_id": world.tenants["vision"]})[1]
+        self.first = self.admin.call("POST", f"{PREFIX}/api-keys", {"user_id": self.user["id"]})[1]
+
+    def ask(self, method, path, body=None, expected=200, key=None, headers=None):
+        api = Api(self.world.scheduler.ports["http"], token=(key or self.first)["key"])
+        status, answer, _ = api.call(method, f"{PREFIX}{path}", body, headers)
+        assert status == expected, (method, path, status, answer)
+        return answer
+
+
+@pytest.mark.parametrize("role", ["member", "viewer"])
+def test_a_user_makes_lists_and_revokes_its_own_keys(world, role):
+    person, other = Person(world, role), Person(world)
+    made = person.ask("POST", "/api-keys/", {"expires_in_days": 3}, 201)
+    assert made["user_id"] == person.user["id"] and made["organization_id"] == person.user["organization_id"]
+    assert made["key"].startswith(made["key_prefix"]) and len(made["key_prefix"]) == 8
+    own = {person.first["id"], made["id"]}
+    for key in (person.first, made):
+        listed = person.ask("GET", "/api-keys/", key=key)
+        assert {one["id"] for one in listed} == own and all("key" not in one for one in listed)
+    assert {one["id"] for one in other.ask("GET", "/api-keys")} == {other.first["id"]}
+    assert person.admin.call("DELETE", f"{PREFIX}/api-keys/{uuid.uuid4()}")[0] == 404
+    other.ask("DELETE", f"/api-keys/{made['id']}", expected=404)
+    other.ask("POST", "/api-keys", {"user_id": person.user["id"]}, 404)
+    # It is the same caller: what one key holds the other may release; and it has no more rights.
+    if role == "member":
+        lease = person.ask("POST", "/allocate", {}, 202, key=made)["gpu_id"]
+        assert person.ask("GET", f"/gpu/{lease}")["user_id"] == person.user["id"]
+        person.ask("DELETE", f"/gpu/{lease}")
+    person.ask("GET", "/users", expected=403, key=made)
+    third = person.ask("POST", "/api-keys", {}, 201, key=made)
+    person.ask("DELETE", f"/api-keys/{person.first['id']}", key=made)
+    person.ask("GET", "/gpus", expected=401)
+    person.ask("GET", "/gpus", key=third)
+    # With the user all of them end at once, also over a crash.
+    person.admin.call("PUT", f"{PREFIX}/users/{person.user['id']}", {"is_active": False})
+    for key in (made, third):
+        person.ask("GET", "/gpus", expected=401, key=key)
+
+
+@pytest.mark.own_world
+def test_own_keys_follow_their_user_over_a_crash(world):
+    person = Person(world)
+    made = person.ask("POST", "/api-keys", {}, 201)
+    world.scheduler.kill()
+    world.scheduler.start()
+    person.ask("POST", "/allocate", {}, 202, key=made)
+    person.admin.call("PUT", f"{PREFIX}/users/{person.user['id']}", {"role": "viewer"})
+    person.ask("POST", "/allocate", {}, 403, key=made)
+    person.admin.call("PUT", f"{PREFIX}/users/{person.user['id']}", {"is_active": False})
+    world.scheduler.kill()
+    world.scheduler.start()
+    person.ask("GET", "/gpus", expected=401, key=made)
+    for _ in range(2):
+        person.admin.call("PUT", f"{PREFIX}/users/{person.user['id']}", {"is_active": True})
+    keys = [key for key in person.admin.call("GET", f"{PREFIX}/api-keys")[1] if key["user_id"] == person.user["id"]]
+    assert {key["id"] for key in keys} <= {made["id"]}, "the first one was revoked for good"
+
+
+def test_every_post_and_delete_may_be_repeated(world, holder):
+    def repeated(api, method, path, body, expected):
+        headers = {"Idempotency-Key": str(uuid.uuid4())}
+        first = api.call(method, f"{PREFIX}{path}", body, headers)[:2]
+        assert first[0] == expected, first
+        assert api.call(method, f"{PREFIX}{path}/", body, headers)[:2] == first
+        assert api.call(method, f"{PREFIX}{path}", body, {"Idempotency-Key": "x" * 200})[0] == 422
+        if body is not None:
+            assert api.call(method, f"{PREFIX}{path}", {**body, "more": 1}, headers)[0] == 409
+        return first[1]
+
+    admin = Api(world.scheduler.ports["http"], token=world.scheduler.token())
+    theirs = Api(world.scheduler.ports["http"], token=holder.key)
+    number = uuid.uuid4().hex[:6]
+    user = repeated(admin, "POST", "/users", {"email": f"{number}@example.org", "organization_id": world.tenants["vision"]}, 201)
+    key = repeated(admin, "POST", "/api-keys", {"user_id": user["id"]}, 201)
+    assert admin.call("DELETE", f"{PREFIX}/api-keys/{key['id']}", None, {"Idempotency-Key": "x" * 200})[0] == 422
+    repeated(admin, "DELETE", f"/api-keys/{key['id']}", None, 200)
+    lease = holder.allocate()
+    holder.wait_for(lease, "AVAILABLE")
+    repeated(theirs, "POST", f"/gpu/{lease}/renew", {"lease_minutes": 70}, 200)
+    headers = {"Idempotency-Key": str(uuid.uuid4())}
+    for _ in range(2):
+        assert holder.ask("DELETE", f"/gpu/{lease}", headers=headers)["status"] == "DEPROVISIONED"
+    # Another caller's key is another one.
+    stranger = Holder(world, "speech", "tenant_admin")
+    assert stranger.ask("POST", "/api-keys", {}, 201, headers)["organization_id"] != user["organization_id"]
+
+
+def test_the_document_is_at_the_doors_own_port(world):
+    api = Api(int(world.scheduler.settings["DOORS_ALLOCATION_PORT"]))
+    status, page, _ = api.call("GET", "/docs")
+    assert status == 200 and b"allocate" in page
+    status, document, _ = api.call("GET", "/openapi.json")
+    assert status == 200 and "/api/gpuscheduler/v1/allocate" in document["paths"]
 
 
 @pytest.mark.own_world

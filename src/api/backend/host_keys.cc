@@ -5,7 +5,9 @@
 
 #include "access/access.h"
 #include "api/backend/host_backend.h"
+#include "api/backend/keys/own_keys.h"
 #include "api/contract/names.h"
+#include "api/contract/parse.h"
 #include "api/views/state_views.h"
 #include "base/limits.h"
 #include "base/utf8.h"
@@ -33,18 +35,19 @@ bool may_grant(const State& state, const Caller& giver, const Binding& binding) 
 }
 
 KeyView view_of(const State& state, const AccessKey& key, const KeyIndex& keys) {
+  KeyInEffect in_force = in_effect(state, key);
   const bool alive = key.is_alive(std::max(state.last.at, wall_now()));
   return {.id = key.id,
           .tenant = key.tenant,
           .name = key.name,
-          .holder = holder_name(key),
+          .holder = std::move(in_force.holder),
           .kind = key.kind,
-          .state = key.revoked_at.valid() ? "revoked"
-                   : alive                ? "active"
-                                          : "expired",
+          .state = in_force.revoked ? "revoked"
+                   : alive          ? "active"
+                                    : "expired",
           .prefix = key.prefix,
-          .bindings = key.bindings,
-          .unix_users = key.unix_users,
+          .bindings = std::move(in_force.bindings),
+          .unix_users = std::move(in_force.unix_users),
           .created_by = key.created_by,
           .created_at = key.created_at,
           .expires_at = key.expires_at,
@@ -61,6 +64,53 @@ ApiError no_such_key(KeyId key, bool hidden = false) {
   return error;
 }
 
+/// The requester's name as kept: the caller by its credential, and in brackets what it calls itself.
+std::string asked_by(const Caller& caller, const std::string& by) {
+  std::string who = caller.name;
+  if (caller.kind != CallerKind::kOperator) who = std::string(to_string(caller.kind)) + " " + who;
+  if (!by.empty()) who += " (" + by + ")";
+  return std::string(utf8_cut(who, limits::kNameBytesMax));
+}
+
+/// The recorded person who calls; nothing: it is somebody else.
+std::optional<PersonId> calling_person(const State& state, const Caller& caller) {
+  const auto id = parse_key_id(caller.key_id);
+  const AccessKey* const shown = id ? state.keys.find(*id) : nullptr;
+  return shown == nullptr ? std::nullopt : person_of(*shown);
+}
+
+bool is_callers_own(const State& state, const Caller& caller, const AccessKey& key) {
+  const std::optional<PersonId> person = person_of(key);
+  return person && person == calling_person(state, caller);
+}
+
+/// Another key of the person who calls.
+Answer<CreateKey> own_key_command(const State& state, const Caller& caller, const KeyRequest& request) {
+  const Person* const person = state.people.find(*request.person);
+  if (person == nullptr || !person->active)
+    return ApiError{ErrorKind::kUserNotFound, "no such user; look at the list of users", "user_id"};
+  const Time now = std::max(state.last.at, wall_now());
+  std::size_t living = 0;
+  state.keys.for_each_of(person->tenant, [&](const AccessKey& key) {
+    living += key.is_alive(now) && maker_of(key) == person->id ? 1 : 0;
+  });
+  if (living >= kOwnKeysMax) {
+    return ApiError{ErrorKind::kUnprocessable, "you have made " + std::to_string(living) +
+                                                   " keys, and no more are allowed; revoke one first"};
+  }
+  CreateKey command{.tenant = person->tenant,
+                    .name = own_key_name(person->id, request.name),
+                    .kind = CallerKind::kPerson,
+                    .prefix = {},
+                    .hash = {},
+                    .bindings = {{.tenant = person->tenant, .role = person->role}},
+                    .unix_users = {},
+                    .expires_at = request.expires_at,
+                    .by = asked_by(caller, request.by)};
+  if (request.expires_after.ns > 0) command.expires_at = wall_now() + request.expires_after;
+  return command;
+}
+
 /// The key, when the caller may do that to it.
 Answer<const AccessKey*> find_key(const State& state, const Caller& caller, Action action, KeyId id) {
   const AccessKey* const key = state.keys.find(id);
@@ -68,14 +118,6 @@ Answer<const AccessKey*> find_key(const State& state, const Caller& caller, Acti
   if (!may(state, caller, Action::kSeeKey, key->tenant)) return no_such_key(id, true);
   if (!may(state, caller, action, key->tenant)) return not_allowed(caller, action, "do that to the key");
   return key;
-}
-
-/// The requester's name as kept: the caller by its credential, and in brackets what it calls itself.
-std::string asked_by(const Caller& caller, const std::string& by) {
-  std::string who = caller.name;
-  if (caller.kind != CallerKind::kOperator) who = std::string(to_string(caller.kind)) + " " + who;
-  if (!by.empty()) who += " (" + by + ")";
-  return std::string(utf8_cut(who, limits::kNameBytesMax));
 }
 
 ApiError not_to_give(const Caller& caller, const std::string& what, std::string field) {
@@ -190,10 +232,13 @@ void HostBackend::propose_for_key(const CallerPtr& caller, Command command, KeyI
 void HostBackend::create_key(const CallerPtr& caller, KeyRequest request, Done<KeyView> done) {
   if (sheds_read(done)) return;
   read([this, caller, request = std::move(request), done = std::move(done)](const Observer::View& view) {
+    // A person who asks for a key of its own gets one, whatever else it may do.
+    const bool own = request.person && request.person == calling_person(view.state, *caller);
     const Answer<KeyRequest> meant =
-        request.person ? of_person(view.state, *caller, request) : Answer<KeyRequest>(request);
+        request.person && !own ? of_person(view.state, *caller, request) : Answer<KeyRequest>(request);
     if (!meant) return done(meant.error());
-    Answer<CreateKey> command = key_command(view.state, *caller, *meant);
+    Answer<CreateKey> command =
+        own ? own_key_command(view.state, *caller, request) : key_command(view.state, *caller, *meant);
     if (!command) return done(command.error());
     sign::NewApiKey made = sign::make_api_key();
     command->prefix = std::move(made.prefix);
@@ -221,7 +266,7 @@ void HostBackend::list_keys(const CallerPtr& caller, KeyFilter filter, Done<KeyP
       if (home.valid() && key.tenant != home) continue;
       const auto [found, is_new] = seen.try_emplace(key.tenant);
       if (is_new) found->second = may(state, *caller, Action::kSeeKey, key.tenant);
-      if (!found->second) continue;
+      if (!found->second && !is_callers_own(state, *caller, key)) continue;
       KeyView shown = view_of(state, key, *keys);
       if (shown.state != "active" && !filter.with_ended) continue;
       if (std::cmp_equal(page.keys.size(), filter.limit)) {
@@ -237,6 +282,10 @@ void HostBackend::list_keys(const CallerPtr& caller, KeyFilter filter, Done<KeyP
 void HostBackend::revoke_key(const CallerPtr& caller, KeyId key, const std::string& by, Done<KeyView> done) {
   if (sheds_read(done)) return;
   read([this, caller, key, by, done = std::move(done)](const Observer::View& view) {
+    const AccessKey* const own = view.state.keys.find(key);
+    if (own != nullptr && is_callers_own(view.state, *caller, *own)) {
+      return propose_for_key(caller, RevokeKey{.key = key, .by = asked_by(*caller, by)}, key, {}, done);
+    }
     const Answer<const AccessKey*> found = find_key(view.state, *caller, Action::kRevokeKey, key);
     if (!found) return done(found.error());
     // A caller that could not give a role takes it from nobody.

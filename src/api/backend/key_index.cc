@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "access/access.h"
+#include "api/backend/keys/own_keys.h"
 #include "api/contract/names.h"
 #include "api/contract/parse.h"
 #include "api/views/rights.h"
@@ -67,6 +68,11 @@ bool may_go_on(const State& state, const access::Caller& then, const access::Cal
   });
 }
 
+std::optional<PersonId> recorded_person(const Event& event) {
+  const auto* const recorded = std::get_if<PersonRecorded>(&event);
+  return recorded == nullptr ? std::nullopt : std::optional(recorded->person->id);
+}
+
 }  // namespace
 
 std::string holder_name(const AccessKey& key) {
@@ -89,6 +95,10 @@ void KeyIndex::observe(const State& state, const Changes& changes) {
       look_at(state, revoked->key);
     } else if (const auto* bound = std::get_if<RoleBound>(&event)) {
       look_at(state, bound->key);
+    } else if (const std::optional<PersonId> person = recorded_person(event)) {
+      // Seldom enough that all keys are looked through.
+      for (const auto& [id, key] : state.keys)
+        if (maker_of(key) == person) set(state, key);
     } else if (const auto* forgotten = std::get_if<KeyForgotten>(&event)) {
       look_at(state, forgotten->key);
     }
@@ -194,17 +204,19 @@ bool KeyIndex::is_there(std::string_view prefix) const {
 }
 
 void KeyIndex::set(const State& state, const AccessKey& key) {
-  auto holder = std::make_shared<const access::Caller>(access::Caller{.kind = key.kind,
-                                                                      .name = holder_name(key),
-                                                                      .key_id = key_name(key.id),
-                                                                      .bindings = key.bindings,
-                                                                      .unix_users = key.unix_users});
+  KeyInEffect now = in_effect(state, key);
+  auto holder =
+      std::make_shared<const access::Caller>(access::Caller{.kind = key.kind,
+                                                            .name = std::move(now.holder),
+                                                            .key_id = key_name(key.id),
+                                                            .bindings = std::move(now.bindings),
+                                                            .unix_users = std::move(now.unix_users)});
   const EntryPtr before = entry_of(key.id);
   auto used_min = before == nullptr ? std::make_shared<std::atomic<int64_t>>(0) : before->used_min;
   auto entry = std::make_shared<const Entry>(Entry{.id = key.id,
                                                    .hash = std::string(key.hash.view()),
                                                    .expires_at = key.expires_at,
-                                                   .revoked = key.revoked_at.valid(),
+                                                   .revoked = now.revoked,
                                                    .holder = holder,
                                                    .used_min = std::move(used_min)});
   {

@@ -64,10 +64,10 @@ Time updated_at(const JobView& job) {
   return std::max({job.submitted_at, job.scheduled_at, job.started_at, job.completed_at, job.watch_since});
 }
 
-/// When it ends, or ended; none while it waits.
-Time ends_at(const JobView& job) {
+/// When it ends, or ended. While it waits, when it would end if it began now: it moves until it begins.
+Time ends_at(const JobView& job, Time now) {
   if (is_final(job.state)) return job.completed_at;
-  return job.started_at.valid() ? job.started_at + job.max_runtime : Time{};
+  return (job.started_at.valid() ? job.started_at : now) + job.max_runtime;
 }
 
 std::string_view health_of(const NodeView& node, const DeviceView& device) {
@@ -106,22 +106,18 @@ std::string request_label(std::string_view request_key) {
   return std::to_string(digest.value());
 }
 
-Answer<SubmitRequest> parse_allocation(std::string_view body, std::string_view request_key) {
-  std::optional<std::string> region, user_region, job_type;
+Answer<SubmitRequest> parse_allocation(std::string_view body, std::string_view request_key,
+                                       std::string_view cluster) {
+  std::optional<std::string> organization, region, user_region, job_type;
   std::optional<int64_t> lease_minutes, cpu_cores;
   std::optional<double> memory_gb;
   JobFields job;
-  const std::vector<JsonField> fields = {{"gpu_model", &job.gpu_model},
-                                         {"count", &job.gpu_count},
-                                         {"min_memory_gb", &memory_gb},
-                                         {"region", &region},
-                                         {"user_region", &user_region},
-                                         {"job_type", &job_type},
-                                         {"lease_minutes", &lease_minutes},
-                                         {"cpu_cores", &cpu_cores},
-                                         {"memory_mb", &job.memory_mb},
-                                         {"user", &job.user},
-                                         {"name", &job.name}};
+  const std::vector<JsonField> fields = {{"gpu_model", &job.gpu_model},      {"count", &job.gpu_count},
+                                         {"min_memory_gb", &memory_gb},      {"region", &region},
+                                         {"user_region", &user_region},      {"job_type", &job_type},
+                                         {"lease_minutes", &lease_minutes},  {"cpu_cores", &cpu_cores},
+                                         {"memory_mb", &job.memory_mb},      {"user", &job.user},
+                                         {"organization_id", &organization}, {"name", &job.name}};
   if (auto problem = read_json_object(body, fields)) return std::move(*problem);
   const Answer<std::optional<double>> required = required_memory(body);
   if (!required) return required.error();
@@ -152,6 +148,10 @@ Answer<SubmitRequest> parse_allocation(std::string_view body, std::string_view r
   if (!checked) return named_as_here(checked.error());
   SubmitRequest request{
       .tenant = {}, .jobs = {}, .request_key = std::string(request_key), .sets_reserved_labels = true};
+  if (organization && !organization->empty()) {
+    const auto number = number_of_allocation_id(cluster, AllocationIdKind::kOrganization, *organization);
+    request.tenant = number ? tenant_name(TenantId{*number}) : *organization;
+  }
   request.jobs.push_back(std::move(*checked));
   return request;
 }
@@ -295,7 +295,7 @@ std::string lease_json(const JobView& job, const LeaseScene& scene) {
     json.field("hostname", std::string_view(job.node_name));
   }
   json.field("status", lease_status(job, devices)).field("health_state", lease_health(job, devices));
-  json.field("cost_per_hour", 0.0).field("lease_expires_at", ends_at(job));
+  json.field("cost_per_hour", 0.0).field("lease_expires_at", ends_at(job, scene.now));
   json.field("last_seen", scene.last_seen).field("created_at", job.submitted_at);
   json.field("updated_at", updated_at(job)).field("job_id", job_name(job.id));
   json.field("gpu_count", job.gpu_count).field("gpu_model", std::string_view(job.gpu_model));
@@ -326,11 +326,12 @@ std::string organization_json(const std::string& cluster, const TenantView& tena
 
 std::string key_json(const std::string& cluster, const KeyView& key) {
   constexpr std::size_t kPrefixShown = 8;
+  constexpr std::string_view kKeyMark = "gsk_";  // Begins every key (sign/api_key.h), and so its prefix here.
   std::string out;
   JsonWriter json(out);
   json.begin_object().field("id", allocation_id(cluster, AllocationIdKind::kKey, key.id.value));
   if (!key.secret.empty()) json.field("key", std::string_view(key.secret));
-  json.field("key_prefix", std::string_view(key.prefix).substr(0, kPrefixShown));
+  json.field("key_prefix", (std::string(kKeyMark) + key.prefix).substr(0, kPrefixShown));
   json.field("user_id", allocation_user_id(cluster, std::string(to_string(key.kind)) + " " + key.holder));
   json.field("organization_id", allocation_id(cluster, AllocationIdKind::kOrganization, key.tenant.value));
   json.field("expires_at", key.expires_at).field("last_used_at", key.last_used_at);

@@ -16,8 +16,10 @@
 /// node.
 namespace gpusched::api {
 
-/// The body of POST /allocate: one job. `request_key` empty: none.
-Answer<SubmitRequest> parse_allocation(std::string_view body, std::string_view request_key);
+/// The body of POST /allocate: one job. `request_key` empty: none. An organization is named by its id at this
+/// door, or as elsewhere.
+Answer<SubmitRequest> parse_allocation(std::string_view body, std::string_view request_key,
+                                       std::string_view cluster = {});
 /// The body of a renewal: how long the lease shall last from now on.
 Answer<Duration> parse_renewal(std::string_view body);
 /// Whether a heartbeat's body is an object, or empty. Nobody reads its contents.
@@ -43,6 +45,7 @@ struct LeaseScene {
   std::string cluster;  ///< Its name.
   const DeviceTable* devices = nullptr;
   Time last_seen = {};  ///< The newest heartbeat of its holder; none: there was none.
+  Time now = {};        ///< Time of the look.
 };
 /// "PROVISIONING" and so on.
 std::string_view lease_status(const JobView& job, const DeviceTable& devices);

@@ -6,6 +6,7 @@
 
 #include "api/doors/allocation/allocation_errors.h"
 #include "api/doors/allocation/allocation_ids.h"
+#include "api/doors/allocation/repeated_calls.h"
 #include "base/job_labels.h"
 #include "gpusched/v1/types.pb.h"
 
@@ -229,6 +230,50 @@ TEST(AllocationErrors, AreAsClientsReadThem) {
             R"({"detail":[{"loc":["body"],"msg":"no JSON","type":"json_invalid"}]})");
   EXPECT_EQ(allocation_error({ErrorKind::kInvalidArgument, "m", "skip"}).body,
             R"({"detail":[{"loc":["query","skip"],"msg":"m","type":"value_error"}]})");
+}
+
+constexpr Time kFirstCall{1'750'000'000'000'000'000};
+
+std::shared_ptr<RepeatedCalls> make_calls() { return std::make_shared<RepeatedCalls>(); }
+
+TEST(RepeatedCalls, ARepetitionGetsTheFirstAnswerForADay) {
+  const auto calls = make_calls();
+  RepeatedCalls::begin(calls, {"a", "k", "POST"}, kFirstCall)->turn->keep(201, "first");
+  const auto again = RepeatedCalls::begin(calls, {"a", "k", "POST"}, kFirstCall + hours(23));
+  ASSERT_TRUE(again.ok() && again->known);
+  EXPECT_EQ(again->known->status, 201);
+  EXPECT_EQ(again->known->body, "first");
+  EXPECT_NE(RepeatedCalls::begin(calls, {"a", "k", "POST"}, kFirstCall + hours(24))->turn, nullptr);
+}
+
+TEST(RepeatedCalls, AKeyIsItsCallersAlone) {
+  const auto calls = make_calls();
+  RepeatedCalls::begin(calls, {"a", "k", "POST"}, kFirstCall)->turn->keep(201, "of a");
+  EXPECT_FALSE(RepeatedCalls::begin(calls, {"b", "k", "POST"}, kFirstCall)->known);
+}
+
+TEST(RepeatedCalls, AnotherRequestUnderTheKeyIsRefused) {
+  const auto calls = make_calls();
+  RepeatedCalls::begin(calls, {"a", "k", "POST /x 1"}, kFirstCall)->turn->keep(201, "");
+  EXPECT_EQ(RepeatedCalls::begin(calls, {"a", "k", "POST /x 2"}, kFirstCall).error().kind,
+            ErrorKind::kKeyConflict);
+}
+
+TEST(RepeatedCalls, WhatHasNoAnswerYetIsNotDoneTwiceAndWhatFailedMayBeTriedAgain) {
+  const auto calls = make_calls();
+  auto first = RepeatedCalls::begin(calls, {"a", "k", "POST"}, kFirstCall);
+  EXPECT_EQ(RepeatedCalls::begin(calls, {"a", "k", "POST"}, kFirstCall).error().kind, ErrorKind::kConflict);
+  first->turn.reset();
+  EXPECT_NE(RepeatedCalls::begin(calls, {"a", "k", "POST"}, kFirstCall)->turn, nullptr);
+}
+
+TEST(RepeatedCalls, OneCallerPushesOutItsOwnAnswersOnly) {
+  const auto calls = make_calls();
+  RepeatedCalls::begin(calls, {"quiet", "k", ""}, kFirstCall)->turn->keep(200, "kept");
+  for (std::size_t i = 0; i < 2 * RepeatedCalls::kAnswersOfOneCallerMax; ++i)
+    RepeatedCalls::begin(calls, {"loud", std::to_string(i), ""}, kFirstCall)->turn->keep(200, "");
+  EXPECT_TRUE(RepeatedCalls::begin(calls, {"quiet", "k", ""}, kFirstCall)->known);
+  EXPECT_FALSE(RepeatedCalls::begin(calls, {"loud", "0", ""}, kFirstCall)->known);
 }
 
 }  // namespace

@@ -41,6 +41,11 @@ const std::string& id_in(const std::vector<std::string>& path) {
 
 ApiError no_such_gpu() { return {ErrorKind::kJobNotFound, "GPU not found."}; }
 
+void answer_once(const RestCallPtr& call, const RepeatedCalls::TurnPtr& turn, int status, std::string body) {
+  if (turn != nullptr) turn->keep(status, body);
+  call->send(status, std::move(body));
+}
+
 }  // namespace
 
 void Heartbeats::note(JobId lease, Time at) {
@@ -125,11 +130,30 @@ std::string AllocationRest::cluster() const {
 }
 
 LeaseScene AllocationRest::scene_of(JobId lease, const DeviceTable* devices) const {
-  return {.cluster = cluster(), .devices = devices, .last_seen = heartbeats_.last(lease)};
+  return {.cluster = cluster(), .devices = devices, .last_seen = heartbeats_.last(lease), .now = wall_now()};
 }
 
 void AllocationRest::health(const HttpRequest&, const Segments&, const RestCallPtr& call) {
   call->send(200, std::string(kHealth));
+}
+
+void AllocationRest::once(const HttpRequest& request, const RestCallPtr& call,
+                          const std::function<void(const RepeatedCalls::TurnPtr&)>& use) {
+  if (request.idempotency_key.empty()) return use(nullptr);
+  if (auto problem = check_request_key(request.idempotency_key, "Idempotency-Key"))
+    return call->fail(*problem);
+  const access::Caller& caller = *call->caller();
+  std::string path = request.path;
+  while (path.ends_with('/')) path.pop_back();
+  Answer<RepeatedCalls::Begun> begun = RepeatedCalls::begin(
+      repeated_,
+      {.caller = std::string(to_string(caller.kind)) + " " + caller.name,
+       .key = request.idempotency_key,
+       .content = std::string(to_string(request.method)) + " " + path + " " + request.body},
+      wall_now());
+  if (!begun) return call->fail(begun.error());
+  if (begun->known) return call->send(begun->known->status, begun->known->body);
+  use(begun->turn);
 }
 
 void AllocationRest::allocate(const HttpRequest& request, const Segments&, const RestCallPtr& call) {
@@ -137,7 +161,7 @@ void AllocationRest::allocate(const HttpRequest& request, const Segments&, const
     if (auto problem = check_request_key(request.idempotency_key, "Idempotency-Key"))
       return call->fail(*problem);
   }
-  Answer<SubmitRequest> parsed = parse_allocation(request.body, request.idempotency_key);
+  Answer<SubmitRequest> parsed = parse_allocation(request.body, request.idempotency_key, cluster());
   if (!parsed) return call->fail(parsed.error());
   parsed->by = requester_of(request);
   call->note().name_user(*parsed);
@@ -175,7 +199,7 @@ void AllocationRest::with_lease(const Segments& path, const RestCallPtr& call,
   const JobId id{*number};
   call->note().line.resource = job_name(id);
   backend_.get_job(call->caller(), id, {}, [this, call, id, use = std::move(use)](Answer<JobView> job) {
-    if (!job) return call->fail(job.error());
+    if (!job) return answer_unseen(call, id, job.error());
     // Its specification is not for everybody who may see it: whether it is a lease the backend says.
     JobFilter leases;
     leases.labels = {{std::string(kLeaseLabel), std::nullopt}};
@@ -187,31 +211,52 @@ void AllocationRest::with_lease(const Segments& path, const RestCallPtr& call,
   });
 }
 
-void AllocationRest::show(const RestCallPtr& call, JobView job) {
-  backend_.list_nodes(call->caller(),
-                      [this, call, job = std::move(job)](Answer<std::vector<NodeView>> nodes) {
-                        if (!nodes) return call->fail(nodes.error());
-                        const DeviceTable devices = devices_of(*nodes);
-                        call->send(200, lease_json(job, scene_of(job.id, &devices)));
-                      });
+void AllocationRest::answer_unseen(const RestCallPtr& call, JobId id, const ApiError& error) {
+  if (error.kind != ErrorKind::kJobNotFound || !error.hidden) return call->fail(error);
+  // The door's own question: other jobs are as if they were not there.
+  JobFilter leases;
+  leases.labels = {{std::string(kLeaseLabel), std::nullopt}};
+  leases.details = {.name = false, .message = false, .place = false, .gpus = false};
+  backend_.get_jobs(
+      shared_token_caller(), {id}, std::move(leases), [call, error](const Answer<JobPage>& page) {
+        if (!page || page->jobs.empty()) return call->fail(error);
+        call->fail({ErrorKind::kPermissionDenied, "You do not have permission to access this resource."});
+      });
+}
+
+void AllocationRest::show(const RestCallPtr& call, JobView job, RepeatedCalls::TurnPtr turn) {
+  backend_.list_nodes(call->caller(), [this, call, job = std::move(job),
+                                       turn = std::move(turn)](Answer<std::vector<NodeView>> nodes) {
+    if (!nodes) return call->fail(nodes.error());
+    const DeviceTable devices = devices_of(*nodes);
+    answer_once(call, turn, 200, lease_json(job, scene_of(job.id, &devices)));
+  });
 }
 
 void AllocationRest::get(const HttpRequest&, const Segments& path, const RestCallPtr& call) {
   with_lease(path, call, [this, call](JobView job) { show(call, std::move(job)); });
 }
 
+// A repeated release is answered by where the lease stands then, which is better than the first answer.
 void AllocationRest::release(const HttpRequest& request, const Segments& path, const RestCallPtr& call) {
+  if (!request.idempotency_key.empty()) {
+    if (auto problem = check_request_key(request.idempotency_key, "Idempotency-Key"))
+      return call->fail(*problem);
+  }
   with_lease(path, call, [this, call, by = requester_of(request)](const JobView& job) {
-    backend_.cancel(call->caller(), job.id, {}, by, [this, call, id = job.id](Answer<Unit> answer) {
-      // A repeated release is answered like the first.
-      if (!answer && answer.error().kind != ErrorKind::kJobFinished) return call->fail(answer.error());
-      // A waiting call must be told on the server's thread that its client has gone.
-      server_->run_after(Duration{}, [this, call, id] {
-        wait_for_job(
-            backend_, *server_, call, id, {}, kReleaseWait,
-            [scene = scene_of(id, nullptr)](const JobView& ended) { return lease_json(ended, scene); });
-      });
-    });
+    backend_.cancel(as_user_of(call->caller(), job.tenant), job.id, {}, by,
+                    [this, call, id = job.id](Answer<Unit> answer) {
+                      // A repeated release is answered like the first.
+                      if (!answer && answer.error().kind != ErrorKind::kJobFinished)
+                        return call->fail(answer.error());
+                      // A waiting call must be told on the server's thread that its client has gone.
+                      server_->run_after(Duration{}, [this, call, id] {
+                        wait_for_job(backend_, *server_, call, id, {}, kReleaseWait,
+                                     [scene = scene_of(id, nullptr)](const JobView& ended) {
+                                       return lease_json(ended, scene);
+                                     });
+                      });
+                    });
   });
 }
 
@@ -226,13 +271,16 @@ void AllocationRest::heartbeat(const HttpRequest& request, const Segments& path,
 void AllocationRest::renew(const HttpRequest& request, const Segments& path, const RestCallPtr& call) {
   const Answer<Duration> length = parse_renewal(request.body);
   if (!length) return call->fail(length.error());
-  with_lease(path, call, [this, call, length = *length, by = requester_of(request)](const JobView& job) {
-    extend(call, job, length, by);
+  once(request, call, [&](const RepeatedCalls::TurnPtr& turn) {
+    with_lease(path, call,
+               [this, call, length = *length, by = requester_of(request), turn](const JobView& job) {
+                 extend(call, job, length, by, turn);
+               });
   });
 }
 
 void AllocationRest::extend(const RestCallPtr& call, const JobView& job, Duration by,
-                            const std::string& asked_by) {
+                            const std::string& asked_by, RepeatedCalls::TurnPtr turn) {
   if (is_final(job.state) || job.is_being_cancelled) {
     return call->fail(
         {ErrorKind::kJobFinished, "The lease has ended, or is being ended; allocate another GPU instead."});
@@ -247,10 +295,11 @@ void AllocationRest::extend(const RestCallPtr& call, const JobView& job, Duratio
   // It never becomes shorter, however many renew it at a time. One that stays as it is is asked for all the
   // same, so that whoever may not renew it is told so.
   update.max_runtime_at_least = limit;
-  backend_.update_job(call->caller(), job.id, {}, std::move(update), [this, call](Answer<JobView> changed) {
-    if (!changed) return call->fail(changed.error());
-    show(call, std::move(*changed));
-  });
+  backend_.update_job(as_user_of(call->caller(), job.tenant), job.id, {}, std::move(update),
+                      [this, call, turn = std::move(turn)](Answer<JobView> changed) {
+                        if (!changed) return call->fail(changed.error());
+                        show(call, std::move(*changed), turn);
+                      });
 }
 
 void AllocationRest::create_organization(const HttpRequest& request, const Segments&,
@@ -274,10 +323,16 @@ void AllocationRest::create_key(const HttpRequest& request, const Segments&, con
   Answer<KeyRequest> parsed = parse_allocation_key(request.body, cluster());
   if (!parsed) return call->fail(parsed.error());
   parsed->by = requester_of(request);
-  backend_.create_key(call->caller(), std::move(*parsed), [this, call](Answer<KeyView> key) {
-    if (!key) return call->fail(key.error());
-    call->note().line.resource = key_name(key->id);
-    call->send(201, key_json(cluster(), *key));
+  // A user means a key of its own, unless it names another user.
+  const std::string& holder = call->caller()->name;
+  if (!parsed->person && call->caller()->kind == access::CallerKind::kPerson)
+    parsed->person = person_of_key_name(holder.substr(holder.rfind('/') + 1));
+  once(request, call, [&](const RepeatedCalls::TurnPtr& turn) {
+    backend_.create_key(call->caller(), std::move(*parsed), [this, call, turn](Answer<KeyView> key) {
+      if (!key) return call->fail(key.error());
+      call->note().line.resource = key_name(key->id);
+      answer_once(call, turn, 201, key_json(cluster(), *key));
+    });
   });
 }
 
@@ -298,9 +353,11 @@ void AllocationRest::revoke_key(const HttpRequest& request, const Segments& path
   if (!number || *number == 0) return call->fail({ErrorKind::kKeyNotFound, "API key not found."});
   const KeyId id{*number};
   call->note().line.resource = key_name(id);
-  backend_.revoke_key(call->caller(), id, requester_of(request), [this, call](Answer<KeyView> key) {
-    if (!key) return call->fail(key.error());
-    call->send(200, key_json(cluster(), *key));
+  once(request, call, [&](const RepeatedCalls::TurnPtr& turn) {
+    backend_.revoke_key(call->caller(), id, requester_of(request), [this, call, turn](Answer<KeyView> key) {
+      if (!key) return call->fail(key.error());
+      answer_once(call, turn, 200, key_json(cluster(), *key));
+    });
   });
 }
 

@@ -11,6 +11,7 @@
 #include "api/contract/backend.h"
 #include "api/doors/allocation/allocation_json.h"
 #include "api/doors/allocation/lease_admission.h"
+#include "api/doors/allocation/repeated_calls.h"
 #include "api/doors/rest_routes.h"
 #include "api/http/rest_gate.h"
 
@@ -74,15 +75,23 @@ class AllocationRest {
   std::string cluster() const;
   /// Calls `use` with the lease of the path, when the caller may see it and it is one; else answers.
   void with_lease(const Segments& path, const RestCallPtr& call, std::function<void(JobView)> use);
+  /// Calls `use` unless the call repeats another one by its Idempotency-Key, whose answer it gets then.
+  void once(const HttpRequest& request, const RestCallPtr& call,
+            const std::function<void(const RepeatedCalls::TurnPtr&)>& use);
+  /// Answers for a lease that the caller does not see: whose it is is nobody's business, that it is one is
+  /// told.
+  void answer_unseen(const RestCallPtr& call, JobId id, const ApiError& error);
   /// Answers with the lease and what is known of its devices.
-  void show(const RestCallPtr& call, JobView job);
-  void extend(const RestCallPtr& call, const JobView& job, Duration by, const std::string& asked_by);
+  void show(const RestCallPtr& call, JobView job, RepeatedCalls::TurnPtr turn = {});
+  void extend(const RestCallPtr& call, const JobView& job, Duration by, const std::string& asked_by,
+              RepeatedCalls::TurnPtr turn);
   LeaseScene scene_of(JobId lease, const DeviceTable* devices) const;
 
   Backend& backend_;
   HttpServer* server_ = nullptr;
   LeaseAdmission admission_;
   Heartbeats heartbeats_;
+  const std::shared_ptr<RepeatedCalls> repeated_ = std::make_shared<RepeatedCalls>();
   mutable std::mutex mutex_;
   std::string cluster_;  ///< Empty: it has not been asked for, or has none yet.
 };

@@ -28,6 +28,17 @@ CallerPtr reader_for(const access::Caller& caller) {
 
 }  // namespace
 
+CallerPtr as_user_of(const CallerPtr& caller, TenantId tenant) {
+  const auto is_admin = [](const Binding& binding) {
+    return binding.role == Role::kAdmin && !binding.tenant.valid();
+  };
+  if (caller->kind == access::CallerKind::kAnonymous || std::ranges::none_of(caller->bindings, is_admin))
+    return caller;
+  auto user = std::make_shared<access::Caller>(*caller);
+  user->bindings.push_back({.tenant = tenant, .role = Role::kUser});
+  return user;
+}
+
 struct LeaseAdmission::Asked {
   /// A quota that the lease is held against: its tenant's, or that of one above.
   struct Quota {
@@ -54,13 +65,18 @@ struct LeaseAdmission::Asked {
 };
 
 void LeaseAdmission::allocate(const CallerPtr& caller, SubmitRequest request, Done<Submitted> done) {
-  const std::string home = tenant_name(access::home_tenant(*caller));
+  const std::string home =
+      request.tenant.empty() ? tenant_name(access::home_tenant(*caller)) : request.tenant;
   const auto asked = std::make_shared<Asked>(Asked{.caller = caller,
                                                    .reader = reader_for(*caller),
                                                    .request = std::move(request),
                                                    .done = std::move(done)});
   backend_.get_tenant(caller, home, [this, asked](Answer<TenantView> tenant) {
-    if (!tenant) return asked->done(tenant.error());
+    if (!tenant) {
+      ApiError error = tenant.error();
+      if (error.field == "tenant_id") error.field = "organization_id";
+      return asked->done(std::move(error));
+    }
     asked->tenant = tenant->id;
     asked->request.tenant = tenant_name(tenant->id);
     find_root(asked, tenant->id);
@@ -196,7 +212,7 @@ void LeaseAdmission::check_known(const AskedPtr& asked) {
 }
 
 void LeaseAdmission::submit(const AskedPtr& asked) {
-  backend_.submit(asked->caller, std::move(asked->request),
+  backend_.submit(as_user_of(asked->caller, asked->tenant), std::move(asked->request),
                   [this, asked](Answer<Submitted> answer) { finish(asked, std::move(answer)); });
 }
 

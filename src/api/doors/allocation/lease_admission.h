@@ -12,6 +12,10 @@
 
 namespace gpusched::api {
 
+/// The caller as it allocates for an organization and works with what it has there: an administrator of the
+/// cluster, who runs no jobs anywhere, is a user of it as well, and so has what it allocated itself.
+CallerPtr as_user_of(const CallerPtr& caller, TenantId tenant);
+
 /// Submits leases, one after the other of each family of organizations, so that each is held with all before
 /// it against the quotas of its organization and of those above. Thread-safe. It must live until the last of
 /// its questions is answered, and may be gone from within that answer on.
@@ -19,9 +23,9 @@ class LeaseAdmission {
  public:
   explicit LeaseAdmission(Backend& backend) : backend_(backend) {}
 
-  /// `request` is one job of the caller's own organization. kQuotaExceeded: with its GPUs the organization,
-  /// or one above it with all below, would have more than it may, leases that wait for a place included;
-  /// unless it was submitted before, by the same Idempotency-Key.
+  /// `request` is one job, of the caller's own organization where it names none. kQuotaExceeded: with its
+  /// GPUs the organization, or one above it with all below, would have more than it may, leases that wait for
+  /// a place included; unless it was submitted before, by the same Idempotency-Key.
   void allocate(const CallerPtr& caller, SubmitRequest request, Done<Submitted> done);
 
  private:

@@ -22,6 +22,14 @@ bool is_email(std::string_view text) {
          text.find(' ') == std::string_view::npos && !has_control_character(text);
 }
 
+/// By its name, or by the one that clients of this door have for it: its organizations have members and
+/// admins.
+std::optional<Role> role_of(std::string_view word) {
+  if (word == "member") return Role::kUser;
+  if (word == "admin") return Role::kTenantAdmin;
+  return role_named(word);
+}
+
 }  // namespace
 
 Answer<PersonRequest> parse_user(std::string_view body, bool is_new, std::string_view cluster) {
@@ -43,9 +51,9 @@ Answer<PersonRequest> parse_user(std::string_view body, bool is_new, std::string
   if (request.password && (request.password->empty() || request.password->size() > kPasswordBytesMax))
     return invalid("password", "password must have 1 to 1024 bytes");
   if (role) {
-    request.role = role_named(*role);
+    request.role = role_of(*role);
     if (!request.role || scope_of(*request.role) != RoleScope::kTenant)
-      return invalid("role", "role must be viewer, user or tenant_admin");
+      return invalid("role", "role must be viewer, user (or member) or tenant_admin (or admin)");
   }
   if (request.tenant) {
     const auto number = number_of_allocation_id(cluster, AllocationIdKind::kOrganization, *request.tenant);

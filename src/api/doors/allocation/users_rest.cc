@@ -24,12 +24,17 @@ void AllocationRest::record_user(const HttpRequest& request, PersonId person, co
   Answer<PersonRequest> parsed = parse_user(request.body, !person.valid(), cluster());
   if (!parsed) return call->fail(parsed.error());
   parsed->by = shown_requester(request.requested_by, request.peer);
-  backend_.record_person(call->caller(), person, std::move(*parsed),
-                         [this, call, is_new = !person.valid()](Answer<PersonView> recorded) {
-                           if (!recorded) return call->fail(recorded.error());
-                           call->note().line.resource = "user-" + std::to_string(recorded->id.value);
-                           call->send(is_new ? 201 : 200, user_json(cluster(), *recorded));
-                         });
+  once(request, call, [&](const RepeatedCalls::TurnPtr& turn) {
+    const bool is_new = !person.valid();
+    backend_.record_person(call->caller(), person, std::move(*parsed),
+                           [this, call, is_new, turn](Answer<PersonView> recorded) {
+                             if (!recorded) return call->fail(recorded.error());
+                             call->note().line.resource = "user-" + std::to_string(recorded->id.value);
+                             std::string body = user_json(cluster(), *recorded);
+                             if (turn != nullptr) turn->keep(is_new ? 201 : 200, body);
+                             call->send(is_new ? 201 : 200, std::move(body));
+                           });
+  });
 }
 
 void AllocationRest::list_users(const HttpRequest& request, const Segments&, const RestCallPtr& call) {

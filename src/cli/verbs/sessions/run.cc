@@ -307,7 +307,7 @@ std::optional<int> find_job_of_lease(Session& session, std::string& lease) {
   if (!record && !record.json["detail"].text().empty()) {
     Trouble& trouble = *record.trouble;
     trouble.exit_code = kExitRefused;
-    if (trouble.code == "http_404") {
+    if (trouble.code == "http_404" || trouble.code == "http_403") {
       trouble.code = "lease_not_found";
       trouble.sentence = "no such lease: " + lease +
                          "; it is unknown, or another organization's; list those that you may see: "
