@@ -15,6 +15,8 @@
 #include "api/grpc/grpc_call.h"
 #include "api/grpc/grpc_listener.h"
 #include "api/grpc/grpc_log.h"
+#include "api/grpc/health_grpc.h"
+#include "api/grpc/reflection_grpc.h"
 #include "api/grpc/tls_credentials.h"
 
 namespace gpusched::api {
@@ -44,6 +46,9 @@ struct GrpcServer::Impl {
         jobs(make_jobs_service(backend, thread, options.doorkeeper)),
         tasks(make_agent_tasks_service(backend, *options.task_index, thread, options.doorkeeper,
                                        options.tasks)),
+        health(backend, thread),
+        reflection(thread),
+        old_reflection(thread),
         nodes(host, thread,
               {.token = options.doorkeeper.token,
                .token_file = options.token_file,
@@ -57,6 +62,9 @@ struct GrpcServer::Impl {
   const GrpcServerOptions options;
   GrpcThread thread;  // Before the services: they use it.
   std::unique_ptr<grpc::Service> native, services, jobs, tasks;
+  HealthService health;
+  ReflectionV1 reflection;
+  ReflectionV1Alpha old_reflection;
   NodeService nodes;
   std::shared_ptr<grpc::ServerCredentials> credentials;  // Before the server, which asks them.
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
@@ -114,6 +122,9 @@ Result<Unit> GrpcServer::start(std::size_t connections_max) {
   builder.RegisterService(impl->services.get());
   builder.RegisterService(impl->jobs.get());
   builder.RegisterService(impl->tasks.get());
+  builder.RegisterService(&impl->health);
+  builder.RegisterService(&impl->reflection);
+  builder.RegisterService(&impl->old_reflection);
   builder.RegisterService(impl->nodes.service());
   impl->server = builder.BuildAndStart();
   if (impl->server == nullptr) return Error{ErrorCode::kIo, "gRPC does not start", "api.grpc_port"};

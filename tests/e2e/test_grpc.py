@@ -8,6 +8,7 @@ import threading
 
 import pytest
 from harness import PATIENCE_S, ROOT, is_alive, wait_until
+from ports import free_port
 from test_tls import Authority, Site
 
 grpc = pytest.importorskip("grpc", reason="python3-grpcio is not installed")
@@ -349,3 +350,59 @@ def test_a_client_submits_over_tls_and_obeys_no_stranger(new_world, messages):
         with channel, pytest.raises(grpc.RpcError) as refused:
             rpc(request, timeout=PATIENCE_S, metadata=client.metadata)
         assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
+
+
+def framed(number, text):
+    """A text as a field of a message."""
+    return bytes([number << 3 | 2, len(text)]) + text.encode()
+
+
+def can_ask(ask):
+    try:
+        return b"algogpu" in list(ask(iter([framed(7, "*")]), timeout=60))[0]
+    except grpc.RpcError as error:
+        assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        return False
+
+
+def test_probes_ask_the_standard_health_service(new_world):
+    world = new_world(TASKS_GRPC_PORT=free_port(), API_TOKEN_REQUIRED="true")
+    world.scheduler.start()
+    for port in ("grpc", "tasks_grpc"):
+        with grpc.insecure_channel(f"127.0.0.1:{world.scheduler.served_ports()[port]}") as channel:
+            check = channel.unary_unary("/grpc.health.v1.Health/Check")
+            for service in ("", "algogpu.GPUScheduler", "scheduler.SchedulerService", "gpusched.v1.Scheduler"):
+                assert check(framed(1, service) if service else b"", timeout=60) == b"\x08\x01", service  # SERVING
+            with pytest.raises(grpc.RpcError) as caught:
+                check(framed(1, "nobody.Knows"), timeout=60)
+            assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+            with pytest.raises(grpc.RpcError) as caught:  # Which clients take for "not offered".
+                list(channel.unary_stream("/grpc.health.v1.Health/Watch")(b"", timeout=60))
+            assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+def test_tools_find_services_and_messages_by_reflection(new_world, version):
+    world = new_world(TASKS_GRPC_PORT=free_port())
+    world.scheduler.start()
+    for port in ("grpc", "tasks_grpc"):
+        with grpc.insecure_channel(f"127.0.0.1:{world.scheduler.served_ports()[port]}") as channel:
+            ask = channel.stream_stream(f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo")
+            questions = [framed(7, "*"), framed(4, "algogpu.GPUScheduler"), framed(3, "scheduler/scheduler.proto"),
+                         framed(4, "gpusched.v1.JobSpec"), framed(4, "nobody.Knows"), b""]
+            answers = list(ask(iter(questions), timeout=60))
+            assert len(answers) == len(questions)
+            for service in (b"algogpu.GPUScheduler", b"scheduler.SchedulerService", b"grpc.health.v1.Health",
+                            f"grpc.reflection.{version}.ServerReflection".encode()):
+                assert service in answers[0]
+            assert b"TaskEvents" in answers[1] and b"UpdateTenantQuota" in answers[2] and b"secret_variables" in answers[3]
+            assert b"there is no symbol nobody.Knows" in answers[4] and b"there are no extensions" in answers[5]
+            # More streams than are held at once are refused, and their places are given back.
+            release = threading.Event()
+            held = [ask((release.wait() and b"" for _ in range(1)), timeout=60) for _ in range(100)]
+            refused = wait_until("one is refused", lambda: [one for one in held if one.done()])
+            assert {one.code() for one in refused} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+            release.set()
+            for one in held:
+                one.cancel()
+            wait_until("a place is free", lambda: can_ask(ask))

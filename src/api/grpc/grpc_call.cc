@@ -150,7 +150,8 @@ std::optional<ApiError> GrpcThread::admit(const grpc::ServerContext& context, bo
                     "the metadata " + std::string(name) + " has bytes that are not UTF-8; send text in UTF-8",
                     std::string(name)};
   }
-  if (manners_.admission == nullptr) return std::nullopt;
+  // Health is told to everybody, and counts nowhere.
+  if (manners_.admission == nullptr || note.line.action == access::Action::kSeeHealth) return std::nullopt;
   Admission& admission = *manners_.admission;
   const std::string address = address_of(context.peer());
   if (auto refused = admission.take(address)) return refused;

@@ -11,7 +11,9 @@ using enum access::Action;
 
 constexpr std::string_view kNative = "gpusched.v1.Scheduler", kServices = "gpusched.v1.Services",
                            kJobs = "scheduler.SchedulerService", kTasks = "algogpu.GPUScheduler",
-                           kNodes = "gpusched.v1.NodeProtocol";
+                           kNodes = "gpusched.v1.NodeProtocol", kHealth = "grpc.health.v1.Health",
+                           kReflection = "grpc.reflection.v1.ServerReflection",
+                           kOldReflection = "grpc.reflection.v1alpha.ServerReflection";
 
 constexpr GrpcMethodRow kMethods[] = {
     {kNative, "SubmitJobs", kSubmitJob},
@@ -77,6 +79,9 @@ constexpr GrpcMethodRow kMethods[] = {
     {kTasks, "GetGPUStatus", kSeeNode},
     {kTasks, "TaskEvents", kSeeJob},
     {kNodes, "Connect", kSpeakForNode},
+    {kHealth, "Check", kSeeHealth},
+    {kReflection, "ServerReflectionInfo", kSeeHealth},
+    {kOldReflection, "ServerReflectionInfo", kSeeHealth},
 };
 
 }  // namespace

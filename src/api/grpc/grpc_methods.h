@@ -14,6 +14,9 @@ struct GrpcMethodRow {
   access::Action action;
 };
 
+/// Whether it is one of the standard services of gRPC, which tell everybody the same, whoever calls.
+inline bool is_standard(const GrpcMethodRow& row) { return row.service.starts_with("grpc."); }
+
 /// All calls of all services.
 std::span<const GrpcMethodRow> grpc_methods();
 /// It must be there.
