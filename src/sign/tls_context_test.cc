@@ -6,7 +6,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <optional>
+#include <vector>
 
 #include "sign/testing/certificates.h"
 #include "sign/tls_trust.h"
@@ -84,6 +88,49 @@ TEST(Tls, AServerWithATrustedCertificateForTheNameIsBelieved) {
     EXPECT_EQ(shaken.protocol, "http/1.1");
   }
   EXPECT_EQ(identity->subject(), "CN=here");
+}
+
+/// Without what the environment says about authorities, until its end.
+class NoAuthoritiesInEnvironment {
+ public:
+  NoAuthoritiesInEnvironment() {
+    for (const char* const name : kNames) {
+      const char* const value = std::getenv(name);
+      values_.push_back(value == nullptr ? std::nullopt : std::optional<std::string>(value));
+      ::unsetenv(name);
+    }
+  }
+  ~NoAuthoritiesInEnvironment() {
+    for (std::size_t i = 0; i < values_.size(); ++i) {
+      if (values_[i]) ::setenv(kNames[i], values_[i]->c_str(), 1);
+    }
+  }
+
+ private:
+  static constexpr const char* kNames[] = {"SSL_CERT_FILE", "SSL_CERT_DIR"};
+  std::vector<std::optional<std::string>> values_;
+};
+
+TEST(Tls, TheMachinesAuthoritiesAreFoundWhereOtherDistributionsKeepThem) {
+  const NoAuthoritiesInEnvironment nothing_said;
+  TestAuthority authority;
+  const auto identity = identity_of(authority.sign("here", kHere));
+  for (const std::string bundle : {"/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem"}) {
+    const std::string root = testing::TempDir() + "other-system-" + std::to_string(::getpid());
+    const std::filesystem::path file = root + bundle;
+    std::filesystem::create_directories(file.parent_path());
+    EXPECT_FALSE(shake(*identity, **TlsTrust::of_system(root), "localhost").done);
+    std::filesystem::copy_file(authority.file(), file);
+    const Shaken shaken = shake(*identity, **TlsTrust::of_system(root), "localhost");
+    EXPECT_TRUE(shaken.done) << bundle << ": " << shaken.error.message;
+    ::setenv("SSL_CERT_FILE", "/nowhere", 1);  // Somebody chose whom to trust.
+    EXPECT_FALSE(shake(*identity, **TlsTrust::of_system(root), "localhost").done);
+    ::unsetenv("SSL_CERT_FILE");
+    // Where OpenSSL's own place is, nothing is added to it.
+    std::filesystem::create_directories(root + X509_get_default_cert_dir());
+    EXPECT_FALSE(shake(*identity, **TlsTrust::of_system(root), "localhost").done);
+    std::filesystem::remove_all(root);
+  }
 }
 
 TEST(Tls, AStrangersCertificateIsRefusedWithWhatHelps) {

@@ -5,9 +5,11 @@
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string_view>
 
@@ -23,6 +25,23 @@ constexpr unsigned char kHttp2[] = "\x02h2";
 constexpr std::string_view kFingerprintMark = "sha256:";
 constexpr std::size_t kDigestBytes = 32;
 constexpr std::size_t kNamesShown = 5;
+
+/// Authorities of distributions that are not the one that OpenSSL, which is linked statically, was built for:
+/// Fedora and Red Hat, SUSE, Arch and Alpine.
+constexpr const char* kBundles[] = {"/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
+                                    "/etc/ssl/certs/ca-certificates.crt", "/etc/ssl/cert.pem"};
+
+/// The file of this machine's authorities where OpenSSL does not find them by itself; empty: it does, or
+/// there is none, or the environment says which they are.
+std::string bundle_elsewhere(const std::string& root) {
+  if (std::getenv(X509_get_default_cert_file_env()) != nullptr) return {};
+  if (std::getenv(X509_get_default_cert_dir_env()) != nullptr) return {};
+  if (access((root + X509_get_default_cert_dir()).c_str(), F_OK) == 0) return {};
+  for (const char* const bundle : kBundles) {
+    if (access((root + bundle).c_str(), R_OK) == 0) return root + bundle;
+  }
+  return {};
+}
 
 bool is_address(const std::string& host) {
   unsigned char bytes[16];
@@ -180,9 +199,12 @@ Result<std::string> parse_fingerprint(std::string_view text) {
 
 TlsTrust::~TlsTrust() { SSL_CTX_free(context_); }
 
-Result<std::shared_ptr<const TlsTrust>> TlsTrust::of_system() {
+Result<std::shared_ptr<const TlsTrust>> TlsTrust::of_system(const std::string& root) {
   SSL_CTX* const context = new_context();
   SSL_CTX_set_default_verify_paths(context);
+  if (const std::string bundle = bundle_elsewhere(root); !bundle.empty()) {
+    SSL_CTX_load_verify_file(context, bundle.c_str());
+  }
   return std::shared_ptr<const TlsTrust>(new TlsTrust(context, false));
 }
 

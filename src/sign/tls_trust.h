@@ -21,8 +21,9 @@ Result<std::string> parse_fingerprint(std::string_view text);
 /// The servers that a client believes. Immutable, so thread-safe.
 class TlsTrust {
  public:
-  /// The machine's own authorities.
-  static Result<std::shared_ptr<const TlsTrust>> of_system();
+  /// The machine's own authorities: where OpenSSL looks for them, or where other distributions keep them.
+  /// `root`: of the latter, for tests.
+  static Result<std::shared_ptr<const TlsTrust>> of_system(const std::string& root = "");
   /// The certificates of a PEM file, and no others. kInvalidArgument: there are none in it.
   static Result<std::shared_ptr<const TlsTrust>> of_file(const std::string& ca_file);
   /// The server whose certificate is the first one of a PEM file, under whatever name it is reached.
