@@ -53,8 +53,9 @@ Result<Number> number_of(const std::string& name, const std::string& text) {
 Result<int64_t> bounded(const std::string& name, const std::string& text, int64_t least, int64_t most) {
   Result<int64_t> value = number_of<int64_t>(name, text);
   if (!value || (*value >= least && *value <= most)) return value;
-  if (most == INT64_MAX) return usage(name + ": it is at least " + std::to_string(least));
-  return usage(name + ": it is from " + std::to_string(least) + " to " + std::to_string(most));
+  const std::string refused = name + ": " + text + " is not possible; give ";
+  if (most == INT64_MAX) return usage(refused + std::to_string(least) + " or more");
+  return usage(refused + std::to_string(least) + " to " + std::to_string(most));
 }
 
 bool takes_whole_number(const OptionSpec& option) {
@@ -84,13 +85,20 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string nearest_of(std::string_view word, const std::vector<std::string>& candidates) {
+  const auto without_dashes = [](std::string_view text) {
+    return text.substr(std::min(text.find_first_not_of('-'), text.size()));
+  };
+  const std::string_view bare = without_dashes(word);
   std::string best;
   size_t best_distance = kDistanceMax + 1;
   for (const std::string& candidate : candidates) {
-    size_t distance = edit_distance(word, candidate);
+    const std::string_view other = without_dashes(candidate);
+    size_t distance = edit_distance(bare, other);
     // An abbreviation is nearer than a misspelling, and two short words are not alike because both are short.
-    if (word.size() >= 3 && candidate.starts_with(word)) distance = std::min<size_t>(distance, 1);
-    if (distance < best_distance && distance * 2 < std::max(word.size(), size_t{3})) {
+    if (bare.size() >= 3 && other.starts_with(bare)) distance = std::min<size_t>(distance, 1);
+    // People seldom mistake the first letter: "queue" is not meant as "requeue".
+    if (!bare.starts_with(other.substr(0, 1))) distance = std::max<size_t>(distance, 1) * 2 - 1;
+    if (distance < best_distance && distance * 2 < std::max(bare.size(), size_t{3})) {
       best = candidate;
       best_distance = distance;
     }
@@ -295,7 +303,22 @@ Result<Unit> Grammar::parse(const std::vector<std::string>& words, const Grammar
   return Unit{};
 }
 
-Result<Unit> Grammar::check_complete() const {
+namespace {
+
+/// The sentence on an argument that was not given: the question, and a command line that answers it.
+std::string missing_sentence(const ArgumentSpec& argument, std::string_view command) {
+  const auto example = [&](std::string_view kind, std::string_view value) {
+    return "which " + std::string(kind) + "? For example: " + std::string(command) + " " + std::string(value);
+  };
+  if (!command.empty() && argument.complete == Complete::kJob) return example("job", "job-12");
+  if (!command.empty() && argument.complete == Complete::kNode) return example("node", "n1");
+  if (!command.empty() && argument.complete == Complete::kTenant) return example("tenant", "vision");
+  return argument.name + " is missing: " + argument.help;
+}
+
+}  // namespace
+
+Result<Unit> Grammar::check_complete(std::string_view command) const {
   for (const OptionSpec& option : options_) {
     if (option.required && !was_given(option)) {
       return usage(option.name + " is missing");
@@ -306,7 +329,7 @@ Result<Unit> Grammar::check_complete() const {
     if (!argument.required || i < next_argument_) continue;
     const auto* const list = std::get_if<std::vector<std::string>*>(&argument.target);
     if (list != nullptr && !(*list)->empty()) continue;
-    return usage(argument.name + " is missing: " + argument.help);
+    return usage(missing_sentence(argument, arguments_.size() == 1 ? command : std::string_view()));
   }
   return Unit{};
 }
@@ -368,6 +391,9 @@ Result<Unit> Grammar::take_argument(const std::string& word, bool& options_over)
     return Unit{};
   }
   if (next_argument_ >= arguments_.size()) {
+    const OptionSpec* const name = find("--name");
+    if (arguments_.empty() && name != nullptr && name->required && !was_given(*name))
+      return usage("\"" + word + "\" is an extra argument; the name is given as --name " + word);
     return usage("\"" + word + "\" is an extra argument" +
                  (has_command() ? "; the command to run goes after --" : ""));
   }

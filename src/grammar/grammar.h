@@ -115,8 +115,9 @@ class Grammar {
   Result<Unit> take_environment(const std::function<std::string(const char* name)>& environment) const;
   /// Gives an option of this grammar a value as if `parse` had met it.
   Result<Unit> give(const OptionSpec& option, const std::string& value) const;
-  /// Checks that everything required was given.
-  Result<Unit> check_complete() const;
+  /// Checks that everything required was given. With `command`, the command line up to its arguments, such as
+  /// "gpu-cli logs", the sentence on a missing job, node or tenant is a question with an example.
+  Result<Unit> check_complete(std::string_view command = {}) const;
 
   /// Whether the option was given since the beginning of the last `parse`.
   bool was_given(const OptionSpec& option) const;

@@ -59,13 +59,31 @@ TEST(Grammar, NamesTheNearestOption) {
 TEST(Grammar, RefusesWhatIsNoValue) {
   const Sample sample;
   EXPECT_EQ(sample.refusal({"--count", "two"}), "--count: \"two\" is not a whole number");
-  EXPECT_EQ(sample.refusal({"--count", "11"}), "--count: it is from 1 to 10");
+  EXPECT_EQ(sample.refusal({"--count", "11"}), "--count: 11 is not possible; give 1 to 10");
   EXPECT_EQ(sample.refusal({"--count"}), "--count needs a value: N");
   EXPECT_EQ(sample.refusal({"--follow=yes"}), "--follow takes no value");
   EXPECT_EQ(sample.refusal({"--state", "runing"}), "--state: \"runing\" is not known; did you mean running?");
   EXPECT_EQ(sample.refusal({"--state", "running,x"}),
             "--state: \"x\" is not known; there is pending or running");
   EXPECT_EQ(sample.refusal({"--", "ls"}), "this command takes no arguments after --");
+}
+
+TEST(Grammar, AsksForAJobWithAnExample) {
+  std::string job;
+  Grammar grammar;
+  grammar.argument("JOB", &job, "Job id").completes(Complete::kJob);
+  ASSERT_TRUE(grammar.parse({}).ok());
+  EXPECT_EQ(grammar.check_complete("gpu-cli logs").error().message,
+            "which job? For example: gpu-cli logs job-12");
+  EXPECT_EQ(grammar.check_complete().error().message, "JOB is missing: Job id");
+}
+
+TEST(Grammar, SaysHowANameIsGiven) {
+  std::string name;
+  Grammar grammar;
+  grammar.option("--name", "NAME", &name, "Name").must();
+  EXPECT_EQ(grammar.parse({"vision"}).error().message,
+            "\"vision\" is an extra argument; the name is given as --name vision");
 }
 
 TEST(Grammar, MissesWhatIsRequired) {
@@ -78,6 +96,7 @@ TEST(Grammar, MissesWhatIsRequired) {
   EXPECT_EQ(grammar.check_complete().error().message, "--reason is missing");
   ASSERT_TRUE(grammar.parse({"--reason", "x"}).ok());
   EXPECT_EQ(grammar.check_complete().error().message, "NODE is missing: Name");
+  EXPECT_EQ(grammar.check_complete("gpu-cli node show").error().message, "NODE is missing: Name");
   ASSERT_TRUE(grammar.parse({"--reason", "x", "n1"}).ok());
   EXPECT_TRUE(grammar.check_complete().ok());
 }
@@ -166,6 +185,14 @@ TEST(Nearest, KnowsMisspellingsAndAbbreviations) {
   EXPECT_EQ(nearest_of("lst", {"list", "logs"}), "list");
   EXPECT_EQ(nearest_of("comp", {"completion", "context"}), "completion");
   EXPECT_EQ(nearest_of("xyz", {"list", "get"}), "");
+  EXPECT_EQ(nearest_of("ist", {"list", "get"}), "list");
+}
+
+TEST(Nearest, GivesNoneRatherThanAWrongOne) {
+  EXPECT_EQ(nearest_of("resubmit", {"submit", "requeue"}), "");
+  EXPECT_EQ(nearest_of("queue", {"requeue"}), "");
+  EXPECT_EQ(nearest_of("--follow", {"--color"}), "");
+  EXPECT_EQ(nearest_of("--email", {"--domain"}), "");
 }
 
 }  // namespace

@@ -70,11 +70,11 @@ Finding check_file_system(const Patient& patient, const std::string& folder) {
   if (in_memory) {
     finding.verdict = patient.runs_jobs ? Verdict::kWarn : Verdict::kFail;
     finding.detail += ", which a reboot empties: accepted jobs would be lost";
-    finding.mend = move;
+    finding.fix = move;
   } else if (over_the_network) {
     finding.verdict = Verdict::kWarn;
     finding.detail += ": locking and fsync are less reliable there than on a local disk";
-    finding.mend = move;
+    finding.fix = move;
   }
   return finding;
 }
@@ -104,7 +104,7 @@ std::vector<Finding> check_disk(const Patient& patient, const std::string& folde
     found.push_back({.check = "space",
                      .verdict = Verdict::kFail,
                      .detail = "cannot examine " + there + ": " + std::strerror(errno),
-                     .mend = "mkdir -p " + shell_quoted(folder)});
+                     .fix = "mkdir -p " + shell_quoted(folder)});
     return found;
   }
   const uint64_t free_bytes = uint64_t{facts.f_bavail} * facts.f_frsize;
@@ -113,7 +113,7 @@ std::vector<Finding> check_disk(const Patient& patient, const std::string& folde
                           " free for " + folder};
   if (free_bytes < kFreeWarn) {
     space.verdict = free_bytes < kFreeFail ? Verdict::kFail : Verdict::kWarn;
-    space.mend = "du -xh --max-depth=2 " + shell_quoted(there) + " | sort -h | tail";
+    space.fix = "du -xh --max-depth=2 " + shell_quoted(there) + " | sort -h | tail";
   }
   found.push_back(space);
   // Some file systems make inodes as they are needed, and say 0.
@@ -121,7 +121,7 @@ std::vector<Finding> check_disk(const Patient& patient, const std::string& folde
     found.push_back({.check = "inodes",
                      .verdict = facts.f_favail < kInodesFail ? Verdict::kFail : Verdict::kWarn,
                      .detail = std::to_string(facts.f_favail) + " inodes are left for " + folder,
-                     .mend = "du -x --inodes --max-depth=2 " + shell_quoted(there) + " | sort -n | tail"});
+                     .fix = "du -x --inodes --max-depth=2 " + shell_quoted(there) + " | sort -n | tail"});
   }
   found.push_back(check_file_system(patient, there));
   return found;
@@ -140,7 +140,7 @@ Finding check_volume(const std::string& folder, uint64_t recommended_bytes) {
       .verdict = Verdict::kWarn,
       .detail = "has " + gib(bytes) + " for " + folder + ", " + gib(recommended_bytes) +
                 " are recommended: journal and snapshots will soon fill it, and new jobs are refused then",
-      .mend = "df -h    # put --data-dir on a larger volume"};
+      .fix = "df -h    # put --data-dir on a larger volume"};
 }
 
 std::vector<Finding> check_sync(const std::string& folder) {
@@ -151,7 +151,7 @@ std::vector<Finding> check_sync(const std::string& folder) {
     return {{.check = "sync",
              .verdict = Verdict::kFail,
              .detail = "cannot write into " + folder + ": " + std::strerror(errno),
-             .mend = "ls -ld " + shell_quoted(folder) + "; id"}};
+             .fix = "ls -ld " + shell_quoted(folder) + "; id"}};
   }
   ::unlink(path.c_str());
   std::array<int64_t, kSyncs> took{};
@@ -161,7 +161,7 @@ std::vector<Finding> check_sync(const std::string& folder) {
     return {{.check = "sync",
              .verdict = Verdict::kFail,
              .detail = "a durable write in " + folder + " failed: " + std::strerror(failed),
-             .mend = "df -h " + shell_quoted(folder) + "; dmesg --level=err,warn | tail"}};
+             .fix = "df -h " + shell_quoted(folder) + "; dmesg --level=err,warn | tail"}};
   }
   const int64_t median = took[kSyncs / 2];
   Finding finding{.check = "sync",
@@ -170,7 +170,7 @@ std::vector<Finding> check_sync(const std::string& folder) {
   if (median > kSyncSlowUs) {
     finding.verdict = median > kSyncTooSlowUs ? Verdict::kFail : Verdict::kWarn;
     finding.detail += "; every answer waits that long; an SSD with power-loss protection is faster";
-    finding.mend = "iostat -x 1 5";
+    finding.fix = "iostat -x 1 5";
   }
   return {finding};
 }
@@ -186,7 +186,7 @@ Finding check_folder(const Patient& patient, const std::string& folder, bool pri
     }
     finding.verdict = Verdict::kFail;
     finding.detail += " cannot be examined: " + std::string(std::strerror(reason));
-    finding.mend = "ls -ld " + shell_quoted(folder);
+    finding.fix = "ls -ld " + shell_quoted(folder);
     return finding;
   }
   char mode[8];
@@ -200,15 +200,15 @@ Finding check_folder(const Patient& patient, const std::string& folder, bool pri
   if (!S_ISDIR(facts.st_mode)) {
     finding.verdict = Verdict::kFail;
     finding.detail += " and is not a folder";
-    finding.mend = "ls -ld " + quoted;
+    finding.fix = "ls -ld " + quoted;
   } else if (us != 0 && facts.st_uid != us) {
     finding.verdict = Verdict::kFail;
     finding.detail += ", and " + patient.unit + " runs as user " + std::to_string(us);
-    finding.mend = "sudo chown -R " + std::to_string(us) + " " + quoted;
+    finding.fix = "sudo chown -R " + std::to_string(us) + " " + quoted;
   } else if (writable_by_others || open_to_others) {
     finding.verdict = writable_by_others ? Verdict::kFail : Verdict::kWarn;
     finding.detail += writable_by_others ? "; others can change it" : "; others can read it";
-    finding.mend = "chmod " + wanted + " " + quoted;
+    finding.fix = "chmod " + wanted + " " + quoted;
   }
   return finding;
 }
@@ -220,7 +220,7 @@ Finding check_way_to(const std::string& folder) {
   finding.verdict = Verdict::kWarn;
   finding.detail = *closed + " cannot be entered by other users: their jobs have no TMPDIR and no working " +
                    "directory below " + folder + " and are refused";
-  finding.mend = "chmod o+x " + shell_quoted(*closed);
+  finding.fix = "chmod o+x " + shell_quoted(*closed);
   return finding;
 }
 
@@ -229,19 +229,19 @@ Finding check_token(const std::string& path, const std::string& how_to_get_one) 
   Finding finding{.check = "token", .verdict = Verdict::kFail, .detail = path};
   if (::stat(path.c_str(), &facts) != 0) {
     finding.detail += ": " + std::string(std::strerror(errno));
-    finding.mend = how_to_get_one;
+    finding.fix = how_to_get_one;
     return finding;
   }
   const std::optional<std::string> token = read_line(path);
   if ((facts.st_mode & 077) != 0) {
     finding.detail += " can be read by others; anyone who has it can run any command on every node";
-    finding.mend = "chmod 600 " + shell_quoted(path);
+    finding.fix = "chmod 600 " + shell_quoted(path);
   } else if (!token) {
     finding.detail += " cannot be read by this user";
-    finding.mend = "ls -l " + shell_quoted(path) + "; id";
+    finding.fix = "ls -l " + shell_quoted(path) + "; id";
   } else if (token->size() < kTokenBytesMin) {
     finding.detail += " holds no token of at least 16 characters";
-    finding.mend = how_to_get_one;
+    finding.fix = how_to_get_one;
   } else {
     finding.verdict = Verdict::kOk;
     finding.detail += " holds a token that only its owner can read";
@@ -257,7 +257,7 @@ Finding check_shared_memory(const Patient& patient) {
     finding.verdict = Verdict::kWarn;
     finding.detail =
         "/dev/shm is not a memory file system: NCCL and data loaders with many workers fail or become slow";
-    finding.mend = "mount -t tmpfs -o size=50%,nosuid,nodev tmpfs /dev/shm";
+    finding.fix = "mount -t tmpfs -o size=50%,nosuid,nodev tmpfs /dev/shm";
     return finding;
   }
   const uint64_t size = uint64_t{facts.f_blocks} * facts.f_frsize;
@@ -266,7 +266,7 @@ Finding check_shared_memory(const Patient& patient) {
   if (size < kGiB) {
     finding.verdict = Verdict::kWarn;
     finding.detail += "; NCCL and data loaders need more";
-    finding.mend = "mount -o remount,size=50% /dev/shm";
+    finding.fix = "mount -o remount,size=50% /dev/shm";
   }
   return finding;
 }

@@ -67,7 +67,7 @@ Finding version_1(const Patient& patient, const std::vector<Mount>& all, bool hy
   }
   finding.verdict = Verdict::kWarn;
   finding.detail += "; cannot be used here: " + joined(missing) + kWithout;
-  finding.mend = "sudo systemctl start " + patient.unit + "    # as root, or delegate a cgroup to this user";
+  finding.fix = "sudo systemctl start " + patient.unit + "    # as root, or delegate a cgroup to this user";
   return finding;
 }
 
@@ -86,11 +86,11 @@ Finding version_2(const Patient& patient) {
     finding.verdict = Verdict::kWarn;
     finding.detail +=
         ", but " + folder.substr(patient.root.size()) + " is not writable for this user" + kWithout;
-    finding.mend = "sudo systemctl start " + patient.unit + "    # its unit has Delegate=yes";
+    finding.fix = "sudo systemctl start " + patient.unit + "    # its unit has Delegate=yes";
   } else if (!missing.empty()) {
     finding.verdict = Verdict::kWarn;
     finding.detail += ", writable, without the controllers " + joined(missing) + kWithout;
-    finding.mend =
+    finding.fix =
         "echo '+memory +cpu +pids' > " + folder.substr(patient.root.size()) + "/../cgroup.subtree_control";
   } else {
     finding.detail += ", writable";
@@ -114,7 +114,7 @@ Finding device_fence(const Patient& patient, const std::vector<Mount>& all, bool
   }
   finding.verdict = Verdict::kWarn;
   finding.detail = "advisory: a job that ignores CUDA_VISIBLE_DEVICES can open other jobs' GPUs";
-  finding.mend =
+  finding.fix =
       "sudo systemctl start " + patient.unit + "    # as root the devices controller or BPF fences them";
   return finding;
 }
@@ -131,7 +131,7 @@ std::vector<Finding> check_cgroups(const Patient& patient) {
     found.push_back({.check = "cgroup",
                      .verdict = Verdict::kWarn,
                      .detail = std::string("no cgroups are mounted") + kWithout,
-                     .mend = "mount -t cgroup2 none /sys/fs/cgroup"});
+                     .fix = "mount -t cgroup2 none /sys/fs/cgroup"});
   } else {
     found.push_back(has_1 ? version_1(patient, all, has_2) : version_2(patient));
   }
@@ -146,7 +146,7 @@ Finding check_user_switch(const Patient& patient) {
           .verdict = Verdict::kWarn,
           .detail = "this user cannot switch users: every job runs as user " + std::to_string(::geteuid()) +
                     ", and the job of one user can access that of another",
-          .mend = "sudo systemctl start " + patient.unit};
+          .fix = "sudo systemctl start " + patient.unit};
 }
 
 }  // namespace gpusched::ops

@@ -65,7 +65,7 @@ Finding check_open_files(const Patient& patient) {
   if (limit.rlim_max >= kOpenFilesGood) return finding;
   finding.verdict = limit.rlim_max < kOpenFilesMin ? Verdict::kFail : Verdict::kWarn;
   finding.detail += "; many connections or jobs need " + std::to_string(kOpenFilesGood);
-  finding.mend = raise(patient, "LimitNOFILE=65536:1048576", "-n 65536");
+  finding.fix = raise(patient, "LimitNOFILE=65536:1048576", "-n 65536");
   return finding;
 }
 
@@ -77,7 +77,7 @@ Finding check_locked_memory(const Patient& patient) {
   if (!patient.runs_jobs) return finding;
   finding.verdict = Verdict::kWarn;
   finding.detail += "; jobs that pin memory (RDMA, NCCL over InfiniBand) fail";
-  finding.mend = raise(patient, "LimitMEMLOCK=infinity", "-l unlimited");
+  finding.fix = raise(patient, "LimitMEMLOCK=infinity", "-l unlimited");
   return finding;
 }
 
@@ -92,7 +92,7 @@ Finding check_processes(const Patient& patient) {
   if (!by_limit && !by_cgroup) return finding;
   finding.verdict = Verdict::kWarn;
   finding.detail += "; this limit applies to all jobs together";
-  finding.mend = raise(patient, by_cgroup ? "TasksMax=infinity" : "LimitNPROC=infinity", "-u unlimited");
+  finding.fix = raise(patient, by_cgroup ? "TasksMax=infinity" : "LimitNPROC=infinity", "-u unlimited");
   return finding;
 }
 

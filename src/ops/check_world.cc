@@ -84,7 +84,7 @@ Finding check_clock_synchronised() {
   return {.check = "clock",
           .verdict = Verdict::kWarn,
           .detail = "not synchronized, according to the kernel; times of nodes and logs drift apart",
-          .mend = "timedatectl set-ntp true    # or: apt-get install chrony"};
+          .fix = "timedatectl set-ntp true    # or: apt-get install chrony"};
 }
 
 Finding check_clock_skew(Duration ahead, Duration uncertainty, const std::string& peer) {
@@ -95,7 +95,7 @@ Finding check_clock_skew(Duration ahead, Duration uncertainty, const std::string
                             std::to_string(uncertainty.ms() + 1) + " ms)"};
   if (size <= kSkewWarn.ns + uncertainty.ns) return finding;
   finding.verdict = size > kSkewFail.ns + uncertainty.ns ? Verdict::kFail : Verdict::kWarn;
-  finding.mend = "chronyc makestep    # or: timedatectl set-ntp true; on the machine that is wrong";
+  finding.fix = "chronyc makestep    # or: timedatectl set-ntp true; on the machine that is wrong";
   return finding;
 }
 
@@ -120,7 +120,7 @@ Finding check_port(const Patient& patient, const std::string& key, uint16_t port
                     (holder ? "process " + std::to_string(holder->pid) + " (" + holder->name + ")"
                             : std::string("a process that this user cannot see")) +
                     " on " + found.front().address;
-  finding.mend = "ss -ltnp 'sport = :" + std::to_string(port) + "'    # stop it, or set another " + key;
+  finding.fix = "ss -ltnp 'sport = :" + std::to_string(port) + "'    # stop it, or set another " + key;
   return finding;
 }
 
@@ -135,7 +135,7 @@ Finding check_container_runtimes(const Patient& patient) {
       .check = "containers",
       .verdict = Verdict::kWarn,
       .detail = "podman, docker and apptainer are not installed; jobs with an image wait for other nodes",
-      .mend = "apt-get install podman"};
+      .fix = "apt-get install podman"};
   if (!patient.runs_jobs) finding.verdict = Verdict::kOk;
   return finding;
 }
@@ -154,20 +154,20 @@ Finding check_unit(const Patient& patient) {
             .detail = "systemd is not running here" +
                       (found.empty() ? std::string() : "; " + found + " depends on it") +
                       ": nothing starts " + patient.unit + " again after a reboot",
-            .mend = "nohup " + start_command(patient) + " >> /var/log/" + patient.unit + ".log 2>&1 &"};
+            .fix = "nohup " + start_command(patient) + " >> /var/log/" + patient.unit + ".log 2>&1 &"};
   }
   if (found.empty()) {
     return {.check = "systemd",
             .verdict = Verdict::kWarn,
             .detail = unit + " is not installed: nothing starts " + patient.unit + " again after a reboot",
-            .mend = "make install && systemctl enable --now " + patient.unit};
+            .fix = "make install && systemctl enable --now " + patient.unit};
   }
   if (exists(patient.root + "/etc/systemd/system/multi-user.target.wants/" + unit))
     return {.check = "systemd", .detail = found + " is enabled"};
   return {.check = "systemd",
           .verdict = Verdict::kWarn,
           .detail = found + " is not enabled: nothing starts it after a reboot",
-          .mend = "systemctl enable --now " + patient.unit};
+          .fix = "systemctl enable --now " + patient.unit};
 }
 
 std::vector<Finding> check_nvidia(const Patient& patient, const std::string& library) {
@@ -184,21 +184,21 @@ std::vector<Finding> check_nvidia(const Patient& patient, const std::string& lib
              .detail = gpus > 0
                            ? std::to_string(gpus) + " NVIDIA GPUs on the PCI bus, but no driver is loaded"
                            : "NVIDIA's library is installed, but no driver is loaded",
-             .mend = "modprobe nvidia; dmesg | grep -i -e nvidia -e NVRM | tail"}};
+             .fix = "modprobe nvidia; dmesg | grep -i -e nvidia -e NVRM | tail"}};
   }
   const std::string of_module = first_version(*module);
   if (!problem.empty()) {
     return {{.check = "driver",
              .verdict = Verdict::kFail,
              .detail = "driver " + of_module + " is loaded, but its library cannot be loaded: " + problem,
-             .mend = "apt-get install libnvidia-ml1    # of version " + of_module}};
+             .fix = "apt-get install libnvidia-ml1    # of version " + of_module}};
   }
   if (!of_library.empty() && of_library != of_module) {
     return {{.check = "driver",
              .verdict = Verdict::kFail,
              .detail = "the kernel module is " + of_module + " and the library " + of_library +
                        ": an upgrade is pending until a reboot",
-             .mend = "gpu-cli node drain " + host_name() + " && reboot"}};
+             .fix = "gpu-cli node drain " + host_name() + " && reboot"}};
   }
   return {{.check = "driver",
            .detail = "NVIDIA driver " + of_module + ", same version of module and library; " +

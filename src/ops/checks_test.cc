@@ -42,7 +42,7 @@ class Machine : public ::testing::Test {
 
 void expect_mendable(const Finding& finding, Verdict verdict) {
   EXPECT_EQ(finding.verdict, verdict) << finding.check << ": " << finding.detail;
-  EXPECT_EQ(finding.mend.empty(), verdict == Verdict::kOk) << finding.check << ": " << finding.mend;
+  EXPECT_EQ(finding.fix.empty(), verdict == Verdict::kOk) << finding.check << ": " << finding.fix;
 }
 
 TEST_F(Machine, WithAGpuAndNoDriverFails) {
@@ -151,7 +151,7 @@ TEST_F(Machine, JudgesFoldersAndTokensByWhoCanReadThem) {
   expect_mendable(check_folder(patient_, folder, true), Verdict::kWarn);
   expect_mendable(check_folder(patient_, folder, false), Verdict::kOk);
   ::chmod(folder.c_str(), 0777);
-  EXPECT_EQ(check_folder(patient_, folder, true).mend, "chmod 0700 " + folder);
+  EXPECT_EQ(check_folder(patient_, folder, true).fix, "chmod 0700 " + folder);
 
   const std::string token = folder + "/token";
   expect_mendable(check_token(token, "get one"), Verdict::kFail);
@@ -159,10 +159,10 @@ TEST_F(Machine, JudgesFoldersAndTokensByWhoCanReadThem) {
   ::chmod(token.c_str(), 0600);
   expect_mendable(check_token(token, "get one"), Verdict::kOk);
   ::chmod(token.c_str(), 0640);
-  EXPECT_EQ(check_token(token, "get one").mend, "chmod 600 " + token);
+  EXPECT_EQ(check_token(token, "get one").fix, "chmod 600 " + token);
   std::ofstream(token) << "short\n";
   ::chmod(token.c_str(), 0600);
-  EXPECT_EQ(check_token(token, "get one").mend, "get one");
+  EXPECT_EQ(check_token(token, "get one").fix, "get one");
 }
 
 TEST_F(Machine, NamesTheFolderThatOtherUsersCannotPass) {
@@ -173,7 +173,7 @@ TEST_F(Machine, NamesTheFolderThatOtherUsersCannotPass) {
   ::chmod((patient_.root + "/srv").c_str(), 0700);
   const Finding closed = check_way_to(data);
   expect_mendable(closed, Verdict::kWarn);
-  EXPECT_EQ(closed.mend, "chmod o+x " + shell_quoted(patient_.root + "/srv"));
+  EXPECT_EQ(closed.fix, "chmod o+x " + shell_quoted(patient_.root + "/srv"));
   // The folder's owner and its group are judged by their own bits.
   EXPECT_FALSE(closed_folder_above(data, {.uid = ::geteuid()}).has_value());
   ::chmod((patient_.root + "/srv").c_str(), 0710);
@@ -223,16 +223,16 @@ TEST(DiagnosisText, ShowsTheCommandBelowItsCheckAndSumsUp) {
   Diagnosis diagnosis;
   diagnosis.add({.check = "one", .detail = "fine"});
   EXPECT_EQ(diagnosis.exit_code(), 0);
-  diagnosis.add({.check = "second", .verdict = Verdict::kWarn, .detail = "so-so", .mend = "do this"});
+  diagnosis.add({.check = "second", .verdict = Verdict::kWarn, .detail = "so-so", .fix = "do this"});
   EXPECT_EQ(diagnosis.exit_code(), 1);
-  diagnosis.add({.check = "x", .verdict = Verdict::kFail, .detail = "\"bad\"", .mend = "do that"});
+  diagnosis.add({.check = "x", .verdict = Verdict::kFail, .detail = "\"bad\"", .fix = "do that"});
   EXPECT_EQ(diagnosis.exit_code(), 2);
   EXPECT_EQ(diagnosis.text(),
             "ok    one     fine\n"
             "warn  second  so-so\n"
-            "              mend: do this\n"
+            "              fix: do this\n"
             "fail  x       \"bad\"\n"
-            "              mend: do that\n"
+            "              fix: do that\n"
             "1 ok, 1 warn, 1 fail\n");
   EXPECT_TRUE(diagnosis.json("gpu-agent", "n1")
                   .starts_with("{\"program\":\"gpu-agent\",\"host\":\"n1\",\"verdict\":\"fail\",\"checks\":[{"

@@ -49,7 +49,7 @@ std::string Diagnosis::text() const {
   for (const Finding& finding : findings_) {
     counts[static_cast<int>(finding.verdict)] += 1;
     out += padded(to_string(finding.verdict), 6) + padded(finding.check, width + 2) + finding.detail + "\n";
-    if (!finding.mend.empty()) out += std::string(width + 8, ' ') + "mend: " + finding.mend + "\n";
+    if (!finding.fix.empty()) out += std::string(width + 8, ' ') + "fix: " + finding.fix + "\n";
   }
   return out + std::to_string(counts[0]) + " ok, " + std::to_string(counts[1]) + " warn, " +
          std::to_string(counts[2]) + " fail\n";
@@ -71,8 +71,8 @@ std::string Diagnosis::json(std::string_view program, std::string_view host) con
     append_json_string(out, to_string(finding.verdict));
     out += ",\"detail\":";
     append_json_string(out, finding.detail);
-    out += ",\"mend\":";
-    append_json_string(out, finding.mend);
+    out += ",\"fix\":";
+    append_json_string(out, finding.fix);
     out += "}";
   }
   return out + "]}\n";

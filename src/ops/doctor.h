@@ -19,7 +19,7 @@ struct Finding {
   std::string check;  ///< One word: "memlock".
   Verdict verdict = Verdict::kOk;
   std::string detail;  ///< Finding, one sentence without a full stop.
-  std::string mend =
+  std::string fix =
       {};  ///< The command that repairs it, as one types it; empty when there is nothing to repair.
 };
 
@@ -36,7 +36,7 @@ class Diagnosis {
   int exit_code() const;
   /// One line a check, below it the command that repairs it, and a line that sums up.
   std::string text() const;
-  /// {"program","host","verdict","checks":[{"check","verdict","detail","mend"}]}
+  /// {"program","host","verdict","checks":[{"check","verdict","detail","fix"}]}
   std::string json(std::string_view program, std::string_view host) const;
 
  private:

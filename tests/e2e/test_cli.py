@@ -113,7 +113,7 @@ def test_a_job_is_held_updated_released_and_requeued(cluster):
 def test_waiting_gives_up_when_told_to_and_ends_with_the_first(cluster):
     long = shown(cluster, "submit", "--cpus", "0.1", "--", "sleep", "600").strip()
     done = cluster.cli("wait", long, "--timeout", "1s", expected=6)
-    assert done.stderr.endswith("(waited_in_vain)\n")
+    assert done.stderr.endswith("(timeout)\n")
     short = shown(cluster, "submit", "--cpus", "0.1", "--", "sh", "-c", "exit 9").strip()
     done = cluster.cli("wait", "--any", long, short, expected=9)
     assert done.stdout == f"{short} failed\n"

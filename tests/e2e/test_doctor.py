@@ -26,7 +26,7 @@ def doctor(world, name, *words):
     found = {}
     for check in report["checks"]:
         # What is not well can be mended, and the command is named.
-        assert (check["verdict"] == "ok") == (check["mend"] == ""), check
+        assert (check["verdict"] == "ok") == (check["fix"] == ""), check
         found.setdefault(check["check"], []).append(check)
     return done.returncode, found
 
@@ -63,7 +63,7 @@ def test_a_scheduler_that_wants_the_token_on_every_call(new_world):
     status, found = doctor(world, "gpu-scheduler", *scheduler_words(world))
     assert status == 2
     assert f"does not know what {token} holds now" in found["health"][0]["detail"]
-    assert "restart" in found["health"][0]["mend"]
+    assert "restart" in found["health"][0]["fix"]
     token.write_text(was)
 
 
@@ -113,7 +113,7 @@ def test_a_port_that_somebody_else_holds(world):
     held = [finding for finding in found["port"] if str(port) in finding["detail"]]
     assert held[0]["verdict"] == "fail"
     assert f"process {world.scheduler.pid()} (gpu-scheduler)" in held[0]["detail"]
-    assert f"sport = :{port}" in held[0]["mend"]
+    assert f"sport = :{port}" in held[0]["fix"]
 
 
 def test_a_token_that_others_can_read(world):
@@ -121,10 +121,10 @@ def test_a_token_that_others_can_read(world):
     token.chmod(0o644)
     status, found = doctor(world, "gpu-scheduler", *scheduler_words(world))
     assert status == 2
-    assert found["token"][0]["mend"] == f"chmod 600 {token}"
+    assert found["token"][0]["fix"] == f"chmod 600 {token}"
     assert token.read_text().strip() not in json.dumps(found)
     # The command that it names mends it.
-    subprocess.run(found["token"][0]["mend"], shell=True, check=True)
+    subprocess.run(found["token"][0]["fix"], shell=True, check=True)
     assert verdict(doctor(world, "gpu-scheduler", *scheduler_words(world))[1], "token") == "ok"
 
 
@@ -217,7 +217,7 @@ def test_no_agent_and_no_settings(new_world):
     status, found = doctor(world, "gpu-agent", "--config", config)
     assert status == 2
     assert verdict(found, "agent") == "warn"
-    assert "join" in found["scheduler"][0]["mend"]
+    assert "join" in found["scheduler"][0]["fix"]
 
 
 @pytest.mark.skipif(not harness.IS_ROOT, reason="needs root: becomes a plain user")
@@ -252,7 +252,7 @@ def test_keys_that_never_expire(world):
     assert finding["verdict"] == "warn"
     made = next(key for key in world.cli_json("key", "list")["keys"] if key["name"] == "careless")
     assert f"1 API key never expires: {made['key_id']} default/careless (gsk_{made['prefix']})" in finding["detail"]
-    assert f"gpu-cli key revoke {made['key_id']}" in finding["mend"]
+    assert f"gpu-cli key revoke {made['key_id']}" in finding["fix"]
     # Who may not ask the scheduler for its keys is told nothing of them.
     token = world.scheduler.data_dir / "token"
     was = token.read_text()

@@ -165,7 +165,7 @@ def the_researchers_hour(story):
     wait_until("all of it has ended", lambda: not world.cli("list", "--state", "active", "-o", "name").stdout)
 
     story.say("A job that fails says why, where one looks first.")
-    story.type("gpu-cli submit --wait -- no-such-command", "exited with code 127", "no-such-command", status=127)
+    story.type("gpu-cli submit --wait -- no-such-command", "no-such-command is not installed", status=127)
     failed = world.cli("list", "--state", "failed", "--limit", "1", "-o", "name", expected=0).stdout.strip()
     story.type(f"gpu-cli logs {failed}", "no-such-command")
     story.type(f"gpu-cli history {failed}", "submitted", "finished")

@@ -103,7 +103,7 @@ def test_waiting_says_why_and_that_it_started(world, words):
         _, err = waiter.communicate(timeout=PATIENCE_S)
         assert waiter.returncode == 127
     last = err.decode().splitlines()[-1]
-    assert "exited with code 127" in last and "no-such-command" in last, err
+    assert "no-such-command is not installed" in last and "exit code 127" in last, err
 
 
 @pytest.mark.parametrize("words", [["submit", "--gpus", "4", "--wait", "--", "true"], ["wait"], ["attach"]])

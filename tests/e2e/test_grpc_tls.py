@@ -129,7 +129,7 @@ def test_doctor_warns_of_a_plain_way_to_another_machine(site):
     there = ("--scheduler", "192.0.2.1:9090", "--token-file", site.scheduler.data_dir / "token")
     told = agent_doctor(site.world, *there)
     assert told["network"]["verdict"] == "warn" and "without TLS" in told["network"]["detail"]
-    assert "ca_file" in told["network"]["mend"]
+    assert "ca_file" in told["network"]["fix"]
     assert "network" not in agent_doctor(site.world, *there, "--ca-file", site.authority.file)
     here = agent_doctor(site.world, "--scheduler", f"localhost:{site.port('grpc')}", "--ca-file", site.authority.file)
     assert "over TLS, with a certificate that is trusted here" in here["scheduler"]["detail"]

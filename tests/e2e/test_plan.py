@@ -176,13 +176,14 @@ def test_the_command_line_plans_and_explains(world):
     assert now.returncode == 0 and "Starts:" in now.stdout and "n1-gpu-3" in now.stdout
     assert "3600 GPU-seconds at most" in now.stdout
     later = world.cli("plan", "--gpus", "2", "--", "true")
-    assert "not now" in later.stdout and "--gpus 1 (on n1)" in later.stdout and "Expected:" in later.stdout
+    assert "Starts:" in later.stdout and "Starts:    now" not in later.stdout and "--gpus 1 (on n1)" in later.stdout
     parsed = json.loads(world.cli("--json", "plan", "--gpus", "2", "--", "true").stdout)
     assert parsed["changes"][0]["kind"] == "fewer_gpus"
     waits = api.submit("true", gpu_count=2)
     wait_until("it is blocked", lambda: api.explain(waits)["reason"] == "gpus_busy")
     shown = world.cli("explain", waits).stdout
-    assert "Expected:" in shown and "Now with:" in shown and "gpus_free_max=1" in shown
+    assert "Starts:" in shown and "Now with:" in shown and "Would help:      a job ends" in shown
+    assert json.loads(world.cli("--json", "explain", waits).stdout)["evidence"]["gpus_free_max"] == 1
     refused = world.cli("plan", "--tenant-id", "nobody", "--", "true")
     assert refused.returncode != 0 and "no such tenant" in refused.stderr
     assert "run times" in world.cli("quality").stdout

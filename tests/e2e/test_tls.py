@@ -326,7 +326,7 @@ def test_the_schedulers_own_commands_speak_tls(site):
     assert re.search("CN=scheduler is valid for [67] more days", found["certificate"]["detail"])
     # Without the scheduler's configuration it knows no certificate.
     found = doctor(site, {})
-    assert found["health"]["verdict"] == "warn" and "--config" in found["health"]["mend"]
+    assert found["health"]["verdict"] == "warn" and "--config" in found["health"]["fix"]
     listed = subprocess.run([program("gpu-scheduler"), "admin", "get"], capture_output=True, text=True, check=False,
                             timeout=PATIENCE_S, env=site.world.cli_environment())
     assert listed.returncode == 0 and "tenants" in listed.stdout, listed.stderr

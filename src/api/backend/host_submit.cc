@@ -178,10 +178,10 @@ std::optional<ApiError> HostBackend::check_users(const access::Caller& caller,
         nameless_->possible(false)
             ? "the job names no user, and all nodes run such jobs as root, which is never allowed for " + who
             : "the job names no user, and no node has a default user: the agents run as root";
-    const std::string mend =
+    const std::string fix =
         anonymous ? "; start an agent with --default-user NAME, or submit the job with the token"
                   : "; give a user (gpu-cli: --user NAME), or start an agent with --default-user NAME";
-    return ApiError{ErrorKind::kUnprocessable, why + mend, "user"};
+    return ApiError{ErrorKind::kUnprocessable, why + fix, "user"};
   }
   return std::nullopt;
 }

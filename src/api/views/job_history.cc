@@ -20,9 +20,8 @@ std::string placed_sentence(const State& state, const JobHistoryEntry& entry) {
 }
 
 std::string ended_sentence(const JobHistoryEntry& entry) {
-  std::string text = end_sentence(entry.cause, entry.exit_code, entry.signal);
+  std::string text = end_sentence(entry.cause, entry.exit_code, entry.signal, entry.detail);
   if (entry.cause == EndCause::kExited && entry.exit_code == 0) text = "its command completed successfully";
-  if (!entry.detail.empty()) text += ": " + entry.detail;
   const std::string used = usage_sentence(usage_view(entry.usage));
   return used.empty() ? text : text + " (" + used + ")";
 }
@@ -52,7 +51,7 @@ std::string sentence_of(const State& state, const JobHistoryEntry& entry, bool o
     case JobStep::kRequeued:
       return "waits again";
     case JobStep::kPreempted:
-      return "waits again: it was preempted by another job";
+      return "was preempted by another job, and waits again";
     case JobStep::kHeldByFailure:
       return "waits again, and is held until it is released";
     case JobStep::kFinished:

@@ -25,36 +25,52 @@ std::string end_sentence(EndCause cause, int32_t exit_code, int32_t signal) {
     case EndCause::kStopped:
       return "it was stopped";
     case EndCause::kShimLost:
-      return "its supervisor process on the node died, and all processes of the attempt were killed "
-             "(shim_lost)";
+      return "its supervisor process on the node ended without an outcome; all of its processes were killed";
     case EndCause::kNodeLost:
-      return "its node restarted or was declared dead (node_lost)";
+      return "its node restarted or was declared dead";
     case EndCause::kContactLost:
-      return "its node had no contact with the scheduler for too long, and the attempt was stopped "
-             "(contact_lost)";
+      return "its node had no contact with the scheduler for too long, and the attempt was stopped";
     case EndCause::kOutOfMemory:
-      return "it exceeded its memory limit and was killed (out_of_memory); request more with --mem";
+      return "it needed more memory than it asked for and was killed; ask for more with --mem";
     case EndCause::kNodeFault:
-      return "its node could not prepare the attempt (node_fault)";
+      return "its node could not prepare the attempt";
     case EndCause::kOverLimit:
-      return "it exceeded one of its limits and was stopped (over_limit)";
+      return "it exceeded one of its limits and was stopped";
     case EndCause::kDeviceFault:
-      return "its GPU had a fault (device_fault)";
+      return "its GPU had a fault";
   }
   UNREACHABLE();
+}
+
+std::string end_sentence(EndCause cause, int32_t exit_code, int32_t signal, std::string_view detail) {
+  const std::string sentence = end_sentence(cause, exit_code, signal);
+  if (detail.empty()) return sentence;
+  switch (cause) {
+    case EndCause::kExited:
+      return std::string(detail) + " (exit code " + std::to_string(exit_code) + ")";
+    case EndCause::kShimLost:
+      if (detail == "the agent no longer knows the attempt")
+        return "its node knows nothing of this attempt any more";
+      return std::string(detail);
+    case EndCause::kOutOfMemory:
+      return std::string(detail);
+    case EndCause::kStopped:
+      return sentence;
+    default:
+      return sentence + ": " + std::string(detail);
+  }
 }
 
 namespace {
 
 /// How its last attempt ended, for people: its cause, and what its node or the scheduler said of it.
 std::string ending_of(const Job& job) {
-  const std::string cause = end_sentence(job.last_cause, job.exit_code, job.signal);
   const bool says_more = job.last_cause == EndCause::kExited || job.last_cause == EndCause::kStartFailed ||
                          job.last_cause == EndCause::kShimLost || job.last_cause == EndCause::kNodeLost ||
                          is_of_node(job.last_cause) || job.last_cause == EndCause::kOverLimit ||
                          job.last_cause == EndCause::kOutOfMemory;
-  if (!says_more || job.extras->last_detail.empty()) return cause;
-  return cause + ": " + std::string(job.extras->last_detail.view());
+  return end_sentence(job.last_cause, job.exit_code, job.signal,
+                      says_more ? job.extras->last_detail.view() : std::string_view());
 }
 
 /// The sentence on a held job: what ended its last attempt where that is why, and what lets it go.
@@ -62,8 +78,8 @@ std::string holding_of(const Job& job) {
   const std::string release = "gpu-cli release " + job_name(job.id);
   const bool failed_to_start = job.node_faults > 0 || job.last_cause == EndCause::kStartFailed;
   if (!failed_to_start) return "is held; to release it: " + release;
-  return "is held because its last " + std::to_string(std::max(job.node_faults, job.system_failures)) +
-         " starts failed: " + ending_of(job) + "; fix the cause, then: " + release;
+  return ending_of(job) + "; held after " + std::to_string(std::max(job.node_faults, job.system_failures)) +
+         " failed starts; fix the cause, then: " + release;
 }
 
 /// The node of its first member, and how many others there are.

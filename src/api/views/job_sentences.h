@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "api/views/viewer.h"
 #include "host/readers/observer.h"
@@ -10,6 +11,8 @@ namespace gpusched::api {
 
 /// Names an attempt's end, without what its node said of it.
 std::string end_sentence(EndCause cause, int32_t exit_code, int32_t signal);
+/// The same with what its node said of it; where that tells all, it stands alone.
+std::string end_sentence(EndCause cause, int32_t exit_code, int32_t signal, std::string_view detail);
 /// The reason without what the viewer may not know.
 WaitReason shown_to(const Viewer& viewer, const State& state, const WaitReason& reason);
 /// Where it runs, or why it does not. `node`: of its last attempt; null: it has none.

@@ -27,6 +27,30 @@ std::string refused_to(const Caller& caller, Action action) {
          std::string(to_string(action));
 }
 
+/// The words for what is done to a job; empty: for something else.
+std::string_view deed_of(Action action) {
+  switch (action) {
+    case Action::kCancelJob:
+      return "cancel it";
+    case Action::kHoldJob:
+      return "hold or release it";
+    case Action::kRequeueJob:
+      return "requeue it";
+    case Action::kUpdateJob:
+      return "change it";
+    case Action::kReadJobScript:
+      return "read its script";
+    case Action::kReadJobOutput:
+      return "read its output";
+    case Action::kReadJobFile:
+      return "read its files";
+    case Action::kEnterJob:
+      return "enter it";
+    default:
+      return {};
+  }
+}
+
 }  // namespace
 
 Proposer proposer_of(const Caller& caller) {
@@ -120,11 +144,19 @@ ApiError not_allowed(const Caller& caller, Action action, std::string_view what)
           "callers without a credential may not " + std::string(what) + std::string(kHowToHaveOne)};
 }
 
-ApiError not_allowed(const Caller& caller, Action action, JobId job) {
-  if (!is_anonymous(caller))
-    return {ErrorKind::kPermissionDenied, refused_to(caller, action) + " of " + job_name(job)};
+ApiError not_allowed(const State& state, const Caller& caller, Action action, const Job& job) {
+  const std::string name = job_name(job.id);
+  if (!is_anonymous(caller)) {
+    const JobOwner* const owner = state.owners.at(job.owner);
+    const bool is_shown = decide(state, caller, Action::kDescribeJob, job) == Verdict::kAllowed;
+    const std::string_view deed = deed_of(action);
+    if (owner == nullptr || !is_shown || deed.empty())
+      return {ErrorKind::kPermissionDenied, refused_to(caller, action) + " of " + name};
+    return {ErrorKind::kPermissionDenied, name + " belongs to " + owner->name + ": only " + owner->name +
+                                              " or an administrator can " + std::string(deed)};
+  }
   return {ErrorKind::kPermissionDenied,
-          job_name(job) + " was submitted with a credential; callers without one see only its state" +
+          name + " was submitted with a credential; callers without one see only its state" +
               std::string(kHowToHaveOne)};
 }
 

@@ -81,7 +81,7 @@ inline constexpr std::string_view kHowToHaveOne =
 /// Says that the caller may not do that: "callers without a credential may not `what`".
 ApiError not_allowed(const access::Caller& caller, access::Action action, std::string_view what);
 /// The same of a job, which the caller may know of.
-ApiError not_allowed(const access::Caller& caller, access::Action action, JobId job);
+ApiError not_allowed(const State& state, const access::Caller& caller, access::Action action, const Job& job);
 /// Says that there is no such tenant among those that the caller may know of.
 ApiError no_such_tenant(const access::Caller& caller, std::string_view tenant);
 /// For what is done to nodes and to the cluster, nothing when the caller may.

@@ -24,7 +24,7 @@ Answer<FoundJob> find_job(const State& state, const access::Caller& caller, acce
     if (!wanted && wanted.error().kind == ErrorKind::kTenantAmbiguous) return wanted.error();
     if (!wanted || (*wanted)->id != (*job)->tenant) return missing;
   }
-  if (verdict == access::Verdict::kForbidden) return not_allowed(caller, action, id);
+  if (verdict == access::Verdict::kForbidden) return not_allowed(state, caller, action, **job);
   return *job;
 }
 

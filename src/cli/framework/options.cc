@@ -39,6 +39,7 @@ struct ForeignVerb {
 
 constexpr ForeignVerb kForeignVerbs[] = {
     {"squeue", "list"},
+    {"queue", "list"},
     {"ps", "list"},
     {"ls", "list"},
     {"jobs", "list"},

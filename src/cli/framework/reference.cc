@@ -38,7 +38,7 @@ the job alone.
 
 constexpr std::string_view kTail = R"(
 A mistake is one line on standard error: `gpu-cli: <sentence> (<code>)`. Codes from the scheduler are stable
-([errors.md](errors.md)); `usage`, `unreachable`, `outcome_unknown`, `timeout`, `bad_answer`, `waited_in_vain`,
+([errors.md](errors.md)); `usage`, `unreachable`, `outcome_unknown`, `timeout`, `bad_answer`,
 `lease_not_found` and `http_<status>` are gpu-cli's own.
 )";
 

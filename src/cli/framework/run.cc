@@ -91,7 +91,7 @@ int run_verb(const CommandLine& line, Options& options, const Grammar& global, c
     io.out(verb_help(verb, io.width));
     return kExitOk;
   }
-  const Result<Unit> complete = grammar.check_complete();
+  const Result<Unit> complete = grammar.check_complete("gpu-cli " + std::string(verb.path));
   if (!complete) return usage_error(io, complete.error().message);
   const Result<Unit> filled = complete_options(options, io, verb.offline);
   if (!filled) return usage_error(io, filled.error().message);

@@ -286,7 +286,7 @@ TEST(Waiting, EndsWithTheJobsExitCode) {
   EXPECT_EQ(good.err, "");
   const Ran bad = run_waiting(R"({"state":"failed","final":true,"reason":"exit_code","exit_code":3})");
   EXPECT_EQ(bad.exit_code, 3);
-  EXPECT_EQ(bad.err, "gpu-cli: job-7 failed: exit code 3 (exit_code)\n");
+  EXPECT_EQ(bad.err, "gpu-cli: job-7 failed: exit code 3\n");
 }
 
 TEST(Waiting, EndsWithTheSignalsCode) {
@@ -303,7 +303,7 @@ TEST(Waiting, EndsWith124AtTheTimeLimit) {
 TEST(Waiting, EndsWith1WithoutAnExitCode) {
   const Ran ran = run_waiting(R"({"state":"cancelled","final":true,"message":"cancelled by its owner"})");
   EXPECT_EQ(ran.exit_code, kExitJobFailed);
-  EXPECT_EQ(ran.err, "gpu-cli: job-7 cancelled: cancelled by its owner (failed)\n");
+  EXPECT_EQ(ran.err, "gpu-cli: job-7 cancelled: cancelled by its owner\n");
 }
 
 TEST(Waiting, PrintsTheFinalRecordAsJson) {
@@ -627,7 +627,7 @@ TEST(WaitingForJobs, GivesUpAtItsTimeout) {
       run_against([](const Request&) { return Reply{.body = R"({"state":"running"})"}; },
                   {"wait", "job-1", "job-2", "--timeout", "5s"}, nullptr, {.clock_step = seconds(1)});
   EXPECT_EQ(ran.exit_code, kExitWaitedInVain);
-  EXPECT_EQ(ran.err, "gpu-cli: 2 of 2 jobs have not ended within 5s: job-1, ... (waited_in_vain)\n");
+  EXPECT_EQ(ran.err, "gpu-cli: 2 of 2 jobs have not ended after 5s: job-1, ...; they continue (timeout)\n");
 }
 
 TEST(Getting, ShowsWhatIsKnown) {
@@ -841,8 +841,8 @@ TEST(Explaining, GivesReasonAndWayOut) {
             "State:           pending\n"
             "Reason:          gpus_busy\n"
             "Why:             waits for 2 GPUs\n"
-            "Lifted by:       JobEnded, NodeAdded\n"
-            "Queue position:  3\n");
+            "Queue position:  3\n"
+            "Would help:      a job ends, a node is added\n");
 }
 
 TEST(CliReference, IsWhatTheGrammarsSay) {

@@ -9,6 +9,7 @@
 #include <climits>
 #include <cstring>
 #include <fstream>
+#include <regex>
 
 #include "cli/framework/context.h"
 #include "cli/framework/field_words.h"
@@ -57,8 +58,10 @@ Trouble trouble_of(const Error& error, const std::string& url) {
   switch (error.code) {
     case ErrorCode::kUnavailable:
       return {.exit_code = kExitUnreachable,
-              .sentence = "no scheduler answers at " + url + ": " + error.message +
-                          "; start one with `gpu-scheduler dev`, or give the URL of yours with --api-url",
+              .sentence =
+                  "no scheduler answers at " + url + ": " + error.message +
+                  "; is it running (systemctl status gpu-scheduler), and is this its URL (--api-url)? To try "
+                  "one out: gpu-scheduler dev",
               .code = "unreachable",
               .passing = true};
     case ErrorCode::kUnauthenticated:
@@ -85,9 +88,23 @@ Trouble trouble_of(const Error& error, const std::string& url) {
   }
 }
 
+/// Replaces the sentence of the jobs door, whose form its clients read, by one for people: "quota exceeded
+/// for tenant vision: GPUs requested=5, quota=4, current=0" becomes "tenant vision may use 4 GPUs at once,
+/// has 0, ...".
+std::string quota_sentence(const std::string& sentence) {
+  static const std::regex form(
+      R"(quota exceeded for (.+): (.+) requested=([^,]+), quota=([^,]+), current=([^,]+))");
+  std::smatch found;
+  if (!std::regex_match(sentence, found, form)) return sentence;
+  const std::string amount = found[4].str() + " " + found[2].str();
+  const std::string in_use = found[5] == "0" ? "" : ", uses " + found[5].str() + " now,";
+  return found[1].str() + " may use " + amount + " at once" + in_use + " and this job asks for " +
+         found[3].str();
+}
+
 /// The trouble that a status outside 2xx means. The scheduler says it itself; something in between may not.
-/// `mend`: the remedy when the credential is wrong.
-Trouble refusal_of(const HttpAnswer& answer, const Json& json, std::string_view mend) {
+/// `fix`: the remedy when the credential is wrong.
+Trouble refusal_of(const HttpAnswer& answer, const Json& json, const std::string& fix) {
   Trouble trouble{.exit_code = kExitRefused, .sentence = json["error"].text(), .code = json["code"].text()};
   if (trouble.sentence.empty()) {
     trouble.sentence = "the server answered with HTTP status " + std::to_string(answer.status) +
@@ -95,7 +112,11 @@ Trouble refusal_of(const HttpAnswer& answer, const Json& json, std::string_view 
     trouble.exit_code = kExitUnexpected;
   }
   if (trouble.code.empty()) trouble.code = "http_" + std::to_string(answer.status);
-  if (answer.status == 401) trouble.sentence += std::string("; ") + std::string(mend);
+  if (answer.status == 401) {
+    const bool says_no_more = trouble.sentence.starts_with("the credential is missing or wrong");
+    trouble.sentence = says_no_more ? fix : trouble.sentence + "; " + fix;
+  }
+  if (trouble.code == "quota_exceeded") trouble.sentence = quota_sentence(trouble.sentence);
   trouble.throttled = answer.status == 429;
   trouble.passing =
       answer.status == 429 || answer.status == 502 || answer.status == 503 || answer.status == 504;
@@ -134,7 +155,8 @@ bool colored(const Options& options, const CliIo& io) {
 }
 
 void print_error(const CliIo& io, const std::string& sentence, const std::string& code) {
-  io.err("gpu-cli: " + printable(with_local_times(sentence)) + " (" + printable(code) + ")\n");
+  io.err("gpu-cli: " + printable(with_local_times(sentence)) +
+         (code.empty() ? "" : " (" + printable(code) + ")") + "\n");
 }
 
 std::string random_key() {
@@ -219,9 +241,14 @@ bool Session::is_local() const {
   return client_options_.url.starts_with(kUnixScheme) && is_named_over_sockets();
 }
 
-std::string_view Session::credential_hint() const {
-  return login_issuer_.empty() ? "give a copy of the scheduler's DATA_DIR/token with --token-file"
-                               : "log in again with gpu-cli login";
+std::string Session::credential_hint() const {
+  if (!login_issuer_.empty())
+    return "the scheduler does not accept this login; log in again with gpu-cli login";
+  if (options_->token_file.empty())
+    return "the scheduler wants a credential; give your API key, or a copy of its DATA_DIR/token, with "
+           "--token-file";
+  return "the scheduler does not accept the token in " + options_->token_file +
+         "; use your API key or a copy of its DATA_DIR/token";
 }
 
 bool Session::may_find_token() const {

@@ -89,7 +89,7 @@ class Session {
  private:
   bool has_token() const { return !client_options_.token.empty(); }
   bool is_local() const;
-  std::string_view credential_hint() const;
+  std::string credential_hint() const;
   Session(const Options& options, const CliIo& io, HttpClientOptions client_options, HttpClient client);
   /// Takes the token of the login for this scheduler, if there is one.
   Result<Unit> take_login();

@@ -154,7 +154,11 @@ std::string Table::render(int width, bool color) const {
     if (!shown[i]) dropped += (dropped.empty() ? "" : ", ") + columns_[i].title;
   }
   if (dropped.empty() || !titles_ || !tells_dropped_) return out;
-  return out + fitted("(no room for " + dropped + ")", std::max(width, 1)) + "\n";
+  return out +
+         fitted(dropped + (dropped.find(',') == std::string::npos ? " does" : " do") +
+                    " not fit: " + (has_wide_form_ ? "use -o wide" : "widen the terminal"),
+                std::max(width, 1)) +
+         "\n";
 }
 
 void Record::add(std::string title, Cell value) {

@@ -42,6 +42,8 @@ class Table {
   void hide_titles() { titles_ = false; }
   /// Leaves that remark out: a live screen has no line for it.
   void hide_dropped() { tells_dropped_ = false; }
+  /// Says below the table, where columns were left out, that `-o wide` shows them.
+  void offer_wide() { has_wide_form_ = true; }
 
  private:
   std::vector<int> fit(std::vector<bool>& shown, int width) const;
@@ -50,6 +52,7 @@ class Table {
 
   bool titles_ = true;
   bool tells_dropped_ = true;
+  bool has_wide_form_ = false;
 
   std::vector<Column> columns_;
   std::vector<std::vector<Cell>> rows_;

@@ -82,8 +82,8 @@ TEST(TableLayout, LeavesColumnsOutWhenCuttingIsNotEnough) {
                {.title = "TENANT", .drop_order = 1},
                {.title = "PRIORITY", .right = true, .drop_order = 2}});
   table.add({"job-12", "training", "tenant-1", "100"});
-  EXPECT_EQ(table.render(24), "ID      NAME    TENANT\njob-12  train…  tenant-1\n(no room for PRIORITY)\n");
-  EXPECT_EQ(table.render(18), "ID      NAME\njob-12  training\n(no room for TENA…\n");
+  EXPECT_EQ(table.render(24), "ID      NAME    TENANT\njob-12  train…  tenant-1\nPRIORITY does not fit: …\n");
+  EXPECT_EQ(table.render(18), "ID      NAME\njob-12  training\nTENANT, PRIORITY …\n");
   table.hide_dropped();
   EXPECT_EQ(table.render(18), "ID      NAME\njob-12  training\n");
 }

@@ -43,7 +43,7 @@ std::vector<Finding> check_keys(const std::vector<KeyFacts>& keys, Time now) {
          .detail = count_of(for_ever.size()) +
                    (for_ever.size() == 1 ? " never expires: " : " never expire: ") + names_of(for_ever) +
                    "; whoever finds one has it until somebody notices",
-         .mend =
+         .fix =
              "gpu-cli key create NAME --expires 90d    # give that to the holder, then: gpu-cli key revoke " +
              for_ever.front().id});
   }
@@ -53,7 +53,7 @@ std::vector<Finding> check_keys(const std::vector<KeyFacts>& keys, Time now) {
          .verdict = Verdict::kWarn,
          .detail = count_of(unused.size()) + (unused.size() == 1 ? " was" : " were") + " not used for " +
                    std::to_string(kUnusedDays) + " days: " + names_of(unused),
-         .mend = "gpu-cli key revoke " + unused.front().id + "    # unless its holder needs it"});
+         .fix = "gpu-cli key revoke " + unused.front().id + "    # unless its holder needs it"});
   }
   if (!findings.empty()) return findings;
   return {{.check = "keys",

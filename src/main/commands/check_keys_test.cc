@@ -34,7 +34,7 @@ TEST(CheckKeys, OneThatNeverExpiresIsNamed) {
   EXPECT_EQ(found[0].verdict, Verdict::kWarn);
   EXPECT_TRUE(found[0].detail.starts_with("1 API key never expires: key-1 tenant-7/ci (gsk_abcdefghijkl);"))
       << found[0].detail;
-  EXPECT_TRUE(found[0].mend.ends_with("gpu-cli key revoke key-1")) << found[0].mend;
+  EXPECT_TRUE(found[0].fix.ends_with("gpu-cli key revoke key-1")) << found[0].fix;
 }
 
 TEST(CheckKeys, OneThatNobodyUsedForNinetyDaysIsNamed) {

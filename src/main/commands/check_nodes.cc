@@ -33,7 +33,7 @@ std::vector<Finding> check_nodes(const std::vector<NodeFacts>& nodes, Time now) 
            "certificates have expired or will soon, and were not renewed, which a connected agent does by "
            "itself: " +
            names,
-       .mend =
+       .fix =
            "gpu-cli node identities    # then gpu-agent doctor on the node; join it anew if it expired, or "
            "gpu-cli node revoke what is no node any more"}};
 }

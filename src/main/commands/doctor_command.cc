@@ -96,7 +96,7 @@ Finding check_owner(const std::string& data_dir, const Running& running) {
       .check = "owner",
       .verdict = Verdict::kWarn,
       .detail = who + " has " + data_dir + " open but does not serve it: it is recovering, stopping or hung",
-      .mend = holder == 0 ? "fuser -v " + ops::shell_quoted(lock) : "ps -fp " + std::to_string(holder)};
+      .fix = holder == 0 ? "fuser -v " + ops::shell_quoted(lock) : "ps -fp " + std::to_string(holder)};
 }
 
 /// Checks the socket by which agents of this machine come without a token.
@@ -111,8 +111,7 @@ Finding check_agent_socket(const Running& running) {
     finding.verdict = Verdict::kWarn;
     finding.detail = "nobody whom this user may believe answers at " + running.agent_socket +
                      ", where agents of this machine come without a token";
-    finding.mend =
-        "ls -ld " + ops::shell_quoted(running.agent_socket) + " && systemctl restart gpu-scheduler";
+    finding.fix = "ls -ld " + ops::shell_quoted(running.agent_socket) + " && systemctl restart gpu-scheduler";
   } else {
     finding.detail = "agents of this machine that run as root or as the scheduler's user need no token: " +
                      running.agent_socket;
@@ -152,19 +151,19 @@ Finding check_health(const Config& config, const Running& running, const std::st
         .check = "health",
         .verdict = Verdict::kWarn,
         .detail = "it speaks TLS at " + url + ", and this configuration names no certificate to know it by",
-        .mend = "gpu-scheduler doctor --config /etc/gpu-scheduler/scheduler.yaml    # the scheduler's own"};
+        .fix = "gpu-scheduler doctor --config /etc/gpu-scheduler/scheduler.yaml    # the scheduler's own"};
   }
   const Result<HttpAnswer> answer = ask(door, "/health");
   Finding finding{.check = "health", .verdict = Verdict::kFail};
   if (!answer.ok()) {
     finding.detail = "process " + std::to_string(running.pid) + " does not answer at " + url + ": " +
                      answer.error().message;
-    finding.mend = "journalctl -u gpu-scheduler -n 50    # or its log file";
+    finding.fix = "journalctl -u gpu-scheduler -n 50    # or its log file";
     return finding;
   }
   if (answer->status == 401) {
     finding.detail = "it answers at " + url + ", and does not know what " + token_file + " holds now";
-    finding.mend = "systemctl restart gpu-scheduler    # takes that token; then join the nodes again";
+    finding.fix = "systemctl restart gpu-scheduler    # takes that token; then join the nodes again";
     return finding;
   }
   const Result<Json> body = Json::parse(answer->body);
@@ -176,11 +175,11 @@ Finding check_health(const Config& config, const Running& running, const std::st
     finding.verdict = concerns.empty() ? Verdict::kOk : Verdict::kWarn;
     finding.detail = "it answers at " + url + " and accepts new jobs" + concerns;
     if (!concerns.empty())
-      finding.mend = "journalctl -u gpu-scheduler -n 50    # docs/operate/troubleshoot.md";
+      finding.fix = "journalctl -u gpu-scheduler -n 50    # docs/operate/troubleshoot.md";
     return finding;
   }
   finding.detail = "it accepts no new jobs: " + (body.ok() ? (*body)["error"].text() : answer->body);
-  finding.mend = "df -h; journalctl -u gpu-scheduler -n 50";
+  finding.fix = "df -h; journalctl -u gpu-scheduler -n 50";
   return finding;
 }
 
@@ -259,7 +258,7 @@ Finding check_address(const Config& config) {
         .detail = "listens on " + config.api.address +
                   " with TLS for HTTP and the metrics and without for gRPC: anyone who can alter traffic on "
                   "that network can speak to the agents once they have proved the token",
-        .mend =
+        .fix =
             "sed -i '/grpc_tls/d' /etc/gpu-scheduler/scheduler.yaml    # once every agent has a ca_file, "
             "see docs/operate/tls.md; then restart gpu-scheduler"};
   }
@@ -271,7 +270,7 @@ Finding check_address(const Config& config) {
           .detail = "listens on " + config.api.address +
                     " without TLS: anyone who can capture traffic on that network can read the requests of "
                     "gpu-cli, including its token",
-          .mend = "wg-quick up wg0    # a tunnel, or api.enable_tls, see docs/operate/tls.md"};
+          .fix = "wg-quick up wg0    # a tunnel, or api.enable_tls, see docs/operate/tls.md"};
 }
 
 /// Needs no repair: it is so by default, and whoever runs the scheduler shall know it.
@@ -312,18 +311,18 @@ Finding check_certificate(const Config& config, const std::string& data_dir) {
   const Result<std::shared_ptr<const sign::TlsIdentity>> identity = sign::TlsIdentity::load(files);
   if (!identity.ok()) {
     return {
-        .check = "certificate", .verdict = Verdict::kFail, .detail = identity.error().message, .mend = renew};
+        .check = "certificate", .verdict = Verdict::kFail, .detail = identity.error().message, .fix = renew};
   }
   const int64_t left = (*identity)->expires_at() - std::time(nullptr);
   const std::string detail = (*identity)->subject() + " is valid for " + std::to_string(left / 3'600 / 24) +
                              " more days, and the key in " + files.key + " is its key";
   if (left > kSoon) return {.check = "certificate", .detail = detail};
-  return {.check = "certificate", .verdict = Verdict::kWarn, .detail = detail, .mend = renew};
+  return {.check = "certificate", .verdict = Verdict::kWarn, .detail = detail, .fix = renew};
 }
 
 Finding check_tokens(const Config& config) {
   Finding finding{.check = "tokens", .verdict = Verdict::kFail};
-  finding.mend = "gpu-scheduler doctor    # after you corrected what is named; docs/operate/jwt.md";
+  finding.fix = "gpu-scheduler doctor    # after you corrected what is named; docs/operate/jwt.md";
   const Result<JwtSetup> setup = load_jwt(config);
   if (!setup.ok()) {
     finding.detail = setup.error().message;
@@ -402,7 +401,7 @@ int diagnose(const std::string& config_path, const std::string& data_dir, bool j
     diagnosis.add({.check = "config",
                    .verdict = Verdict::kFail,
                    .detail = config.error().message,
-                   .mend = "gpu-scheduler --config " + ops::shell_quoted(config_path) + " --print-config"});
+                   .fix = "gpu-scheduler --config " + ops::shell_quoted(config_path) + " --print-config"});
   }
   const std::string text = json ? diagnosis.json("gpu-scheduler", ops::host_name()) : diagnosis.text();
   std::fputs(text.c_str(), stdout);

@@ -219,7 +219,7 @@ Result<Unit> Agent::open_driver() {
     log_event(LogLevel::kWarning, "agent", "mig_mode_pending", {},
               {{"uuid", devices_[index].uuid},
                {"mig", devices_[index].mig},
-               {"mend", "reset the GPU once nothing uses it, then restart gpu-agent"}});
+               {"fix", "reset the GPU once nothing uses it, then restart gpu-agent"}});
   }
   return Unit{};
 }

@@ -102,12 +102,12 @@ TEST_F(AgentFile, NamesTheLineOfEachMistake) {
   EXPECT_EQ(refusal("cpus: 1\ncores: 2\n"), "2: cores is given twice; keep one");
   EXPECT_EQ(refusal("cpus: {a: 1}\n"), "1: cpus must be a value or a list of values");
   EXPECT_EQ(refusal("- cpus\n"), "1: expected keys such as `scheduler: host:9090`, one per line");
-  EXPECT_EQ(refusal("\n\ncpus: 1000\n"), "3: --cpus: it is from 1 to 100");
+  EXPECT_EQ(refusal("\n\ncpus: 1000\n"), "3: --cpus: 1000 is not possible; give 1 to 100");
   EXPECT_EQ(refusal("cpus: many\n"), "1: --cpus: \"many\" is not a whole number");
   EXPECT_EQ(refusal("cpus: [1, 2]\n"), "1: --cpus takes one value, and not a list");
   EXPECT_EQ(refusal("tls: maybe\n"), "1: --tls: 'maybe' is neither true nor false");
   // The file is checked also where the command line gives another value.
-  EXPECT_EQ(refusal("cpus: 1000\n", {"--cpus", "4"}), "1: --cpus: it is from 1 to 100");
+  EXPECT_EQ(refusal("cpus: 1000\n", {"--cpus", "4"}), "1: --cpus: 1000 is not possible; give 1 to 100");
   EXPECT_NE(refusal("config: other.yaml\n").find("unknown key config"), std::string::npos);
   EXPECT_NE(refusal("cpus: [1\n").find("not valid YAML"), std::string::npos);
 }

@@ -439,7 +439,7 @@ int run_doctor(std::vector<std::string> arguments, bool json) {
     diagnosis.add({.check = "config",
                    .verdict = Verdict::kFail,
                    .detail = loaded.error().message,
-                   .mend = "gpu-agent --help    # its options are the keys of the file"});
+                   .fix = "gpu-agent --help    # its options are the keys of the file"});
   }
   const std::string text = json ? diagnosis.json("gpu-agent", ops::host_name()) : diagnosis.text();
   std::fputs(text.c_str(), stdout);

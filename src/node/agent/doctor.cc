@@ -37,11 +37,11 @@ Finding check_node_certificate(const std::string& path, const sign::NodeFile& fi
   if (now_s >= file.expires_at) {
     finding.verdict = Verdict::kFail;
     finding.detail = path + " has expired: the scheduler lets this node in no more";
-    finding.mend = kJoinAgain;
+    finding.fix = kJoinAgain;
   } else if (now_s > file.renew_at() + (file.expires_at - file.begins_at) / 30) {
     finding.verdict = Verdict::kWarn;
     finding.detail += ", and should have been renewed by now, which a connected agent does by itself";
-    finding.mend = "journalctl -u gpu-agent | grep certificate_not_renewed | tail -n 1";
+    finding.fix = "journalctl -u gpu-agent | grep certificate_not_renewed | tail -n 1";
   }
   return finding;
 }
@@ -68,7 +68,7 @@ Finding check_version(const AgentOptions& options, const SchedulerFacts& facts) 
   if (!facts.version.empty() && series(facts.version) == series(options.version)) return finding;
   finding.verdict = Verdict::kWarn;
   finding.detail += "; they may be upgraded one after the other, but should not stay different";
-  finding.mend = "gpu-agent --version; gpu-scheduler --version    # upgrade the older one; no job ends";
+  finding.fix = "gpu-agent --version; gpu-scheduler --version    # upgrade the older one; no job ends";
   return finding;
 }
 
@@ -88,8 +88,8 @@ Finding check_agents_lock(const std::string& folder) {
   } else {
     finding.verdict = Verdict::kWarn;
     finding.detail = "no agent runs on " + folder;
-    finding.mend = ops::exists("/run/systemd/system") ? "systemctl start gpu-agent"
-                                                      : "gpu-agent --config /etc/gpu-scheduler/agent.yaml";
+    finding.fix = ops::exists("/run/systemd/system") ? "systemctl start gpu-agent"
+                                                     : "gpu-agent --config /etc/gpu-scheduler/agent.yaml";
   }
   return finding;
 }
@@ -104,8 +104,8 @@ std::vector<Finding> check_mig(const std::string& name, const DeviceFacts& facts
          .verdict = Verdict::kWarn,
          .detail = name + ": its MIG mode is " + (facts.mig ? "on" : "off") +
                    " and changes at its next reset, which is delayed by the processes that have it open",
-         .mend = "systemctl stop gpu-agent; nvidia-smi --gpu-reset -i " + facts.uuid +
-                 "; systemctl start gpu-agent"});
+         .fix = "systemctl stop gpu-agent; nvidia-smi --gpu-reset -i " + facts.uuid +
+                "; systemctl start gpu-agent"});
   }
   if (!facts.mig) return found;
   if (mig::table_of(facts.model, facts.memory_mb) == nullptr) {
@@ -114,7 +114,7 @@ std::vector<Finding> check_mig(const std::string& name, const DeviceFacts& facts
          .verdict = Verdict::kWarn,
          .detail =
              name + ": it is in MIG mode, but the slices of this model are unknown; no job can run on it",
-         .mend = "nvidia-smi -i " + facts.uuid + " -mig 0"});
+         .fix = "nvidia-smi -i " + facts.uuid + " -mig 0"});
     return found;
   }
   found.push_back({.check = "mig",
@@ -147,7 +147,7 @@ std::vector<Finding> check_gpus(const AgentOptions& options, const ops::Patient&
     found.push_back({.check = "gpus",
                      .verdict = Verdict::kFail,
                      .detail = driver.error().message,
-                     .mend = "nvidia-smi; dmesg | grep -i -e nvidia -e NVRM -e Xid | tail"});
+                     .fix = "nvidia-smi; dmesg | grep -i -e nvidia -e NVRM -e Xid | tail"});
     return found;
   }
   const std::size_t count = (*driver)->inventory().size();
@@ -160,7 +160,7 @@ std::vector<Finding> check_gpus(const AgentOptions& options, const ops::Patient&
       found.push_back({.check = "gpus",
                        .verdict = Verdict::kFail,
                        .detail = name + ": " + reading.detail,
-                       .mend = "nvidia-smi -i " + facts.uuid + " -q; dmesg | grep -e NVRM -e Xid | tail"});
+                       .fix = "nvidia-smi -i " + facts.uuid + " -q; dmesg | grep -e NVRM -e Xid | tail"});
     }
     for (Finding& finding : check_mig(name, facts, reading)) found.push_back(std::move(finding));
     if (std::optional<Finding> finding = check_strangers(name, reading)) found.push_back(std::move(*finding));
@@ -172,9 +172,9 @@ std::vector<Finding> check_gpus(const AgentOptions& options, const ops::Patient&
 /// Settings that give away what keeps jobs from root, or from each other.
 std::vector<Finding> check_boundaries(const AgentOptions& options, const std::string& config) {
   std::vector<Finding> found;
-  const auto warn = [&found](const char* check, std::string detail, std::string mend) {
+  const auto warn = [&found](const char* check, std::string detail, std::string fix) {
     found.push_back(
-        {.check = check, .verdict = Verdict::kWarn, .detail = std::move(detail), .mend = std::move(mend)});
+        {.check = check, .verdict = Verdict::kWarn, .detail = std::move(detail), .fix = std::move(fix)});
   };
   const bool is_root = geteuid() == 0;
   const BoxOptions& box = options.box;
@@ -185,7 +185,7 @@ std::vector<Finding> check_boundaries(const AgentOptions& options, const std::st
           {.check = "hooks",
            .verdict = Verdict::kFail,
            .detail = problem,
-           .mend = "ls -ld " + ops::shell_quoted(*hook) + "    # must be owned and writable by root only"});
+           .fix = "ls -ld " + ops::shell_quoted(*hook) + "    # must be owned and writable by root only"});
     }
   }
   if (is_root && box.allow_root_jobs) {
@@ -246,10 +246,10 @@ std::vector<Finding> check_scheduler(const AgentOptions& options, const std::str
     return {{.check = "scheduler",
              .verdict = Verdict::kFail,
              .detail = facts.error().message,
-             .mend = on_this_machine
-                         ? "gpu-scheduler doctor    # or: gpu-agent join HOST:9090 --token-file TOKEN"
-                     : address ? "nc -vz " + address->host + " " + std::to_string(address->port)
-                               : ""}};
+             .fix = on_this_machine
+                        ? "gpu-scheduler doctor    # or: gpu-agent join HOST:9090 --token-file TOKEN"
+                    : address ? "nc -vz " + address->host + " " + std::to_string(address->port)
+                              : ""}};
   }
   std::vector<Finding> found;
   found.push_back({.check = "scheduler",
@@ -267,16 +267,16 @@ std::vector<Finding> check_scheduler(const AgentOptions& options, const std::str
             : Finding{.check = "proof",
                       .verdict = Verdict::kFail,
                       .detail = "the scheduler refuses this node's certificate: " + facts->refusal,
-                      .mend = kJoinAgain});
+                      .fix = kJoinAgain});
   } else if (!token.empty() && !facts->refusal.empty() &&
              facts->refusal.find("certificate") != std::string::npos) {
     found.push_back(
-        {.check = "proof", .verdict = Verdict::kFail, .detail = facts->refusal, .mend = kJoinAgain});
+        {.check = "proof", .verdict = Verdict::kFail, .detail = facts->refusal, .fix = kJoinAgain});
   } else if (!token.empty() && !facts->knows_token) {
     found.push_back({.check = "proof",
                      .verdict = Verdict::kFail,
                      .detail = "the scheduler does not know this token",
-                     .mend = copy_token_command(options)});
+                     .fix = copy_token_command(options)});
   } else if (!token.empty()) {
     found.push_back({.check = "proof", .detail = "the scheduler has the same token"});
   }
@@ -311,7 +311,7 @@ Diagnosis examine_node(const AgentOptions& options, const std::string& config) {
     diagnosis.add({.check = "scheduler",
                    .verdict = Verdict::kFail,
                    .detail = "no scheduler is configured",
-                   .mend = "gpu-agent join HOST:9090 --token-file TOKEN"});
+                   .fix = "gpu-agent join HOST:9090 --token-file TOKEN"});
     return diagnosis;
   }
   std::string token;
@@ -329,7 +329,7 @@ Diagnosis examine_node(const AgentOptions& options, const std::string& config) {
     diagnosis.add({.check = "certificate",
                    .verdict = Verdict::kFail,
                    .detail = file.error().message,
-                   .mend = kJoinAgain});
+                   .fix = kJoinAgain});
   }
   diagnosis.add_all(check_scheduler(asking, token));
   return diagnosis;

@@ -269,7 +269,7 @@ bool probe(const JoinOptions& options, const LinkTls& tls, const std::string& to
   for (const Finding& finding : check_scheduler(agent, token)) {
     std::printf("%-5s %s\n", std::string(to_string(finding.verdict)).c_str(), finding.detail.c_str());
     if (finding.verdict == Verdict::kOk) continue;
-    if (!finding.mend.empty()) std::printf("      mend: %s\n", finding.mend.c_str());
+    if (!finding.fix.empty()) std::printf("      fix: %s\n", finding.fix.c_str());
     well = well && finding.verdict != Verdict::kFail;
   }
   std::fflush(stdout);

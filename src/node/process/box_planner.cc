@@ -163,7 +163,7 @@ void BoxPlanner::prepare_folders() const {
     log_event(LogLevel::kWarning, "agent", "folder_closed", {},
               {{"folder", *closed},
                {"why", "jobs of other users cannot reach their own folders below " + facts_.data_folder},
-               {"mend", "chmod o+x " + ops::shell_quoted(*closed) + ", or another --data-dir"}});
+               {"fix", "chmod o+x " + ops::shell_quoted(*closed) + ", or another --data-dir"}});
   }
 }
 

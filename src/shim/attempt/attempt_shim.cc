@@ -621,10 +621,8 @@ class AttemptShim {
     }
     if (kills > 0) {
       outcome_.cause = Cause::kOutOfMemory;
-      outcome_.detail = "the kernel killed " + std::to_string(kills) +
-                        " of its processes because it exceeded its memory limit of " +
-                        std::to_string(request_.box.memory_bytes_max >> 20) +
-                        " MB; request more with memory_mb (gpu-cli submit --mem)";
+      outcome_.detail = "it needed more than its " + std::to_string(request_.box.memory_bytes_max >> 20) +
+                        " MB of memory and was killed; ask for more with --mem (memory_mb)";
     } else if (refused_forks > 0) {
       outcome_.detail += std::string(outcome_.detail.empty() ? "" : "; ") + "it reached its limit of " +
                          std::to_string(request_.box.processes_max) + " processes and threads";

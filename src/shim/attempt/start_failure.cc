@@ -1,5 +1,7 @@
 #include "shim/attempt/start_failure.h"
 
+#include <cerrno>
+
 namespace gpusched::shim {
 
 std::string start_failure(const ChildPlan& plan, const StartView& request) {
@@ -29,7 +31,10 @@ std::string start_failure(const ChildPlan& plan, const StartView& request) {
     case StartStep::kNone:
       break;
   }
-  return "cannot start '" + std::string(request.arguments.front()) + "'" + why;
+  const std::string_view program = request.arguments.front();
+  if (plan.error == ENOENT && program.find('/') == std::string_view::npos)
+    return std::string(program) + " is not installed on this node";
+  return "cannot start '" + std::string(program) + "'" + why;
 }
 
 }  // namespace gpusched::shim

@@ -369,9 +369,9 @@ class ContainerRunner {
       judge_by_status(init_.wait_status);
       if (init_.oom_kills > 0 && (outcome_.signal != 0 || outcome_.exit_code != 0)) {
         outcome_.cause = Cause::kOutOfMemory;
-        outcome_.detail = "the kernel killed " + std::to_string(init_.oom_kills) +
-                          " of the container's processes because it exceeded its memory limit; request more "
-                          "with memory_mb (gpu-cli submit --mem)";
+        outcome_.detail =
+            "its container needed more memory than it asked for and was killed; ask for more with --mem "
+            "(memory_mb)";
       }
       return;
     }
@@ -381,8 +381,11 @@ class ContainerRunner {
       outcome_.exit_code = absent ? 127 : 126;
       const std::string& word = plan_.command.empty() ? plan_.image : plan_.command.front();
       const char* name = strerrorname_np(init_.start_error);
-      outcome_.detail = "cannot start '" + word + "': " + strerrordesc_np(init_.start_error) + " (" +
-                        (name == nullptr ? "?" : name) + ")";
+      const bool in_path = word.find('/') == std::string::npos;
+      outcome_.detail = absent && in_path
+                            ? word + " is not installed in the image"
+                            : "cannot start '" + word + "': " + strerrordesc_np(init_.start_error) + " (" +
+                                  (name == nullptr ? "?" : name) + ")";
       return;
     }
     if (WIFSIGNALED(client_status_)) {

@@ -108,6 +108,22 @@ struct JobRecordRow {
 };
 
 Cell as_text(const Json& job, std::string_view field, Time) { return job_field(job, field).text(); }
+
+/// "root" for "person root"; "batch, by API key key-5 of vision" for "service vision/batch (key-5)".
+Cell owner_cell(const Json& job, std::string_view field, Time) {
+  constexpr std::string_view kPerson = "person ";
+  constexpr std::string_view kService = "service ";
+  const std::string owner = job_field(job, field).text();
+  if (owner.starts_with(kPerson)) return owner.substr(kPerson.size());
+  const size_t slash = owner.find('/');
+  const size_t key = owner.rfind(" (key-");
+  if (!owner.starts_with(kService) || slash == std::string::npos || key == std::string::npos || key < slash)
+    return owner;
+  return owner.substr(slash + 1, key - slash - 1) + ", by API key " +
+         owner.substr(key + 2, owner.size() - key - 3) + " of " +
+         owner.substr(kService.size(), slash - kService.size());
+}
+
 Cell as_sentence(const Json& job, std::string_view field, Time) {
   return with_local_times(job_field(job, field).text());
 }
@@ -209,7 +225,7 @@ constexpr JobRecordRow kJobRecord[] = {
     {"Tenant", "tenant_id", tenant_cell},
     {"User", "user", as_text},
     {"Submitted by", "submitted_by", as_text},
-    {"Owner", "owner", as_text},
+    {"Owner", "owner", owner_cell},
     {"Priority", "priority", as_number},
     {"MIG slice", "mig_profile", slice_cell},
     {"GPUs", "gpu_count", gpus_cell},
@@ -358,12 +374,9 @@ int explain_job(Session& session, const std::string& job) {
   record.add("State", reply.json["state"].text());
   record.add("Reason", reply.json["reason"].text());
   record.add("Why", with_tenant_names(session, with_local_times(reply.json["message"].text())));
-  record.add("Lifted by", joined(reply.json["lifted_by"], ", "));
   record.add("Queue position", count_text(reply.json["queue_position"]));
-  const Time now = session.io().wall_now();
-  const std::string start = time_text(reply.json["estimated_start"], now);
-  if (!start.empty()) record.add("Starts", start + ", if running jobs end as expected");
-  add_outlook(reply.json, now, record);
+  record.add("Starts", start_text(reply.json, session.io().wall_now()));
+  add_outlook(reply.json, record);
   session.io().out(record.render(session.io().line_width()));
   return kExitOk;
 }
@@ -381,8 +394,9 @@ Action define_explain(Grammar& grammar) {
   const auto job = std::make_shared<std::string>();
   grammar.argument("JOB", job.get(), "Job id").completes(Complete::kJob);
   grammar.details(
-      "`Expected` is the result of running the scheduler forward on a copy of its state, with likely run "
-      "times. `Now with` lists the smallest changes to the request that would let the job start at once, the "
+      "`Starts` is the result of running the scheduler forward on a copy of its state, with likely run "
+      "times; `--json` also has its evidence. `Now with` lists the smallest changes to the request that "
+      "would let the job start at once, the "
       "cheapest first: use them with gpu-cli update, or in another submission. With `--tenant-id` only jobs "
       "of that tenant are named.");
   return [job](Session& session) { return explain_job(session, *job); };

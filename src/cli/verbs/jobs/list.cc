@@ -144,6 +144,7 @@ std::string table_text(Session& session, const ListOptions& list, FoundJobs& fou
   const bool unlimited = format == Format::kWide && !io.out_is_terminal;
   const auto rendered = [&] {
     Table table = job_table(found.jobs, columns, io.wall_now());
+    table.offer_wide();
     if (list.no_header) table.hide_titles();
     return table.render(unlimited ? kWideWidth : width, colored(session.options(), io));
   };

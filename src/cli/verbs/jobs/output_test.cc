@@ -162,7 +162,7 @@ TEST(Waiting, SaysWhyAJobWaitsAndThatItStarted) {
   const std::string said =
       "gpu-cli: job-7 waits: no node is registered\n"
       "gpu-cli: job-7 runs on n1\n"
-      "gpu-cli: job-7 failed: its command exited with code 127: cannot start 'x' (exit_code)\n";
+      "gpu-cli: job-7 failed: its command exited with code 127: cannot start 'x'\n";
   const World world{.clock_step = milliseconds(700)};
   const Ran submitted = run_against(handler, {"submit", "--wait", "--", "x"}, nullptr, world);
   EXPECT_EQ(submitted.exit_code, 127);

@@ -45,6 +45,7 @@ class Waiter {
   /// Asks for one of the open jobs; true when it is over.
   bool is_over(const std::string& job, Duration poll, std::optional<int>& failed);
   int exit_code() const;
+  std::string vain_sentence() const;
   /// How long to wait for the last open job's end in one call.
   Duration last_poll() const;
 
@@ -91,6 +92,13 @@ int Waiter::exit_code() const {
   return kExitOk;
 }
 
+std::string Waiter::vain_sentence() const {
+  const std::string after = " after " + wait_.timeout;
+  if (wait_.jobs.size() == 1) return open_.front() + " has not ended" + after + "; it continues";
+  return std::to_string(open_.size()) + " of " + std::to_string(wait_.jobs.size()) + " jobs have not ended" +
+         after + ": " + open_.front() + (open_.size() > 1 ? ", ..." : "") + "; they continue";
+}
+
 int Waiter::run() {
   Progress progress(session_.io());
   for (;;) {
@@ -106,11 +114,7 @@ int Waiter::run() {
     if (open_.empty() || (wait_.any && !codes_.empty())) return exit_code();
     if (now() >= ends_) {
       progress.clear();
-      return session_.fail(kExitWaitedInVain,
-                           std::to_string(open_.size()) + " of " + std::to_string(wait_.jobs.size()) +
-                               " jobs have not ended within " + wait_.timeout + ": " + open_.front() +
-                               (open_.size() > 1 ? ", ..." : ""),
-                           "waited_in_vain");
+      return session_.fail(kExitWaitedInVain, vain_sentence(), "timeout");
     }
     progress.show(std::to_string(wait_.jobs.size() - open_.size()) + " of " +
                   std::to_string(wait_.jobs.size()) + " jobs ended");
@@ -164,7 +168,7 @@ int exit_like(const Session& session, const std::string& job, const Json& record
   } else if (state == "failed" && exit_code != 0) {
     code = exit_code;
   }
-  return session.fail(code, end_sentence(job, record), reason.empty() ? "failed" : reason);
+  return session.fail(code, end_sentence(job, record), "");
 }
 
 std::string ways_back(const std::string& job) {

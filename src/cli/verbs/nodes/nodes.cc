@@ -119,6 +119,7 @@ Table node_table(const std::vector<Json>& nodes, bool wide, Time now) {
     columns.push_back({std::string(row.title), row.right, row.may_shrink, row.drop_order});
   }
   Table table(std::move(columns));
+  table.offer_wide();
   for (const Json& node : nodes) {
     std::vector<Cell> cells;
     for (const NodeRow* const row : rows) cells.push_back(row->cell(node, now));
@@ -359,8 +360,13 @@ int wait_drained(Session& session, std::vector<std::string> nodes, const std::st
       continue;
     }
     if (session.io().wall_now() >= ends) {
-      return session.fail(kExitWaitedInVain, nodes.front() + " has not drained within " + timeout,
-                          "waited_in_vain");
+      const int64_t left = node ? node.json["attempts"].integer() : 0;
+      const std::string what = left > 0
+                                   ? " still runs " + std::to_string(left) + (left == 1 ? " job" : " jobs")
+                                   : " has not drained";
+      return session.fail(kExitWaitedInVain,
+                          nodes.front() + what + " after " + timeout + "; it stays closed for new jobs",
+                          "timeout");
     }
     if (node)
       progress.show(nodes.front() + ": " + std::to_string(node.json["attempts"].integer()) +

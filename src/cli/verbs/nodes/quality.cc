@@ -65,7 +65,7 @@ int show_quality(Session& session) {
     io.out(json_line(reply));
     return kExitOk;
   }
-  Table table({{.title = "FORETOLD"},
+  Table table({{.title = "PREDICTED"},
                {.title = "TENANT"},
                {.title = "COUNT", .right = true},
                {.title = "WITHIN P50", .right = true},

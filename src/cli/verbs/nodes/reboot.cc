@@ -129,8 +129,7 @@ std::optional<Trouble> NodeReboot::act(Step step, const Json& node) {
 }
 
 int NodeReboot::fail(const std::string& sentence, const std::string& code) {
-  return session_.fail(code == "waited_in_vain" ? kExitWaitedInVain : kExitRefused, name_ + ": " + sentence,
-                       code);
+  return session_.fail(code == "timeout" ? kExitWaitedInVain : kExitRefused, name_ + ": " + sentence, code);
 }
 
 int NodeReboot::overdue(Step step, const Json& node) {
@@ -138,18 +137,18 @@ int NodeReboot::overdue(Step step, const Json& node) {
     return fail("its " + std::to_string(node["attempts"].integer()) +
                     " attempts have not ended in time; requeue or cancel them (gpu-cli node show " + name_ +
                     "), or raise --drain-timeout",
-                "waited_in_vain");
+                "timeout");
   }
   if (step == Step::kWaitBoot) {
     return fail(
         "it has not come back in time; check its console and repeat this command, or declare it dead with: "
         "gpu-cli node confirm-dead " +
             name_,
-        "waited_in_vain");
+        "timeout");
   }
   return fail("it came back, but its checks do not pass: " + node["state_reason"].text() +
                   "; repair it, then run: gpu-cli node resume " + name_,
-              "waited_in_vain");
+              "timeout");
 }
 
 int NodeReboot::run(const std::string& title) {

@@ -211,13 +211,12 @@ int list_services(Session& session) {
                {.title = "READY"},
                {.title = "WAITING", .drop_order = 4},
                {.title = "WANTED", .drop_order = 4},
-               {.title = "GENERATION", .drop_order = 1},
-               {.title = "RECORD", .drop_order = 3}});
+               {.title = "GENERATION", .drop_order = 1}});
   for (const Json& one : with_tenant_names(session, reply.json["services"].items())) {
     std::string whose = one["tenant_name"].text();
     if (whose.empty()) whose = one["tenant_id"].text();
     table.add({one["name"].text(), whose, one["state"].text(), counted(one), waiting(one), scaled(one),
-               std::to_string(one["generation"].integer()), one["record_id"].text()});
+               std::to_string(one["generation"].integer())});
   }
   session.io().out(table.render(session.io().width));
   return kExitOk;

@@ -1,5 +1,8 @@
 #include "cli/verbs/submit/estimates.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "cli/terminal/units.h"
 
 namespace gpusched::cli {
@@ -10,42 +13,78 @@ std::string moment_text(const Json& value, Time now) {
   return time.valid() ? format_relative(time, now) + " (" + format_local(time) + ")" : "";
 }
 
+/// The words for the events that can end a wait.
+struct EventWords {
+  std::string_view event;
+  std::string_view words;
+};
+
+constexpr EventWords kEvents[] = {
+    {"JobEnded", "a job ends"},
+    {"JobStarted", "a job starts"},
+    {"JobReleased", "the job is released"},
+    {"NodeAdded", "a node is added"},
+    {"NodeBack", "a node comes back"},
+    {"NodeLabeled", "a node gets the label"},
+    {"NodeResumed", "a node is resumed"},
+    {"DeviceHealthy", "a GPU is healthy again"},
+    {"DeviceCooled", "a GPU cools down"},
+    {"QuotaRaised", "the quota is raised"},
+    {"WindowEnded", "the window of the GPU hours ends"},
+    {"PoolChanged", "the pools are changed"},
+    {"ReservationBegan", "the reservation begins"},
+    {"ReservationEnded", "a reservation ends"},
+    {"StartsResumed", "the cluster is resumed"},
+    {"BackoffOver", "the pause before the next attempt ends"},
+    {"BeginTime", "its begin time comes"},
+};
+
 }  // namespace
 
-std::string estimate_text(const Json& estimate, Time now) {
-  if (estimate["made_at"].text().empty()) return "";
-  const std::string half = moment_text(estimate["p50"], now);
-  const std::string most = moment_text(estimate["p90"], now);
-  const std::string later = moment_text(estimate["later_than"], now);
-  if (half.empty()) {
-    if (estimate["stuck"].boolean()) return "never, as far as can be predicted; an operator has to act";
-    return later.empty() ? "not known" : "later than " + later;
+std::string start_text(const Json& answer, Time now) {
+  const Json& estimate = answer["estimate"];
+  if (answer["starts_now"].boolean()) return "now";
+  if (never_starts(answer)) {
+    const auto& events = answer["lifted_by"].items();
+    const bool by_nodes = std::ranges::all_of(events, [](const Json& event) {
+      return event.text() == "NodeAdded" || event.text() == "NodeLabeled";
+    });
+    return by_nodes ? "never with the present nodes" : "not as long as nothing changes";
   }
-  if (estimate["p50"].text() == estimate["p90"].text()) return half;
-  return "median: " + half + "; " +
-         (most.empty() ? "possibly later than " + later : "90th percentile: " + most);
+  if (estimate["made_at"].text().empty()) {
+    const std::string start = moment_text(answer["estimated_start"], now);
+    return start.empty() ? "" : start + ", if running jobs end as expected";
+  }
+  const std::string half = moment_text(estimate["p50"], now);
+  const std::string later = moment_text(estimate["later_than"], now);
+  if (half.empty()) return later.empty() ? "not known" : "later than " + later;
+  const Time p50 = parse_rfc3339(estimate["p50"].text());
+  std::string text = p50 > now ? "in about " + format_duration((p50.ns - now.ns) / 1'000'000'000) + " (" +
+                                     format_local(p50) + ")"
+                               : half;
+  const Time p90 = parse_rfc3339(estimate["p90"].text());
+  const Time latest = parse_rfc3339(estimate["at_latest"].text());
+  if (latest.valid() && latest > p50) return text + ", " + format_relative(latest, now) + " at the latest";
+  if (p90.valid() && p90 > p50) return text + ", " + format_relative(p90, now) + " in nine of ten cases";
+  if (!p90.valid() && !later.empty()) return text + ", possibly later than " + later;
+  return text;
 }
 
-namespace {
-
-/// Nothing where it says no more than the estimate.
-std::string latest_text(const Json& estimate, Time now) {
-  const std::string latest = moment_text(estimate["at_latest"], now);
-  if (latest.empty() || estimate["p50"].text() == estimate["at_latest"].text()) return "";
-  return latest + ", if every job uses its full time limit";
+bool never_starts(const Json& answer) {
+  const Json& estimate = answer["estimate"];
+  return estimate["stuck"].boolean() && estimate["p50"].text().empty() && !answer["starts_now"].boolean();
 }
 
-}  // namespace
+std::string event_words(std::string_view event) {
+  const auto* const found = std::ranges::find(kEvents, event, &EventWords::event);
+  return std::string(found == std::end(kEvents) ? event : found->words);
+}
 
-void add_outlook(const Json& answer, Time now, Record& record) {
-  std::string evidence;
-  for (const auto& [name, value] : answer["evidence"].members())
-    evidence += (evidence.empty() ? "" : ", ") + name + "=" + std::to_string(value.integer());
-  record.add("Evidence", evidence);
-  record.add("Expected", estimate_text(answer["estimate"], now));
-  record.add("At the latest", latest_text(answer["estimate"], now));
-  if (answer["estimate"]["place"].integer() > 0 && !answer["starts_now"].boolean())
-    record.add("Its turn", std::to_string(answer["estimate"]["place"].integer()));
+void add_outlook(const Json& answer, Record& record) {
+  std::string help;
+  for (const Json& event : answer["lifted_by"].items())
+    help += (help.empty() ? "" : ", ") + event_words(event.text());
+  record.add("Would help", help);
   std::string_view label = "Now with";
   for (const Json& change : answer["changes"].items()) {
     record.add(std::string(label), change["flags"].text() + " (on " + change["node_name"].text() + ")");

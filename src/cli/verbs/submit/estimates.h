@@ -9,9 +9,14 @@
 /// Texts of expected starts, for people.
 namespace gpusched::cli {
 
-/// "median: in 12m30s (2026-01-31 09:00:00); 90th percentile: in 40m00s (...)"
-std::string estimate_text(const Json& estimate, Time now);
-/// Adds rows for the estimate, the evidence and the changes of a request that would start it now.
-void add_outlook(const Json& answer, Time now, Record& record);
+/// Whether the forecast found no start, whatever ends.
+bool never_starts(const Json& answer);
+/// The words for an event of `lifted_by`, such as "a job ends" for JobEnded.
+std::string event_words(std::string_view event);
+/// "in about 30s (2026-01-31T09:42:10Z), in 1m09s at the latest"; empty: nothing is known.
+std::string start_text(const Json& answer, Time now);
+/// Adds rows for the events that would bring the start nearer, and for the changes of the request that would
+/// start it now. Here as above, `answer` is an explanation or a plan.
+void add_outlook(const Json& answer, Record& record);
 
 }  // namespace gpusched::cli

@@ -72,17 +72,18 @@ int plan_job(Session& session, SubmitOptions& submit, const Grammar& grammar) {
   }
   const Json& plan = reply.json;
   Record record;
-  record.add("Starts", plan["starts_now"].boolean() ? "now" : "not now");
+  record.add("Starts", start_text(plan, session.io().wall_now()));
   record.add("Node", plan["node_name"].text());
   record.add("On", joined(plan["gpus"], ", "));
   record.add("Displaces", displaced_text(plan["displaces"]));
   record.add("Reason", plan["reason"].text());
   record.add("Why", with_local_times(plan["message"].text()));
-  record.add("Lifted by", joined(plan["lifted_by"], ", "));
-  add_outlook(plan, session.io().wall_now(), record);
-  record.add("Runs for", run_text(plan));
-  record.add("Costs", cost_text(plan));
-  record.add("Quota", quota_text(session, plan["quota"]));
+  add_outlook(plan, record);
+  if (!never_starts(plan)) {
+    record.add("Runs for", run_text(plan));
+    record.add("Costs", cost_text(plan));
+    record.add("Quota", quota_text(session, plan["quota"]));
+  }
   session.io().out(record.render(session.io().line_width()));
   return kExitOk;
 }

@@ -348,7 +348,7 @@ int list_tenants(Session& session) {
                {.title = "TIER", .drop_order = 1},
                {.title = "GPUS", .right = true},
                {.title = "JOBS", .right = true},
-               {.title = "SO FAR", .right = true, .drop_order = 2}});
+               {.title = "JOBS EVER", .right = true, .drop_order = 2}});
   for (const Json& tenant : reply.json["tenants"].items()) {
     table.add({tenant["id"].text(), tenant["name"].text(), tier_text(tenant["priority_tier"]),
                gpus_used_of(tenant), used_of(tenant["current_jobs"], tenant["max_concurrent_jobs"]),
