@@ -175,7 +175,7 @@ def test_options_name_the_methods(scheduler):
     assert {"GET", "HEAD", "POST", "OPTIONS"} <= set(answer.headers["allow"].split(", "))
 
 
-@pytest.mark.parametrize("path", ["/", "/api", "/api/v1", "/api/v2/jobs", "/api/v1/nothing", "/api/v1/jobs/job-1/nothing",
+@pytest.mark.parametrize("path", ["/ui", "/ui/nothing", "/api", "/api/v1", "/api/v2/jobs", "/api/v1/nothing", "/api/v1/jobs/job-1/nothing",
                                   "//api/v1/jobs", "/api/v1/../v1/jobs", "/API/v1/jobs", "/api/v1/jobs%2f"])
 def test_unknown_paths_are_404(scheduler, path):
     answer = scheduler.call("GET", path)
