@@ -44,7 +44,7 @@ constexpr EventWords kEvents[] = {
 std::string start_text(const Json& answer, Time now) {
   const Json& estimate = answer["estimate"];
   if (answer["starts_now"].boolean()) return "now";
-  if (never_starts(answer)) {
+  if (has_no_start(answer)) {
     const auto& events = answer["lifted_by"].items();
     const bool by_nodes = std::ranges::all_of(events, [](const Json& event) {
       return event.text() == "NodeAdded" || event.text() == "NodeLabeled";
@@ -70,7 +70,7 @@ std::string start_text(const Json& answer, Time now) {
   return text;
 }
 
-bool never_starts(const Json& answer) {
+bool has_no_start(const Json& answer) {
   const Json& estimate = answer["estimate"];
   return estimate["stuck"].boolean() && estimate["p50"].text().empty() && !answer["starts_now"].boolean();
 }

@@ -10,7 +10,7 @@
 namespace gpusched::cli {
 
 /// Whether the forecast found no start, whatever ends.
-bool never_starts(const Json& answer);
+bool has_no_start(const Json& answer);
 /// The words for an event of `lifted_by`, such as "a job ends" for JobEnded.
 std::string event_words(std::string_view event);
 /// "in about 30s (2026-01-31T09:42:10Z), in 1m09s at the latest"; empty: nothing is known.

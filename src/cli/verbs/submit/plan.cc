@@ -79,7 +79,7 @@ int plan_job(Session& session, SubmitOptions& submit, const Grammar& grammar) {
   record.add("Reason", plan["reason"].text());
   record.add("Why", with_local_times(plan["message"].text()));
   add_outlook(plan, record);
-  if (!never_starts(plan)) {
+  if (!has_no_start(plan)) {
     record.add("Runs for", run_text(plan));
     record.add("Costs", cost_text(plan));
     record.add("Quota", quota_text(session, plan["quota"]));
