@@ -9,6 +9,7 @@
 
 #include "api/http/http_message.cc"
 #include "api/http/http_parser.cc"
+#include "api/http/request_rules.cc"
 #include "base/check.h"
 
 namespace api = gpusched::api;
