@@ -94,7 +94,8 @@ TEST_F(Owners, OwnJobsAreCancelledThroughEveryDoor) {
 TEST_F(Owners, AnothersJobOfTheTenantIsSeenAndNotCancelled) {
   for (const CallerPtr& who : {CallerPtr(bob_), CallerPtr(program_), shared_token_caller()}) {
     const JobId job = submit_as(who, "lab");
-    const std::string refused = "person ana may not cancel_job of " + job_name(job);
+    const std::string refused =
+        job_name(job) + " belongs to " + who->name + ": only its owner or an administrator can cancel it";
     for (const auto& [method, path] :
          {std::pair<std::string, std::string>("DELETE", "/api/v1/jobs/" + job_name(job)),
           {"POST", "/v1/jobs/" + job_name(job) + "/cancel"}}) {

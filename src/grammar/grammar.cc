@@ -97,8 +97,9 @@ std::string nearest_of(std::string_view word, const std::vector<std::string>& ca
     // An abbreviation is nearer than a misspelling, and two short words are not alike because both are short.
     if (bare.size() >= 3 && other.starts_with(bare)) distance = std::min<size_t>(distance, 1);
     // People seldom mistake the first letter: "queue" is not meant as "requeue".
-    if (!bare.starts_with(other.substr(0, 1))) distance = std::max<size_t>(distance, 1) * 2 - 1;
-    if (distance < best_distance && distance * 2 < std::max(bare.size(), size_t{3})) {
+    const bool begins_alike = bare.starts_with(other.substr(0, 1));
+    if (!begins_alike && distance > 1) continue;
+    if (distance < best_distance && distance * 2 <= std::max(bare.size(), size_t{2})) {
       best = candidate;
       best_distance = distance;
     }

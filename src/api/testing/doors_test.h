@@ -27,7 +27,7 @@ class DoorsTest : public testing::Test {
     char pattern[] = "/tmp/gpusched-doors-XXXXXX";
     folder_ = mkdtemp(pattern);
     HostOptions host_options{.data_dir = folder_};
-    host_options.engine.queue_size_max = 2'000;
+    host_options.engine.queue_size_max = 4'000;  // One tenant has half of them at most.
     auto host = Host::open(host_options);
     EXPECT_TRUE(host.ok());
     host_ = std::move(*host);

@@ -152,8 +152,10 @@ ApiError not_allowed(const State& state, const Caller& caller, Action action, co
     const std::string_view deed = deed_of(action);
     if (owner == nullptr || !is_shown || deed.empty())
       return {ErrorKind::kPermissionDenied, refused_to(caller, action) + " of " + name};
-    return {ErrorKind::kPermissionDenied, name + " belongs to " + owner->name + ": only " + owner->name +
-                                              " or an administrator can " + std::string(deed)};
+    return {ErrorKind::kPermissionDenied, name + " belongs to " + owner->name +
+                                              ": only its owner"
+                                              " or an administrator can " +
+                                              std::string(deed)};
   }
   return {ErrorKind::kPermissionDenied,
           name + " was submitted with a credential; callers without one see only its state" +

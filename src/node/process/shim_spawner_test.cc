@@ -485,7 +485,7 @@ TEST_F(ShimSpawnerTest, MissingCommandEndsAsInAShellAndSaysWhy) {
   pump_until_ended();
   EXPECT_EQ(outcome().cause(), v1::Outcome::EXITED);
   EXPECT_EQ(outcome().exit_code(), 127);
-  EXPECT_EQ(output("stderr"), "cannot start 'no-such-command': No such file or directory (ENOENT)\n");
+  EXPECT_EQ(output("stderr"), "no-such-command is not installed on this node\n");
   EXPECT_FALSE(listener_.started.contains(kKey));
 }
 

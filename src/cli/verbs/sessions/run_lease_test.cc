@@ -25,7 +25,7 @@ TEST(RunInLease, SaysThatThereIsNoneAndHowToFindOne) {
 }
 
 TEST(RunInLease, PassesOnWhatElseTheDoorSays) {
-  const Ran ran = run_in_lease(403, "You do not have permission to access this resource.");
+  const Ran ran = run_in_lease(409, "You do not have permission to access this resource.");
   EXPECT_EQ(ran.exit_code, kExitRefused);
   EXPECT_NE(ran.err.find(std::string("lease ") + kLease + ": You do not have permission"), std::string::npos)
       << ran.err;

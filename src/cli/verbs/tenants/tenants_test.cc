@@ -76,8 +76,8 @@ TEST(Tenants, AreListedWithWhatTheyUse) {
       {"tenant", "list"});
   EXPECT_EQ(ran.out,
             "ID        NAME     TIER    GPUS  JOBS  JOBS EVER\n"
-            "tenant-1  default  medium     2     1      12\n"
-            "tenant-4  lab      high     8/8   2/4       3\n");
+            "tenant-1  default  medium     2     1         12\n"
+            "tenant-4  lab      high     8/8   2/4          3\n");
 }
 
 }  // namespace
