@@ -122,7 +122,8 @@ void History::run() {
       ends = stopping_;
     }
     if (damaged_.exchange(false)) set_aside();
-    const bool tries = now_ns() >= retry_at_ns_ && has_store();
+    // Opening makes files, too: what is free on a full volume is the scheduler's.
+    const bool tries = now_ns() >= retry_at_ns_ && (store_ != nullptr || has_room()) && has_store();
     serve_orders();
     if (tries && has_room()) {
       while (catch_up() || write_queue()) {

@@ -18,7 +18,7 @@ def busy_fixture(new_module_world):
 def test_what_cannot_start_at_once_ends_and_says_so(busy):
     done = busy.cli("submit", "--now", "--time", "10m", "--gpus", "1", "--", "true", expected=4)
     assert done.stdout == ""
-    assert "not_at_once" in done.stderr
+    assert "were not free at once" in done.stderr
     job = busy.api().submit("true", interactive=True, gpu_count=1, max_runtime_seconds=60)
     assert busy.api().wait_for(job)["state"] == "failed"
     assert busy.api().job(job)["reason"] == "not_at_once"

@@ -12,7 +12,7 @@ from ports import free_port
 
 GUIDE = ROOT / "docs" / "operate"
 PAGES = ("install", "configure", "nodes", "back-up", "recover", "troubleshoot", "when-hardware-fails", "alerts",
-         "audit", "keys", "jwt", "security", "tls", "three-machines")  # The last one by test_three_machines.py.
+         "audit", "history", "keys", "jwt", "security", "tls", "three-machines")  # The last one by test_three_machines.py.
 # Folders that a page names, as they are in a world.
 PLACES = re.compile(r"/(?=(?:usr/local/bin|var/lib/gpu-|var/log/gpu-|var/backups/gpu-|etc/gpu-))")
 
@@ -126,6 +126,15 @@ def test_audit(site):
     assert "submit_job applied" in printed[1]
     assert "submit_job job-" in printed[3] and ": applied" in printed[3]
     assert "does not know the address" in printed[3]
+
+
+def test_history(site):
+    site.start()
+    api = site.world.api()
+    assert api.wait_for(api.submit("exit 3", gpu_count=1))["exit_code"] == 3
+    harness.wait_until("the history has it", lambda: api.call("GET", "/v1/history/jobs")[1].get("jobs"))
+    printed = run_page(site, "history")
+    assert "month,tenant," in printed[0].replace('"', "") and "MODEL" in printed[0], printed[0]
 
 
 def test_keys(site):

@@ -41,7 +41,7 @@ def test_a_job_that_names_no_memory_cannot_take_the_nodes(limited):
     api = world.api()
     job = api.wait_for(api.submit(EAT))
     assert (job["state"], job["cause"]) == ("failed", "out_of_memory"), job
-    assert "128 MB; request more with memory_mb (gpu-cli submit --mem)" in job["message"]
+    assert "more than its 128 MB of memory and was killed; ask for more with --mem" in job["message"]
     assert run(api, EAT, memory_mb=0) == ""  # Asked for: no limit.
     assert run(api, "echo fine") == "fine\n"
 

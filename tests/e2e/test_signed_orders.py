@@ -165,6 +165,7 @@ def test_a_session_whose_command_was_changed_on_the_way_is_refused(site, between
     between.edit = changed(b"good", b"evil")
     done = site.world.cli("exec", job, "--", "echo", "good", expected=None)
     assert done.returncode != 0 and "does not obey" in done.stderr, done.stdout + done.stderr
+    wait_until("its log says so", lambda: refused(agent))
     assert refused(agent)[0][0] == "open_session"
     assert site.world.api().job(job)["state"] == "running"
     between.edit = lambda message: [message]

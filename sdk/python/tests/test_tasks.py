@@ -84,7 +84,7 @@ def test_an_unknown_task_reads_as_failed_and_is_not_waited_for(client):
 def test_gpu_status_has_every_gpu(client):
     gpus = client.gpu_status()
     assert len({gpu["gpu_id"] for gpu in gpus}) == 4
-    assert sorted(gpu["name"] for gpu in gpus) == ["dev-gpu-{}".format(index) for index in range(4)]
+    assert len(gpus) == 4 and all("A100" in gpu["name"] for gpu in gpus)
     assert all(gpu["memory_total"] == gpu["memory_used"] + gpu["memory_free"] for gpu in gpus)
     assert client.get_gpu_status()[0]["gpu_id"] == gpus[0]["gpu_id"]
 

@@ -200,7 +200,8 @@ inline constexpr FieldShape kFieldShapes[] = {
      .items_max = limits::kKeyUnixUsersMax},
     {.field = "CreateKeyRequest.expires_after_ms", .least = 1, .most = int64_t{3'660} * 86'400'000},
     {.field = "CreateNodeTokenRequest.node_name",
-     .pattern = kPrintable,
+     .pattern =
+         R"(^[A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?)*$)",
      .bytes_min = 1,
      .bytes_max = limits::kNameBytesMax},
     {.field = "CreateNodeTokenRequest.expires_after_ms", .least = 1, .most = int64_t{30} * 86'400'000},

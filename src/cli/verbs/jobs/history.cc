@@ -175,7 +175,7 @@ Action define_history(Grammar& grammar) {
       "hold, release, requeue or change it. These names are given by the client; the scheduler does not "
       "check "
       "them. The newest 64 events of a job are kept.");
-  grammar.example("gpu-cli history --me --since 90d --state failed", "list your failed jobs of three months");
+  grammar.example("gpu-cli history --since 90d --state failed", "list the failed jobs of three months");
   return [past](Session& session) {
     return past->job.empty() ? list_past(session, *past) : show_history(session, past->job);
   };

@@ -108,12 +108,11 @@ std::vector<history::UsageBy> read_by(RestQuery& query) {
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find(',', at), text.size());
     const auto one = history::usage_by_named(std::string_view(text).substr(at, end - at));
-    const bool again = one && std::find(by.begin(), by.end(), *one) != by.end();
-    if (!one || again) {
+    if (!one) {
       query.fail("by", "must be some of tenant, user, model, node, day and month, separated by commas");
       return {};
     }
-    by.push_back(*one);
+    if (std::find(by.begin(), by.end(), *one) == by.end()) by.push_back(*one);
     at = end + 1;
   }
   return by;
@@ -133,7 +132,7 @@ void NativeRest::list_history(NativeCall& call) {
                        .node = call.query.text("node").value_or(""),
                        .since = read_bound(call.query, "since"),
                        .until = read_bound(call.query, "until"),
-                       .limit = call.query.count("page_size", kPageDefault, kPageMax),
+                       .limit = std::min(call.query.count("page_size", kPageDefault, INT64_MAX), kPageMax),
                        .before = {}};
   if (filter.limit == 0) filter.limit = kPageDefault;
   if (const std::string& state = filter.state;
