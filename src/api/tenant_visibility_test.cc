@@ -79,6 +79,12 @@ TEST_P(TenantVisibilities, AWatchOverGrpcTellsOfTheOwnAlone) {
   EXPECT_EQ(refusals[0].error_message(), replaced(refusals[1].error_message(), kAbsentTenant, kHiddenTenant));
 }
 
+/// An answer without estimates, which a forecast may have changed between two looks.
+std::string without_waits(const std::string& body) {
+  static const std::regex wait(R"re("estimated_wait":"[^"]*",?)re");
+  return std::regex_replace(body, wait, "");
+}
+
 TEST_P(TenantVisibilities, WhatIsHiddenIsAnsweredAsIfItWereNotThere) {
   const std::string job = job_name(running_);
   const std::string absent_job = "job-" + std::string(job.size() - 4, '9');
@@ -96,7 +102,7 @@ TEST_P(TenantVisibilities, WhatIsHiddenIsAnsweredAsIfItWereNotThere) {
     const Reply is_absent = answer_to(call, absent);
     const std::string what = std::string(to_string(call.method)) + " " + std::string(call.path);
     EXPECT_EQ(is_hidden.status, is_absent.status) << what;
-    EXPECT_EQ(is_hidden.body, as_hidden(is_absent.body)) << what;
+    EXPECT_EQ(without_waits(is_hidden.body), without_waits(as_hidden(is_absent.body))) << what;
   }
   for (const Subjects& about :
        {hidden, Subjects{.tenant = hidden.tenant, .submit_to = hidden.tenant, .key = key}}) {
