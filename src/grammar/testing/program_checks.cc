@@ -88,11 +88,9 @@ void expect_sound(const Program& program, const ProgramCommand& command, const O
       std::holds_alternative<std::optional<int64_t>*>(option.target)) {
     expect_refusal(program, command, {option.name, "many"}, option.name + ": \"many\" is not a whole number");
     if (option.most != INT64_MAX)
-      expect_refusal(program, command, {option.name, std::to_string(option.most + 1)},
-                     option.name + ": ");
+      expect_refusal(program, command, {option.name, std::to_string(option.most + 1)}, option.name + ": ");
     if (option.least != INT64_MIN)
-      expect_refusal(program, command, {option.name, std::to_string(option.least - 1)},
-                     option.name + ": ");
+      expect_refusal(program, command, {option.name, std::to_string(option.least - 1)}, option.name + ": ");
   }
 }
 

@@ -42,9 +42,8 @@ TEST_F(NativeRestDoor, AWatchIsResumedBehindTheLastEvent) {
   }
   const std::string missed = job();
   post("/v1/jobs/" + seen + "/cancel");
-  for (const std::string& how :
-       {"?fields=job_id,state&after_sequence=" + id + " HTTP/1.1\r\n",
-        "?fields=job_id,state HTTP/1.1\r\nLast-Event-ID: " + id + "\r\n"}) {
+  for (const std::string& how : {"?fields=job_id,state&after_sequence=" + id + " HTTP/1.1\r\n",
+                                 "?fields=job_id,state HTTP/1.1\r\nLast-Event-ID: " + id + "\r\n"}) {
     Open watch(server_->http_port());
     watch.send("GET /v1/watch" + how + "Host: localhost\r\n\r\n");
     watch.until("event: begin\ndata: {\"sequence\":" + id + "}\nid: " + id + "\n\n");
