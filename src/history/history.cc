@@ -70,7 +70,7 @@ void History::offer(Batch batch) {
     if (batch.events.empty()) return;
     if (behind_since_ns_ == 0) behind_since_ns_ = now_ns();
     if (queued_events_ + batch.events.size() > options_.events_max) {
-      // What is dropped here is read from the journal later.
+      // The dropped events are read from the journal later.
       queue_.clear();
       came_ns_.clear();
       queued_events_ = 0;
@@ -159,7 +159,7 @@ bool History::has_store() {
     stats_.trouble.clear();
     if (gaps.ok()) stats_.gaps = std::max(stats_.gaps, static_cast<uint64_t>(*gaps));
   }
-  // What it has not written itself it has from another time of this folder.
+  // A position beyond the journal is from another time of this folder.
   if (!std::exchange(was_open_, true) && store_->position() > start_) {
     log_event(
         LogLevel::kWarning, "history", "history_ahead", {},

@@ -375,7 +375,7 @@ def test_a_cluster_admin_allocates_for_an_organization(world, holder):
     status, answer, _ = admin.call("POST", f"{PREFIX}/allocate", {"organization_id": organization})
     assert status == 202, answer
     assert holder.gpu(answer["gpu_id"])["organization_id"] == organization
-    # What it allocated it renews and releases, and nothing else.
+    # It renews and releases its own allocations, and nothing else.
     mine = answer["gpu_id"]
     holder.wait_for(mine, "AVAILABLE")
     assert admin.call("POST", f"{PREFIX}/gpu/{mine}/renew", {"lease_minutes": 90})[0] == 200

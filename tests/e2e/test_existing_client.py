@@ -195,7 +195,7 @@ def test_the_estimated_wait_is_told_without_a_forecast_and_counts_from_now(new_w
     before, began = seconds_of(api.job(second["job_id"])["estimated_wait"]), time.monotonic()
     wait_until("it is nearer", lambda: seconds_of(api.job(second["job_id"])["estimated_wait"]) < before - 3)
     assert time.monotonic() - began < 30
-    # Of what nobody knows nothing is told.
+    # An unknown wait is left out.
     never = api.post("/jobs", {"script": "true", "gpu_count": 8}, 201)["job_id"]
     wait_until("the reason", lambda: api.job(never)["reason"] not in ("queued", "none"))
     assert "estimated_wait" not in api.job(never)

@@ -135,7 +135,7 @@ def test_a_history_that_cannot_be_written_says_so_and_scheduling_goes_on(world):
     world.scheduler.stop()
     database = world.scheduler.data_dir / "history" / "history.db"
     database.rename(database.with_name("kept.db"))
-    database.mkdir()  # What is no file cannot be opened.
+    database.mkdir()  # A folder cannot be opened as a database.
     world.scheduler.restart()
     api = world.api()
     job = api.submit("true", gpu_count=1)

@@ -12,7 +12,7 @@ import pytest
 from harness import PATIENCE_S, ROOT, bin_dir
 
 PYTHON = ROOT / "build" / "python"
-WHEELS = PYTHON / "wheels"  # Of what the Python client needs; tools/install-python puts them there.
+WHEELS = PYTHON / "wheels"  # Needed by the Python client; tools/install-python puts them there.
 PROGRAMS = ("gpu-agent", "gpu-cli", "gpu-scheduler", "gpu-shim")
 DEBS = ("gpu-agent", "gpu-cli", "gpu-scheduler")
 

@@ -50,7 +50,7 @@ HOST = "Host: 127.0.0.1"
     ["Transfer-Encoding: identity", "Content-Length: 4"], ["Transfer-Encoding : chunked"], ["X-Folded: a\r\n b"],
     ["Transfer-Encoding: chun\r\n ked"]], ids=lambda headers: " | ".join(headers).encode("unicode_escape").decode())
 def test_a_coding_that_is_not_chunked_alone_is_refused_and_ends_the_connection(world, headers):
-    # What follows would be a request of its own for somebody who reads the first one differently.
+    # The rest would be a request of its own for somebody who reads the first one differently.
     smuggled = request(HOST)
     statuses, data, closed = answers_to(world, request(HOST, *headers, target="/api/v1/jobs", method="POST",
                                                        body=b"0\r\n\r\n" + smuggled))

@@ -390,14 +390,14 @@ def test_a_full_disk_keeps_no_door_open(disk):
     assert users["less"].call("POST", "/v1/cluster/pause", {"reason": "a full disk"})[0] == 200
     assert people["ana"][1].call("GET", f"{door}/gpus")[0] == 200
 
-    # What adds is refused.
+    # Additions are refused.
     refused = [api.call("POST", f"{door}/users", {"email": "dan@example.org", "password": "correct horse battery"}),
                api.call("PUT", f"{door}/users/{people['cy'][0]}", {"email": "eve@example.org"}),
                api.call("POST", "/v1/keys", {"name": "new", "roles": [{"role": "viewer"}]}),
                api.call("PATCH", f"/v1/tenants/{lab}", {"organization": "another"}),
                anyone.call("POST", "/api/v1/jobs", {"command": ["true"], "tenant_id": open_tenant})]
     assert [status for status, _, _ in refused] == [503] * 5, refused
-    # What takes rights away is done, at once and for good.
+    # Rights are taken away at once and for good.
     done = [api.call("PUT", f"{door}/users/{people['ana'][0]}", {"is_active": False}),
             api.call("PUT", f"{door}/users/{people['bo'][0]}", {"role": "user"}),
             api.call("PUT", f"{door}/users/{people['cy'][0]}", {"organization_id": lab}),

@@ -30,7 +30,7 @@ async function fresh(options = {}) {
   page = await context.newPage();
   page.on("pageerror", (error) => noise.push(`error: ${error.message}`));
   page.on("console", (message) => {
-    // What the network says of refused calls is the browser's own line; the page shows it to people.
+    // The browser writes a line of its own for each refused call; the page shows it to people.
     if (message.type() === "error" && !message.text().startsWith("Failed to load resource")) noise.push(message.text());
   });
   return page;

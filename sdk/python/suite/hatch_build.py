@@ -4,7 +4,7 @@ import platform
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-GLIBC = "2_36"  # Of Debian 12, on which the programs are built; tests hold that they need no newer one.
+GLIBC = "2_36"  # Debian 12's, on which the programs are built; tests hold that they need no newer one.
 
 
 class CustomBuildHook(BuildHookInterface):

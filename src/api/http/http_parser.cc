@@ -47,7 +47,7 @@ class Parser final : public http::basic_parser<true> {
   bool streams_body = false;
   bool expects_continue = false;
   bool version_1_0 = false;
-  std::string_view input;      ///< What is being parsed.
+  std::string_view input;      ///< Bytes that are being parsed.
   std::string_view violation;  ///< Why the request is refused, where this class does it. In static storage.
 
  private:

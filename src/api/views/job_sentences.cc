@@ -126,7 +126,7 @@ std::string describe_for(const State& state, const Promise& promise, const Viewe
 
 WaitReason shown_to(const Viewer& viewer, const State& state, const WaitReason& reason) {
   WaitReason shown = reason;
-  // What runs goes on using up the budget after the planner looked at it.
+  // Running jobs go on using up the budget after the planner looked at it.
   const Tenant* const spent = reason.code == WaitCode::kGpuTime ? state.find_tenant(reason.tenant) : nullptr;
   if (const Time now = reader_now(state); spent != nullptr && now < reason.lifts_at)
     shown.current = std::max(shown.current, spent->gpu_time.used_by(now, spent->usage));

@@ -114,7 +114,7 @@ struct Adopted {
 
 using Event = std::variant<Placed, Started, Ended, Abandoned, Preempted, Finished, QuotaChanged, Adopted>;
 
-/// What one journal record led to.
+/// The events of one journal record.
 struct Batch {
   uint64_t position = 0;
   Time at;

@@ -69,7 +69,7 @@ void add_usage(const OpenMember& member, int64_t from_ms, int64_t until_ms, bool
 /// Who holds what: follows placements and ends, and says what each member has used when it ends. Pure.
 class Ledger {
  public:
-  /// What events changed, until it is taken.
+  /// Changes by events, until they are taken.
   struct Changes {
     std::set<AttemptKey> touched;  ///< Members that came, started or went.
     std::vector<ClosedMember> closed;

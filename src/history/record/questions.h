@@ -14,7 +14,7 @@ namespace gpusched::history {
 
 /// Jobs and use that an asker may see.
 struct Scope {
-  bool all = false;               ///< Of every tenant.
+  bool all = false;               ///< Every tenant.
   std::vector<TenantId> tenants;  ///< Else of these.
   std::string owner;              ///< Given: only jobs of this owner, as JobRow has it.
 };
@@ -41,7 +41,7 @@ struct JobsPage {
   std::optional<Cursor> next;  ///< Given: there may be more behind it.
 };
 
-/// What use is added up by.
+/// Subjects by which use is added up.
 enum class UsageBy : uint8_t { kTenant, kUser, kModel, kNode, kDay, kMonth };
 std::optional<UsageBy> usage_by_named(std::string_view name);
 

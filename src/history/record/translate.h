@@ -21,7 +21,7 @@ std::string owner_of(const State& state, const Job& job);
 void translate(const State& state, const Events& events, Time at, const DescribeJob& describe,
                std::vector<Event>& out);
 
-/// What a history can take out of a state alone.
+/// Rows that a history can take out of a state alone.
 Adopted adopt(const State& state, uint64_t after, const DescribeJob& describe);
 
 }  // namespace gpusched::history

@@ -362,7 +362,7 @@ Result<UsageReport> Queries::usage(const UsageQuery& query) {
                             sums_at(row, 5));
                 });
   }
-  // What still runs has used what it held until now, within the same bounds.
+  // Running attempts have used until now what they hold, within the same bounds.
   Where open;
   add_scope(open);
   Usages usages;

@@ -152,7 +152,7 @@ Result<Unit> Store::write(std::span<const Batch> batches) {
     return Unit{};
   }
   static_cast<void>(database_.run("ROLLBACK"));
-  // What was counted in memory goes with the transaction.
+  // The counts in memory go back with the transaction.
   const Result<Unit> loaded = load();
   return loaded.ok() ? done : loaded;
 }

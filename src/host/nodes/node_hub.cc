@@ -245,8 +245,8 @@ void NodeHub::lose(NodeId node) {
   hooks_.propose(NodeLeaseLost{.node = node}, [](const Result<Decided>&) {});
 }
 
-// What it says from here on, also what is on its way already, is not the node's any more. The loss is
-// proposed behind all that it said before, such as that it has its lease back.
+// Messages from here on, also those on their way already, are not the node's any more. The loss is
+// proposed behind all that the node said before, such as that it has its lease back.
 void NodeHub::on_revoked(const std::string& name) {
   const Node* const node = hooks_.state().find_node_named(name);
   if (node == nullptr) return;

@@ -144,7 +144,7 @@ TEST(Revocation, MakesTheNodeUnreachableAtOnceAndEndsItsStream) {
   EXPECT_EQ(cluster.agent.peer->sent.back().refused().code(), "node_revoked");
   cluster.hub.decide();
   EXPECT_EQ(cluster.hub.node().state, NodeState::kUnreachable);
-  // What was on its way is nobody's word any more.
+  // A message that was on its way counts for nothing.
   cluster.agent.beat();
   cluster.hub.decide();
   EXPECT_EQ(cluster.hub.node().state, NodeState::kUnreachable);

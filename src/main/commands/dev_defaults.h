@@ -8,8 +8,8 @@
 #include "base/result.h"
 #include "config/config.h"
 
-/// What `gpu-scheduler dev` sets where nobody did, so that documented examples of every client run as they
-/// are.
+/// Settings of `gpu-scheduler dev` where nobody chose, so that documented examples of every client run as
+/// they are.
 namespace gpusched {
 
 /// Opens the doors on the ports that their clients expect, gives each type of task an example worker, and

@@ -15,7 +15,7 @@ enum class DemoVerdict { kOpen, kRight, kWrong };
 /// One job of the demonstration, and what is known of it.
 struct DemoJob {
   std::string name;
-  std::string what;     ///< What it does, for people.
+  std::string what;     ///< Its work in words.
   std::string request;  ///< Body of `POST /api/v1/jobs`.
   int gpus = 0;
   std::string state_wanted;

@@ -132,7 +132,7 @@ class GrpcLink::Done {
   bool done_ = false;
 };
 
-/// What comes is read by the stream itself, which then knows a message that cannot be read from the stream's
+/// The stream itself reads the messages that come: so it knows one that cannot be read from the stream's
 /// end: the generated code would call both the end, and gRPC would wait for ever to be cancelled.
 using WireStub = grpc::TemplatedGenericStub<v1::AgentMessage, grpc::ByteBuffer>;
 constexpr const char* kConnectMethod = "/gpusched.v1.NodeProtocol/Connect";

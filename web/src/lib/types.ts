@@ -1,4 +1,4 @@
-// What the scheduler sends; the messages of proto/gpusched/v1 in JSON, as far as the dashboard reads them.
+// Answers of the scheduler: the messages of proto/gpusched/v1 in JSON, as far as the dashboard reads them.
 
 export interface Resources {
   gpu_count?: number;

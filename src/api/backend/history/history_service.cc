@@ -25,8 +25,8 @@ ApiError not_readable(const Error& error) {
   return {ErrorKind::kUnavailable, "the history cannot be read: " + error.message};
 }
 
-/// What the caller may see: jobs whose description it may read. Deleted tenants that the state has forgotten
-/// are seen only by those who see all.
+/// The jobs that the caller may see: those whose description it may read. Deleted tenants that the state has
+/// forgotten are seen only by those who see all.
 history::Scope scope_of(const State& state, const access::Caller& caller) {
   if (may_always(caller, Action::kDescribeJob)) return {.all = true, .tenants = {}, .owner = {}};
   history::Scope scope;

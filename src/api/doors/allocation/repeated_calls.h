@@ -29,7 +29,7 @@ class RepeatedCalls {
     int status = 0;
     std::string body;
   };
-  /// What a caller said once. `content` tells requests under one key apart.
+  /// A request that a caller has sent. `content` tells requests under one key apart.
   struct Request {
     std::string caller, key, content;
   };
@@ -37,7 +37,7 @@ class RepeatedCalls {
   /// Keeps the answer of a call under way; gone without one, the key is free again.
   class Turn {
    public:
-    /// Of a call without a key: keeps nothing.
+    /// The turn of a call without a key, which keeps nothing.
     Turn() = default;
     Turn(std::shared_ptr<RepeatedCalls> calls, Request request)
         : calls_(std::move(calls)), request_(std::move(request)) {}

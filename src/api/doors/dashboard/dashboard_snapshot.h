@@ -23,7 +23,7 @@ inline constexpr std::string_view kListedFields =
 
 const JobMask& listed_fields();
 
-/// What every snapshot has, whoever asks.
+/// Facts that every snapshot has, whoever asks.
 struct DashboardFacts {
   std::string version;
   bool has_sign_in = false;  ///< People sign in with a browser, at /login.
