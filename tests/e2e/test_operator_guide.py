@@ -135,6 +135,7 @@ def test_history(site):
     harness.wait_until("the history has it", lambda: api.call("GET", "/v1/history/jobs")[1].get("jobs"))
     printed = run_page(site, "history")
     assert "month,tenant," in printed[0].replace('"', "") and "MODEL" in printed[0], printed[0]
+    assert "|failed|" in printed[1], printed[1]
 
 
 def test_keys(site):
