@@ -167,14 +167,10 @@ Action define_history(Grammar& grammar) {
   grammar.flag("-a,--all", past->all, "List all of them");
   grammar.details(
       "Without a job, finished jobs of all time are listed, newest first, from the scheduler's history. With "
-      "a "
-      "job that the scheduler still knows (for seven days after its end), shows when it was submitted, "
-      "placed, "
-      "started and ended, on which node, why each attempt ended, who submitted it, and who requested to "
-      "cancel, "
-      "hold, release, requeue or change it. These names are given by the client; the scheduler does not "
-      "check "
-      "them. The newest 64 events of a job are kept.");
+      "a job that the scheduler still knows (for seven days after its end), shows when it was submitted, "
+      "placed, started and ended, on which node, why each attempt ended, who submitted it, and who requested "
+      "to cancel, hold, release, requeue or change it. These names are given by the client; the scheduler "
+      "does not check them. The newest 64 events of a job are kept.");
   grammar.example("gpu-cli history --since 90d --state failed", "list the failed jobs of three months");
   return [past](Session& session) {
     return past->job.empty() ? list_past(session, *past) : show_history(session, past->job);

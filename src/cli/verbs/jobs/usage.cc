@@ -125,9 +125,8 @@ Action define_usage(Grammar& grammar) {
   grammar.flag("--csv", options->csv, "Print CSV, in seconds");
   grammar.details(
       "Counts the time for which GPUs were allocated, over all time: from the placement of each attempt to "
-      "its "
-      "end, and what runs up to now. LOST is the part of attempts that did not end with exit code 0: failed, "
-      "stopped, preempted or lost with their node.");
+      "its end, and what runs up to now. LOST is the part of attempts that did not end with exit code 0: "
+      "failed, stopped, preempted or lost with their node.");
   grammar.example("gpu-cli usage --by month,tenant --csv", "have the GPU hours of each tenant by month");
   return [options](Session& session) { return show_usage(session, *options); };
 }
