@@ -500,6 +500,8 @@ class AttemptShim {
     sent_signal_ = signal;
     if (!request_.container) {
       kill(-child_, signal);
+      // A stopped process would run no handler before its SIGKILL.
+      kill(-child_, SIGCONT);
       return;
     }
     sigqueue(child_, SIGTERM, sigval{.sival_int = signal});

@@ -104,6 +104,12 @@ class AttemptShim : public ::testing::Test {
     EXPECT_TRUE(ended.has_value()) << "it goes on";
     return ended ? ended->outcome : Outcome{};
   }
+  /// The process of its command, by the event that says it has started.
+  pid_t child() const {
+    const std::optional<Event> started = next_event(EventKind::kStarted);
+    EXPECT_TRUE(started.has_value()) << "it does not start";
+    return started ? static_cast<pid_t>(started->pid) : -1;
+  }
   std::string path(const std::string& name) const {
     return data_ + "/attempts/" + key_text(kKey) + "/" + name;
   }
@@ -193,6 +199,23 @@ TEST_F(AttemptShim, AJobThatIgnoresItsStopIsKilledAfterItsGrace) {
   const Outcome told = outcome();
   EXPECT_EQ(told.cause, Cause::kStopped);
   EXPECT_EQ(told.signal, SIGKILL);
+}
+
+TEST_F(AttemptShim, AStoppedProcessRunsItsHandlerBeforeItsEnd) {
+  start(shell("trap 'echo saved; exit 3' TERM; echo ready; kill -STOP $$; sleep 1000"));
+  const std::string status = "/proc/" + std::to_string(child()) + "/stat";
+  await_output("ready");
+  for (int waited = 0; waited < kHangMs; waited += 5) {  // Until the kernel has stopped it.
+    std::ifstream in(status);
+    const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+    if (text.find(") T ") != std::string::npos) break;
+    usleep(5'000);
+  }
+  stop({.key = kKey, .grace = seconds(5)});
+  const Outcome told = outcome();
+  EXPECT_EQ(told.cause, Cause::kStopped);
+  EXPECT_EQ(told.signal, 0) << "it was killed after its grace";
+  EXPECT_EQ(content("stdout"), "ready\nsaved\n");
 }
 
 TEST_F(AttemptShim, ALaterStopGivesNoMoreTimeThanAnEarlierOne) {

@@ -95,6 +95,8 @@ int supervise(pid_t child) {
     if (sigwait(&all, &signal) != 0) continue;
     if (signal != SIGCHLD) {
       kill(-child, signal);
+      // A stopped process would run no handler before its SIGKILL.
+      if (signal == SIGTERM) kill(-child, SIGCONT);
       continue;
     }
     while (true) {
