@@ -1,4 +1,5 @@
-"""What README, docs/policies.md, docs/coming-from-slurm.md and docs/reference show is true of the built programs.
+"""What README, docs/five-minutes.md, docs/policies.md, docs/coming-from-slurm.md and docs/reference show is true of the
+built programs.
 
 `sh` blocks run in order against a scheduler and an agent, as those of docs/operate do. A block that cannot run has an
 HTML comment before it, `<!-- not run: WHY -->`, and is counted here. `console` blocks run too, and must print what the
@@ -19,8 +20,10 @@ from harness import ROOT, program
 from test_operator_guide import Site
 
 # Pages by name, and how many of their blocks say that they are not run.
-NOT_RUN = {"README.md": 4, "docs/policies.md": 6, "docs/reference/gangs.md": 1, "docs/reference/gpu-sim.md": 1,
-           "docs/reference/services.md": 3, "docs/reference/sessions.md": 1}
+NOT_RUN = {"README.md": 4, "docs/five-minutes.md": 1, "docs/policies.md": 6, "docs/reference/gangs.md": 1,
+           "docs/reference/gpu-sim.md": 1, "docs/reference/services.md": 3, "docs/reference/sessions.md": 1}
+# Its `text` blocks are what the `sh` blocks before them print, but for numbers of jobs and times.
+SHOWN = "docs/five-minutes.md"
 # Made by programs, from the grammars and tables of the code; their blocks have no language.
 GENERATED = {"docs/reference/cli.md", "docs/reference/configuration.md", "docs/reference/errors.md",
              "docs/reference/gpu-faults.md"}
@@ -34,8 +37,8 @@ NOT_EVEN_TRIED = re.compile(r"gpu-cli man |\|\| true\)")
 
 
 def pages():
-    files = [ROOT / "README.md", ROOT / "docs/policies.md", ROOT / "docs/coming-from-slurm.md",
-             *sorted((ROOT / "docs/reference").glob("*.md"))]
+    files = [ROOT / "README.md", ROOT / "docs/five-minutes.md", ROOT / "docs/policies.md",
+             ROOT / "docs/coming-from-slurm.md", *sorted((ROOT / "docs/reference").glob("*.md"))]
     return {str(file.relative_to(ROOT)): file.read_text() for file in files}
 
 
@@ -68,7 +71,8 @@ def site_fixture(new_world):
     harness.kill_processes_of(world.folder)
 
 
-@pytest.mark.parametrize("page", sorted(page for page in PAGES if any(not b["why"] for b in blocks(page, "sh"))))
+@pytest.mark.parametrize("page", sorted(page for page in PAGES if page != SHOWN and any(not b["why"] for b in
+                                                                                        blocks(page, "sh"))))
 def test_the_shell_blocks_of_a_page_run(site, page):
     site.start()
     site.world.api().wait_for(site.world.api().submit("true"))  # Something has run there.
@@ -76,6 +80,24 @@ def test_the_shell_blocks_of_a_page_run(site, page):
         if not block["why"]:
             status, out = site.run(block["text"])
             assert status == 0, f"block {number} of {page} ended with {status}:\n{block['text']}\n---\n{out}"
+
+
+def without_numbers(text):
+    return re.sub(r"\bjob-\d+", "job-N", text)
+
+
+def test_the_five_minutes_print_what_the_page_shows(site):
+    site.start()
+    ran = 0
+    found = blocks(SHOWN, "sh", "text")
+    for block, after in zip(found, [*found[1:], None]):
+        if block["language"] == "sh" and not block["why"]:
+            status, out = site.run(block["text"], site.world.folder)
+            assert status == 0, f"{block['text']}\n---\n{out}"
+            assert after is not None and after["language"] == "text", f"what does it print?\n{block['text']}"
+            assert without_numbers(out) == without_numbers(after["text"]), block["text"]
+            ran += 1
+    assert ran == sum(1 for block in found if block["language"] == "text")
 
 
 def commands_of(text):
