@@ -1,5 +1,6 @@
 import type { Component } from "svelte";
 import Gpus from "./pages/Gpus.svelte";
+import History from "./pages/History.svelte";
 import Job from "./pages/Job.svelte";
 import Jobs from "./pages/Jobs.svelte";
 import Keys from "./pages/Keys.svelte";
@@ -12,6 +13,7 @@ import Reservations from "./pages/Reservations.svelte";
 import Services from "./pages/Services.svelte";
 import Submit from "./pages/Submit.svelte";
 import Tenants from "./pages/Tenants.svelte";
+import Usage from "./pages/Usage.svelte";
 
 interface Page {
   path: string;
@@ -32,6 +34,8 @@ export const pages: Page[] = [
   { path: "gpus", title: "GPUs", component: Gpus, key: "p", apart: true },
   { path: "nodes", title: "Nodes", component: Nodes, key: "o" },
   { path: "tenants", title: "Tenants", component: Tenants, key: "t" },
+  { path: "history", title: "History", component: History, key: "h", apart: true },
+  { path: "usage", title: "Usage", component: Usage, key: "u" },
   { path: "services", title: "Services", component: Services, apart: true },
   { path: "leases", title: "Leases", component: Leases },
   { path: "reservations", title: "Reservations", component: Reservations },
