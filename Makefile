@@ -22,8 +22,8 @@ daily: deps
 man-pages: build ## write the manual pages of gpu-cli, gpu-scheduler and gpu-agent into build/man/
 	@for name in gpu-cli gpu-scheduler gpu-agent; do build/bin/$$name man build/man || exit 1; done
 
-demo: daily ## run real jobs through a scheduler and an agent on this machine, under a minute
-	@tools/demo.sh
+demo: ## run real jobs on this machine, under a minute; builds unless an installed package has this commit (BUILD=1: always)
+	@BUILD=$(BUILD) tools/demo.sh --installed || { status=$$?; [[ $$status == 3 ]] || exit $$status; $(MAKE) daily && tools/demo.sh; }
 
 dev: daily ## start a scheduler and an agent, and stay up (Ctrl-C ends both)
 	@build/bin/gpu-scheduler dev
