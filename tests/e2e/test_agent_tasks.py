@@ -167,10 +167,13 @@ def test_an_id_is_its_owners_own(make, connect):
         nobody.metadata = ()
         return [nobody] + [connect(world, secret) for secret in secrets]
 
-    jobs = [client.submit("t-1", payload=payload) for client, payload in zip(clients(), (b"n", b"a", b"b"))]
+    def submit_all():
+        return [client.submit("t-1", payload=payload) for client, payload in zip(clients(), (b"n", b"a", b"b"))]
+
+    jobs = submit_all()
     assert len(set(jobs)) == 3
     for _ in range(2):
-        assert [client.submit("t-1") for client in clients()] == jobs
+        assert submit_all() == jobs
         assert [client.GetTaskStatus(task_id="t-1").message.split(":")[0] for client in clients()] == jobs
         world.scheduler.restart()
     nobody, ana, bob = clients()
@@ -219,7 +222,7 @@ def test_the_same_id_is_one_job_over_a_crash(make, connect):
     world = make()
     client = connect(world)
     job = client.submit("once", payload=b"x")
-    assert client.submit("once", payload=b"another") == job
+    assert client.submit("once", payload=b"x", estimated_runtime_ms=5) == job
     world.scheduler.restart()
     client = connect(world)
     assert client.submit("once", payload=b"x") == job
@@ -230,7 +233,51 @@ def test_the_same_id_is_one_job_over_a_crash(make, connect):
     world.add_agent("n1").start()
     client.wait_for("once", COMPLETED)
     assert world.cli("logs", job, expected=0).stdout == "x"
-    assert client.SubmitTask(task_id="once").status == COMPLETED
+    assert client.SubmitTask(task_id="once", payload=b"x").status == COMPLETED
+
+
+OTHER_CONTENT = "task already exists with other content"
+
+
+def test_an_id_with_other_content_is_refused(make, connect):
+    world = make()
+    content = {"user_id": "u", "task_type": OTHER, "gpu_memory_required": 100, "payload": b"x"}
+    others = [{**content, **change} for change in (
+        {"user_id": "v"}, {"user_id": ""}, {"task_type": LLM}, {"task_type": UNSPECIFIED}, {"task_type": DIFFUSION},
+        {"gpu_memory_required": 200}, {"gpu_memory_required": 0}, {"gpu_compute_required": 1}, {"payload": b"y"},
+        {"payload": b""}, {"payload": b"x" * 100_000})]
+    job = connect(world).submit("t-1", **content)
+    for _ in range(3):  # At the end from a snapshot and what the journal has behind it.
+        client = connect(world)
+        assert {client.refused("t-1", **other) for other in others} == {OTHER_CONTENT}
+        assert client.submit("t-1", **content) == job
+        world.scheduler.restart()
+    client = connect(world)
+    assert client.GetTaskStatus(task_id="t-1").status == PENDING
+    # What tells contents apart is for the scheduler alone: who sees the job could try out payloads.
+    shown = world.api().call("GET", f"/v1/jobs/{job}")[1]
+    assert "content" not in str(shown["job"]["spec"] if "job" in shown else shown)
+    world.add_agent("n1").start()
+    client.wait_for("t-1", COMPLETED)
+    assert world.cli("logs", job, expected=0).stdout == "x"
+    assert client.refused("t-1", **others[0]) == OTHER_CONTENT
+    assert client.SubmitTask(task_id="t-1", **content).status == COMPLETED
+
+
+def test_of_contents_at_the_same_time_one_is_the_task(make, connect):
+    world = make()
+    client = connect(world)
+    payloads = [b"a", b"b"] * 8
+    for task in (f"t-{number}" for number in range(20)):
+        with concurrent.futures.ThreadPoolExecutor(len(payloads)) as pool:
+            answers = list(pool.map(lambda payload, task=task: client.SubmitTask(task_id=task, payload=payload),
+                                    payloads))
+        accepted = {payload for payload, answer in zip(payloads, answers) if answer.accepted}
+        assert len(accepted) == 1, answers
+        for payload, answer in zip(payloads, answers):
+            assert answer.accepted == (payload in accepted)
+            assert answer.accepted or (answer.status, answer.message) == (REJECTED, OTHER_CONTENT)
+    assert world.api().call("GET", "/api/v1/jobs")[1]["total"] == 20
 
 
 def test_tenants_do_not_see_each_others_tasks(make, connect):

@@ -83,7 +83,7 @@ class GPUClient:
 
         Args:
             task_id: Chosen by the caller. The same id with the same content again is the same task, so a call may be
-                repeated.
+                repeated; with other content it is refused.
             user_id: Whose tokens the task costs.
             task_type: ``"embedding"``, ``"llm"``, ``"diffusion"`` or ``"other"``: chooses the worker and the cost.
             gpu_memory_mb: GPU memory in MB; 0 for the default, or what was learned.

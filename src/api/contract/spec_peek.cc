@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "base/text/packed_field.h"
+#include "base/text/task_content.h"
 #include "base/text/trace_variable.h"
 
 namespace gpusched::api {
@@ -150,6 +151,7 @@ Blob without_secrets(const Blob& packed) {
     std::string_view bytes;
     if (!read_field(reader, tag, bytes)) return {};
     if (tag >> 3 == kEnvironment && secrets.contains(entry_of(bytes).first)) continue;
+    if (tag >> 3 == kTaskContentField) continue;
     const std::size_t end = packed.view().size() - reader.remaining();
     shown.append(packed.view().substr(begin, end - begin));
   }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/bytes.h"
+#include "base/text/task_content.h"
 #include "base/text/trace_variable.h"
 #include "gpusched/v1/types.pb.h"
 
@@ -78,6 +79,15 @@ TEST(SpecPeek, ValuesOfSecretVariablesAreLeftOutAndNothingElse) {
   spec.mutable_environment()->erase("HUB_TOKEN");
   read.DiscardUnknownFields();
   EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(read, spec));
+}
+
+TEST(SpecPeek, TheDigestOfASecretPayloadIsNotShown) {
+  v1::JobSpec spec;
+  (*spec.mutable_environment())["TASK_PAYLOAD_BASE64"] = "c2VzYW1l";
+  spec.add_secret_variables("TASK_PAYLOAD_BASE64");
+  std::string packed = spec.SerializeAsString();
+  add_task_content(packed, {.high = 1, .low = 2});
+  EXPECT_FALSE(task_content_of(without_secrets(Blob(packed)).view()).is_known());
 }
 
 TEST(SpecPeek, NothingIsShownOfADamagedSpecificationThatHasSecrets) {

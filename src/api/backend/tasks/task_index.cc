@@ -95,7 +95,8 @@ void TaskIndex::observe(const Observer::View& view, const Changes& changes) {
 void TaskIndex::add(JobId job, TenantId tenant, std::string owner, std::string_view spec) {
   const std::optional<std::string_view> id = spec_label(spec, kTaskIdLabel);
   if (!id || id->empty()) return;
-  Row row{.name = {.tenant = tenant, .owner = std::move(owner), .id = std::string(*id)}};
+  Row row{.name = {.tenant = tenant, .owner = std::move(owner), .id = std::string(*id)},
+          .content = task_content_of(spec)};
   by_name_.try_emplace(row.name, job);
   by_id_[{tenant, row.name.id}].insert(job);
   if (const auto at = submissions_.find(row.name); at != submissions_.end()) {
@@ -243,26 +244,35 @@ void TaskIndex::note_refused(TenantId tenant) {
   tenants_[tenant].refused += 1;
 }
 
-TaskIndex::Begun TaskIndex::begin(const TaskName& name, Outcome outcome) {
+ApiError TaskIndex::other_content() {
+  return {ErrorKind::kAlreadyExists, "task already exists with other content", "task_id"};
+}
+
+TaskIndex::Begun TaskIndex::begin(const TaskName& name, TaskContent content, Outcome outcome) {
   const std::lock_guard lock(mutex_);
-  if (known(name)) return Begun::kKnown;
-  const auto [at, is_first] = submissions_.try_emplace(name);
+  const auto compared = [content](TaskContent first) {
+    return first.is_known() && first != content ? Begun::kOther : Begun::kKnown;
+  };
+  if (const std::optional<JobId> job = known(name)) return compared(rows_.at(*job).content);
+  const auto [at, is_first] = submissions_.try_emplace(name, Submission{.content = content});
   if (is_first) {
     tenants_[name.tenant].submitting += 1;
     return Begun::kFirst;
   }
-  if (at->second.job) return Begun::kKnown;
-  at->second.waiters.push_back(std::move(outcome));
+  if (at->second.job) return compared(at->second.content);
+  at->second.waiters.push_back({.content = content, .outcome = std::move(outcome)});
   return Begun::kAfter;
 }
 
 void TaskIndex::settle(const TaskName& name, const Answer<JobId>& outcome) {
-  std::vector<Outcome> waiters;
+  std::vector<Waiter> waiters;
+  TaskContent first;
   {
     const std::lock_guard lock(mutex_);
     const auto at = submissions_.find(name);
     CHECK(at != submissions_.end());
     waiters.swap(at->second.waiters);
+    first = at->second.content;
     if (outcome.ok() && !at->second.seen) {
       at->second.job = *outcome;
     } else {
@@ -270,7 +280,19 @@ void TaskIndex::settle(const TaskName& name, const Answer<JobId>& outcome) {
       submissions_.erase(at);
     }
   }
-  for (const Outcome& waiter : waiters) waiter(outcome);
+  for (const Waiter& waiter : waiters) {
+    if (waiter.content == first) {
+      waiter.outcome(outcome);
+    } else if (outcome.ok()) {
+      waiter.outcome(other_content());
+    } else {
+      waiter.outcome(
+          ApiError{ErrorKind::kConflict,
+                   "the task was submitted with other content at the same time, and that was refused; "
+                   "submit it again",
+                   "task_id"});
+    }
+  }
 }
 
 std::shared_ptr<void> TaskIndex::watch(CallerPtr caller, Changed changed) {

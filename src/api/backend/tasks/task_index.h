@@ -16,6 +16,7 @@
 
 #include "api/contract/caller.h"
 #include "base/task_labels.h"
+#include "base/text/task_content.h"
 #include "host/core/interfaces.h"
 #include "host/readers/observer.h"
 #include "model/state.h"
@@ -82,9 +83,15 @@ class TaskIndex final : public std::enable_shared_from_this<TaskIndex> {
     kFirst,  ///< Nobody has submitted it: the caller must `settle` it, and is not told by `outcome`.
     kKnown,  ///< It is a job already: see `find`.
     kAfter,  ///< Somebody is submitting it: `outcome` tells how that went.
+    kOther,  ///< It is a job already, of other content (`other_content`).
   };
-  Begun begin(const TaskName& name, Outcome outcome);
+  /// Whoever submits other content than who is submitting it is told by `outcome` as well: kAlreadyExists
+  /// when that became a job, else kConflict. A job of before contents were kept is of any content.
+  Begun begin(const TaskName& name, TaskContent content, Outcome outcome);
   void settle(const TaskName& name, const Answer<JobId>& outcome);
+
+  /// The refusal of a task whose id is another's of the same owner.
+  static ApiError other_content();
 
   using Changed = std::function<void(const TaskChange&)>;
   /// Calls `changed` on the observer's thread with each change of a task that the caller may see, until the
@@ -95,6 +102,7 @@ class TaskIndex final : public std::enable_shared_from_this<TaskIndex> {
   using SharedId = std::pair<TenantId, std::string>;
   struct Row {
     TaskName name;
+    TaskContent content;
     TaskState state = TaskState::kPending;
     Time since;  ///< Beginning of the state.
   };
@@ -104,8 +112,13 @@ class TaskIndex final : public std::enable_shared_from_this<TaskIndex> {
     int64_t completed = 0, failed = 0, cancelled = 0, refused = 0;
     int64_t submitting = 0;  ///< Submissions that are no jobs yet, as far as was seen.
   };
+  struct Waiter {
+    TaskContent content;
+    Outcome outcome;
+  };
   struct Submission {
-    std::vector<Outcome> waiters;
+    TaskContent content;
+    std::vector<Waiter> waiters;
     std::optional<JobId> job;  ///< It was accepted, and the observer has not seen it yet.
     bool seen = false;         ///< The observer has: it is counted as a job.
   };

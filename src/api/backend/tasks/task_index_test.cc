@@ -7,6 +7,8 @@
 namespace gpusched::api {
 namespace {
 
+constexpr TaskContent kContent{.high = 1, .low = 2}, kOtherContent{.high = 1, .low = 3};
+
 /// The index of a backend over a real host.
 class TaskIndexs : public TenantsTest {
  protected:
@@ -23,6 +25,20 @@ class TaskIndexs : public TenantsTest {
     return submit_as(
         who, R"({"tenant_id":")" + tenant + R"(","script":"true","labels":{"agent_task_id":")" + id + "\"}}",
         /*marked=*/true);
+  }
+  /// As the tasks' door does it.
+  JobId submit_task(const CallerPtr& who, const std::string& tenant, const std::string& id,
+                    TaskContent content) {
+    Answer<SubmitRequest> request = parse_submit(
+        R"({"tenant_id":")" + tenant + R"(","script":"true","labels":{"agent_task_id":")" + id + "\"}}",
+        false);
+    EXPECT_TRUE(request.ok());
+    add_task_content(request->jobs[0].spec, content);
+    request->sets_reserved_labels = true;
+    const auto made =
+        answer<Submitted>([&](auto done) { backend_.submit(who, std::move(*request), std::move(done)); });
+    answer<JobView>([&](auto done) { backend_.get_job(admin(), made.first_job, "", std::move(done)); });
+    return made.first_job;
   }
   TaskName of_ana(const std::string& id) const { return {.tenant = lab_, .owner = "person ana", .id = id}; }
   TaskName of_bob(const std::string& id) const { return {.tenant = other_, .owner = "person bob", .id = id}; }
@@ -61,7 +77,7 @@ TEST_F(TaskIndexs, KeepTheIdsOfEachOwnerApart) {
   EXPECT_FALSE(index().find(of_ana("t-1")).has_value());
   EXPECT_EQ(index().find_any(lab_, "t-1"), theirs);
   EXPECT_FALSE(index().find_any(other_, "t-1").has_value());
-  EXPECT_EQ(index().begin(of_ana("t-1"), nullptr), TaskIndex::Begun::kFirst);
+  EXPECT_EQ(index().begin(of_ana("t-1"), kContent, nullptr), TaskIndex::Begun::kFirst);
   const JobId own = submit_task(ana_, "lab", "t-1");
   index().settle(of_ana("t-1"), own);
   EXPECT_EQ(index().find(of_ana("t-1")), own);
@@ -95,8 +111,8 @@ TEST_F(TaskIndexs, AreFilledFromTheJobsAtAStart) {
   EXPECT_EQ(later.tasks().find(of_ana("t-1")), first);
   EXPECT_EQ(later.tasks().find(of_ana("t-2")), ended);
   EXPECT_EQ(later.tasks().waiting(lab_), 1);
-  EXPECT_EQ(later.tasks().begin(of_ana("t-1"), nullptr), TaskIndex::Begun::kKnown);
-  EXPECT_EQ(later.tasks().begin(of_ana("t-2"), nullptr), TaskIndex::Begun::kKnown);
+  EXPECT_EQ(later.tasks().begin(of_ana("t-1"), kContent, nullptr), TaskIndex::Begun::kKnown);
+  EXPECT_EQ(later.tasks().begin(of_ana("t-2"), kContent, nullptr), TaskIndex::Begun::kKnown);
 }
 
 TEST_F(TaskIndexs, CountAndListTheTasksOfATenant) {
@@ -126,26 +142,69 @@ TEST_F(TaskIndexs, MakeOneJobOfSubmissionsAtTheSameTime) {
   const auto note = [&told](const Answer<JobId>& outcome) {
     told.push_back(outcome.ok() ? job_name(*outcome) : outcome.error().message);
   };
-  EXPECT_EQ(index().begin(of_ana("t-1"), note), TaskIndex::Begun::kFirst);
+  EXPECT_EQ(index().begin(of_ana("t-1"), kContent, note), TaskIndex::Begun::kFirst);
   EXPECT_EQ(index().waiting(lab_), 1);
-  EXPECT_EQ(index().begin(of_ana("t-1"), note), TaskIndex::Begun::kAfter);
-  EXPECT_EQ(index().begin(of_bob("t-1"), note), TaskIndex::Begun::kFirst);
+  EXPECT_EQ(index().begin(of_ana("t-1"), kContent, note), TaskIndex::Begun::kAfter);
+  EXPECT_EQ(index().begin(of_bob("t-1"), kContent, note), TaskIndex::Begun::kFirst);
   EXPECT_TRUE(told.empty());
   index().settle(of_ana("t-1"), ApiError{ErrorKind::kRateExceeded, "insufficient token"});
   EXPECT_EQ(told, std::vector<std::string>{"insufficient token"});
   EXPECT_EQ(index().waiting(lab_), 0);
   // A refused task may come again.
-  EXPECT_EQ(index().begin(of_ana("t-1"), note), TaskIndex::Begun::kFirst);
+  EXPECT_EQ(index().begin(of_ana("t-1"), kContent, note), TaskIndex::Begun::kFirst);
   const JobId job = submit_task(ana_, "lab", "t-1");
   EXPECT_EQ(index().waiting(lab_), 1);  // Once, not as a submission and as a job.
-  EXPECT_EQ(index().begin(of_ana("t-1"), note), TaskIndex::Begun::kKnown);
+  EXPECT_EQ(index().begin(of_ana("t-1"), kContent, note), TaskIndex::Begun::kKnown);
   index().settle(of_ana("t-1"), job);
   EXPECT_EQ(index().waiting(lab_), 1);
   // The scheduler may accept it before the index has seen the job.
-  EXPECT_EQ(index().begin(of_ana("t-2"), note), TaskIndex::Begun::kFirst);
+  EXPECT_EQ(index().begin(of_ana("t-2"), kContent, note), TaskIndex::Begun::kFirst);
   index().settle(of_ana("t-2"), JobId{987});
-  EXPECT_EQ(index().begin(of_ana("t-2"), note), TaskIndex::Begun::kKnown);
+  EXPECT_EQ(index().begin(of_ana("t-2"), kContent, note), TaskIndex::Begun::kKnown);
   EXPECT_EQ(index().find(of_ana("t-2")), JobId{987});
+}
+
+TEST_F(TaskIndexs, TellOtherContentFromARepetition) {
+  submit_task(ana_, "lab", "t-1", kContent);
+  submit_task(ana_, "lab", "t-before");
+  HostBackend later(*host_, {});
+  for (TaskIndex* const tasks : {&index(), &later.tasks()}) {
+    EXPECT_EQ(tasks->begin(of_ana("t-1"), kContent, nullptr), TaskIndex::Begun::kKnown);
+    EXPECT_EQ(tasks->begin(of_ana("t-1"), kOtherContent, nullptr), TaskIndex::Begun::kOther);
+    // Of before contents were kept.
+    EXPECT_EQ(tasks->begin(of_ana("t-before"), kOtherContent, nullptr), TaskIndex::Begun::kKnown);
+  }
+  // The scheduler may accept it before the index has seen the job.
+  EXPECT_EQ(index().begin(of_ana("t-2"), kContent, nullptr), TaskIndex::Begun::kFirst);
+  index().settle(of_ana("t-2"), JobId{987});
+  EXPECT_EQ(index().begin(of_ana("t-2"), kContent, nullptr), TaskIndex::Begun::kKnown);
+  EXPECT_EQ(index().begin(of_ana("t-2"), kOtherContent, nullptr), TaskIndex::Begun::kOther);
+}
+
+TEST_F(TaskIndexs, TellOtherContentAtTheSameTimeWhatBecameOfTheFirst) {
+  std::vector<std::string> told;
+  const auto note = [&told](const std::string& who) {
+    return [&told, who](const Answer<JobId>& outcome) {
+      told.push_back(who + ": " + (outcome.ok() ? job_name(*outcome) : outcome.error().message));
+    };
+  };
+  const auto begin_all = [&] {
+    EXPECT_EQ(index().begin(of_ana("t-1"), kContent, nullptr), TaskIndex::Begun::kFirst);
+    EXPECT_EQ(index().begin(of_ana("t-1"), kOtherContent, note("other")), TaskIndex::Begun::kAfter);
+    EXPECT_EQ(index().begin(of_ana("t-1"), kContent, note("same")), TaskIndex::Begun::kAfter);
+    EXPECT_TRUE(told.empty());
+  };
+  begin_all();
+  index().settle(of_ana("t-1"), ApiError{ErrorKind::kRateExceeded, "insufficient token"});
+  EXPECT_EQ(told,
+            (std::vector<std::string>{"other: the task was submitted with other content at the same time, "
+                                      "and that was refused; submit it again",
+                                      "same: insufficient token"}));
+  told.clear();
+  begin_all();
+  index().settle(of_ana("t-1"), JobId{987});
+  EXPECT_EQ(told,
+            (std::vector<std::string>{"other: task already exists with other content", "same: job-987"}));
 }
 
 TEST_F(TaskIndexs, TellWatchersOfTheirOwnTasksInOrder) {

@@ -76,9 +76,11 @@ class AgentTasksService final : public GrpcService {
       const auto told = [call, response](const Answer<JobId>& outcome) {
         answer_submission(call, outcome, *response);
       };
-      switch (index_.begin(task.name, told)) {
+      switch (index_.begin(task.name, content_of(*request), told)) {
         case TaskIndex::Begun::kKnown:
           return answer_known(call, caller, task, response);
+        case TaskIndex::Begun::kOther:
+          return refuse(call, TaskIndex::other_content(), *response);
         case TaskIndex::Begun::kAfter:
           return;
         case TaskIndex::Begun::kFirst:

@@ -119,6 +119,16 @@ TEST_F(AgentTasks, ATaskIsTakenOnceAndReadBackAndCancelled) {
   EXPECT_FALSE(cancel_task("t-1").success());
 }
 
+TEST_F(AgentTasks, OtherContentIsRefusedAndTheTaskStaysAsItWas) {
+  const std::string job = submit_task("t-1").message;
+  const std::string why = "task already exists with other content";
+  expect_rejected(submit_task("t-1", algogpu::TASK_TYPE_OTHER, "agent-2"), why);
+  expect_rejected(submit_task("t-1", algogpu::TASK_TYPE_LLM), why);
+  expect_rejected(submit_task("t-1", algogpu::TASK_TYPE_DIFFUSION), why);  // Which has no worker.
+  EXPECT_EQ(submit_task("t-1").message, job + " before");
+  EXPECT_EQ(status_of("t-1").status(), algogpu::TASK_STATUS_PENDING);
+}
+
 TEST_F(AgentTasks, WhatIsNotThereIsAnAnswer) {
   EXPECT_EQ(status_of("t-9").status(), algogpu::TASK_STATUS_FAILED);
   EXPECT_EQ(status_of("t-9").message(), "Task not found");

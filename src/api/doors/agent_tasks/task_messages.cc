@@ -1,12 +1,17 @@
 #include "api/doors/agent_tasks/task_messages.h"
 
+#include <sodium.h>
+
 #include <algorithm>
+#include <array>
+#include <string_view>
 #include <utility>
 
 #include "api/contract/names.h"
 #include "api/doors/agent_tasks/task_words.h"
 #include "api/fields/checks.h"
 #include "api/fields/job_message.h"
+#include "base/bytes.h"
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/net/base64.h"
@@ -131,6 +136,24 @@ TaskKind kind_of(algogpu::TaskType type) {
   }
 }
 
+TaskContent content_of(const algogpu::TaskRequest& message) {
+  std::string words;
+  ByteWriter out(words);
+  out.bytes(message.user_id());
+  out.varint(static_cast<uint32_t>(message.task_type()));
+  out.fixed64(static_cast<uint64_t>(message.gpu_memory_required()));
+  out.fixed64(static_cast<uint64_t>(message.gpu_compute_required()));
+  out.bytes(message.payload());
+  std::array<unsigned char, 16> hash{};
+  CHECK(crypto_generichash(hash.data(), hash.size(), reinterpret_cast<const unsigned char*>(words.data()),
+                           words.size(), nullptr, 0) == 0);
+  ByteReader reader(std::string_view(reinterpret_cast<const char*>(hash.data()), hash.size()));
+  TaskContent content;
+  content.high = reader.fixed64();
+  content.low = reader.fixed64();
+  return content;
+}
+
 Answer<SubmitRequest> read_task(const algogpu::TaskRequest& message, const TaskWorkers& workers,
                                 bool containers_possible) {
   if (auto problem = check_task(message)) return std::move(*problem);
@@ -166,6 +189,7 @@ Answer<SubmitRequest> read_task(const algogpu::TaskRequest& message, const TaskW
   resources.set_cpu_milli(endpoint.url.empty() ? static_cast<int32_t>(workers.cpu_milli[run_as]) : 0);
   Answer<JobRequest> job = read_job(native, containers_possible);
   if (!job) return job.error();
+  add_task_content(job->spec, content_of(message));
   if (const std::optional<WorkerRequest> worker = worker_request(workers, run_as))
     add_worker(job->spec, *worker);
   job->memory_is_default = message.gpu_memory_required() == 0;

@@ -12,6 +12,7 @@
 #include "api/contract/nodes.h"
 #include "api/doors/agent_tasks/task_admission.h"
 #include "base/net/endpoint.h"
+#include "base/text/task_content.h"
 
 /// Tasks as jobs, and jobs and GPUs as the tasks door over gRPC has them.
 namespace gpusched::api {
@@ -38,6 +39,10 @@ struct TaskWorkers {
 };
 
 TaskKind kind_of(algogpu::TaskType type);
+
+/// Of all that decides about a task: whose it is, its type, what it asks for, and its payload. Never another
+/// for the same message: it is kept with the jobs.
+TaskContent content_of(const algogpu::TaskRequest& message);
 
 /// The task's job. Errors are for the client to read: a refused task.
 Answer<SubmitRequest> read_task(const algogpu::TaskRequest& message, const TaskWorkers& workers,

@@ -62,6 +62,26 @@ TEST(TaskMessages, ATaskIsAJobWithItsLabelsAndItsPayloadAsASecret) {
   EXPECT_FALSE(spec_label(job_of(task()).spec, "team").has_value());
 }
 
+TEST(TaskMessages, ATasksContentIsAllThatDecidesAboutIt) {
+  const TaskContent content = content_of(task());
+  // Kept with jobs of earlier releases.
+  EXPECT_EQ(content, (TaskContent{.high = 0x4CCB'657A'9365'9176, .low = 0xC0E4'5D03'FA81'AB6B}));
+  EXPECT_EQ(task_content_of(job_of(task()).spec), content);
+  algogpu::TaskRequest same = task();
+  same.set_task_id("t-2");
+  same.set_estimated_runtime_ms(5);  // Nothing depends on it.
+  EXPECT_EQ(content_of(same), content);
+  std::vector<algogpu::TaskRequest> others(6, task());
+  others[0].set_user_id("agent-8");
+  others[1].set_task_type(algogpu::TASK_TYPE_OTHER);
+  others[2].set_gpu_memory_required(100);
+  others[3].set_gpu_compute_required(100);
+  others[4].mutable_payload()->back() = ' ';
+  others[5].clear_payload();
+  for (const algogpu::TaskRequest& other : others)
+    EXPECT_NE(content_of(other), content) << other.DebugString();
+}
+
 TEST(TaskMessages, ATaskNamesThePersistentWorkerOfItsType) {
   EXPECT_FALSE(spec_of(task()).environment().contains("GPU_SCHEDULER_WORKER"));
   TaskWorkers persistent = workers();

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/text/task_content.h"
 #include "base/text/task_worker.h"
 
 namespace gpusched {
@@ -93,6 +94,7 @@ v1::StartAttempt common_start(const State& state, const Attempt& attempt, Durati
   CHECK(job != nullptr);
   v1::StartAttempt start;
   std::string spec = job->is_element() ? element_spec(state, *job) : std::string(job->spec.view());
+  remove_task_content(spec);
   add_worker_owner(spec, owner_of(state, *job));
   start.set_spec(std::move(spec));
   start.set_max_runtime_ms(job->max_runtime.ms());

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "base/text/task_content.h"
 #include "base/text/task_worker.h"
 #include "engine/testing/test_engine.h"
 
@@ -17,6 +18,7 @@ using namespace testing;  // NOLINT(google-build-using-namespace)
 std::string owner_told(TestEngine& engine, TenantId tenant, CallerKind kind, const std::string& owner) {
   SubmitJobs command{.tenant = tenant, .jobs = {request_of({.cpu_milli = 1'000})}};
   std::string spec;
+  add_task_content(spec, {.high = 1, .low = 2});
   add_worker(spec, {.command = "exec answer", .idle_ms = "1000"});
   command.jobs[0].spec = Blob(spec);
   command.owner_kind = kind;
@@ -29,6 +31,8 @@ std::string owner_told(TestEngine& engine, TenantId tenant, CallerKind kind, con
   const v1::StartAttempt start = common_start(engine.state(), *attempt, seconds(1), seconds(1));
   const std::optional<WorkerRequest> worker = worker_of(start.spec());
   EXPECT_EQ(worker->command, "exec answer");
+  // Else no two tasks would be alike to an agent, and each would get a worker of its own.
+  EXPECT_FALSE(task_content_of(start.spec()).is_known());
   return worker->owner;
 }
 
