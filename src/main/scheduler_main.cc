@@ -109,6 +109,7 @@ std::vector<ProgramCommand> scheduler_commands() {
     for (ProgramCommand& command : more) all.push_back(std::move(command));
   };
   add(journal_commands(std::cout, std::cerr, decode_record));
+  add(backup_commands());
   add({doctor_command(), accept_clock_command()});
   add(admin_commands());
   add({history_copy_command(), node_token_command()});

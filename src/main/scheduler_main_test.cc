@@ -13,7 +13,8 @@ TEST(SchedulerProgram, KnowsItsCommands) {
   const Program program = scheduler_program();
   for (const char* const command :
        {"dev", "doctor", "accept-clock", "journal verify", "journal dump", "journal audit", "journal stat",
-        "admin apply", "admin get", "node-token create", "order-key rotate", "order-key finish"}) {
+        "backup", "restore", "admin apply", "admin get", "node-token create", "order-key rotate",
+        "order-key finish"}) {
     EXPECT_NE(run_caught(program, {"--help"}).out.find(std::string("\n  ") + command + " "),
               std::string::npos)
         << command;

@@ -186,8 +186,9 @@ def test_back_up_and_recover(site):
     running = api.submit(f"while [ ! -e {gate} ]; do sleep 0.05; done; exit 5", gpu_count=1)
     api.wait_for(running, "running")
     printed = run_page(site, "back-up")
-    assert "whole" in printed[0] and "not sealed" not in printed[0]
-    assert "whole" in printed[1]
+    assert "whole" in printed[0] and "with the history" in printed[0]
+    assert '"history":true' in printed[1]
+    assert "whole" in printed[2]
     assert api.job(running)["state"] == "running"
 
     # What comes after the backup is lost with the disk.

@@ -24,4 +24,9 @@ std::vector<ProgramCommand> order_key_commands();
 /// answers, or the command line is wrong.
 ProgramCommand history_copy_command();
 
+/// `gpu-scheduler backup DESTINATION [--data-dir DIR]`: a copy of the data folder, of a running scheduler
+/// too; `gpu-scheduler restore BACKUP DATA_DIR`: a data folder made of one. Exit status: 1 when it could not
+/// be done; nothing is left behind then.
+std::vector<ProgramCommand> backup_commands();
+
 }  // namespace gpusched
