@@ -168,6 +168,7 @@ def test_empty_ones_and_a_scheduler_without_a_history_say_so(new_world, browser)
     assert browser.run("return await axe()") == []
     go(browser, world, "usage")
     browser.sees("This scheduler keeps no history")
+    assert browser.run("return await page.locator('main [role=alert]').count()") == 0, "it is no failure"
 
 
 @pytest.mark.own_world
