@@ -3,7 +3,10 @@
 #include <pthread.h>
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <chrono>
+#include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <utility>
 #include <vector>
@@ -436,15 +439,18 @@ void History::copy(std::function<void(Result<std::string>)> done) {
 }
 
 Result<std::string> History::make_copy(Store& store) const {
+  // A caller that still reads an older copy keeps its file: the new one takes its name only when it is whole.
   const std::string path = options_.path + ".copy";
-  remove_file(path);
-  const Result<Unit> copied = store.copy_to(path);
-  if (copied.ok()) {
-    ::chmod(path.c_str(), 0600);
+  const std::string part = path + ".part";
+  remove_file(part);
+  const Result<Unit> copied = store.copy_to(part);
+  if (copied.ok() && ::chmod(part.c_str(), 0600) == 0 && ::rename(part.c_str(), path.c_str()) == 0)
     return path;
-  }
-  remove_file(path);
-  return copied.error();
+  const int error = errno;
+  remove_file(part);
+  if (!copied.ok()) return copied.error();
+  return Error{.code = ErrorCode::kUnavailable,
+               .message = "cannot name the copy " + path + ": " + ::strerror(error)};
 }
 
 void History::ask(Question question) {
