@@ -33,7 +33,7 @@ struct BackupOptions {
   Progress progress;    ///< May be empty.
 };
 
-/// What is in a backup.
+/// The contents of a backup.
 struct Summary {
   std::string version;
   std::string taken;

@@ -81,7 +81,7 @@ class BackupTest : public testing::Test {
   Result<Summary> restore(const std::string& name) {
     return restore_backup(root_ / name, root_ / "restored", {});
   }
-  /// What is beside the data folder.
+  /// The names beside the data folder.
   std::string names() const {
     std::map<std::string, int> all;
     for (const auto& entry : fs::directory_iterator(root_)) all[entry.path().filename()] = 1;

@@ -11,7 +11,8 @@
 
 #include "base/result.h"
 
-/// What a backup's files lie in: a folder, or a tar archive (ustar, with the sizes of GNU tar over 8 GiB).
+/// The container of a backup's files: a folder, or a tar archive (ustar, with the sizes of GNU tar over 8
+/// GiB).
 namespace gpusched::backup {
 
 /// User and group for what is written.

@@ -12,7 +12,7 @@ namespace gpusched::backup {
 
 inline constexpr std::size_t kTarBlock = 512;
 
-/// What stands before a file in a tar archive (POSIX.1-1988 ustar; sizes over 8 GiB as GNU tar writes them).
+/// The header of a file in a tar archive (POSIX.1-1988 ustar; sizes over 8 GiB as GNU tar writes them).
 struct TarHeader {
   std::string path;
   uint64_t bytes = 0;

@@ -254,7 +254,7 @@ def test_an_id_with_other_content_is_refused(make, connect):
         world.scheduler.restart()
     client = connect(world)
     assert client.GetTaskStatus(task_id="t-1").status == PENDING
-    # What tells contents apart is for the scheduler alone: who sees the job could try out payloads.
+    # The digest is for the scheduler alone: whoever sees the job could try out payloads.
     shown = world.api().call("GET", f"/v1/jobs/{job}")[1]
     assert "content" not in str(shown["job"]["spec"] if "job" in shown else shown)
     world.add_agent("n1").start()

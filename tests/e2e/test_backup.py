@@ -98,7 +98,7 @@ def test_the_drill_under_load_kill_9_and_restore_elsewhere(new_world):
         restored = tell(world, "restore", source, elsewhere)
         assert restored.returncode == 0, restored.stderr
         assert set(modes(elsewhere).values()) == {0o600, 0o700}
-    # Of the folder: the oldest of the three.
+    # The folder is the oldest of the three.
     scheduler.data_dir = elsewhere
     site.ca_file = site.authority.file = elsewhere / "ca" / "ca.pem"
     scheduler.start()

@@ -171,7 +171,7 @@ TEST_F(TaskIndexs, TellOtherContentFromARepetition) {
   for (TaskIndex* const tasks : {&index(), &later.tasks()}) {
     EXPECT_EQ(tasks->begin(of_ana("t-1"), kContent, nullptr), TaskIndex::Begun::kKnown);
     EXPECT_EQ(tasks->begin(of_ana("t-1"), kOtherContent, nullptr), TaskIndex::Begun::kOther);
-    // Of before contents were kept.
+    // It was made before contents were kept.
     EXPECT_EQ(tasks->begin(of_ana("t-before"), kOtherContent, nullptr), TaskIndex::Begun::kKnown);
   }
   // The scheduler may accept it before the index has seen the job.

@@ -40,8 +40,8 @@ struct TaskWorkers {
 
 TaskKind kind_of(algogpu::TaskType type);
 
-/// Of all that decides about a task: whose it is, its type, what it asks for, and its payload. Never another
-/// for the same message: it is kept with the jobs.
+/// The digest of a task's user, type, memory, compute and payload. A message has the same one in every
+/// version of the program: it is kept with the jobs.
 TaskContent content_of(const algogpu::TaskRequest& message);
 
 /// The task's job. Errors are for the client to read: a refused task.
