@@ -105,7 +105,8 @@ HistoryView history_of(const State& state, const Job& job) {
   for (const JobHistoryEntry& entry : array->timeline().entries) {
     if (is_asked(entry.step)) out.lines.push_back(line_of(state, entry, true));
   }
-  std::stable_sort(out.lines.begin(), out.lines.end(),
+  // Entries are kept by the millisecond, the submission by the nanosecond: it stays first.
+  std::stable_sort(out.lines.begin() + 1, out.lines.end(),
                    [](const HistoryLine& a, const HistoryLine& b) { return a.at < b.at; });
   return out;
 }
