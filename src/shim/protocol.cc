@@ -194,6 +194,8 @@ std::string encode(const StartRequest& request) {
   out.u8(request.gated ? 1 : 0);
   put_c_string(out, request.hosts);
   out.varint(request.port);
+  put_c_string(out, request.script);
+  out.varint(request.script_argument);
   return packet;
 }
 
@@ -239,7 +241,11 @@ std::optional<StartView> decode_start(std::string_view packet) {
   view.gated = in.u8() != 0;
   view.hosts = get_c_string(in);
   view.port = static_cast<uint32_t>(in.varint() & 0xFFFF);
-  if (!in.ok() || view.arguments.size() < 2) return std::nullopt;
+  view.script = get_c_string(in);
+  const uint64_t script_argument = in.varint();
+  view.script_argument = static_cast<uint32_t>(script_argument);
+  if (!in.ok() || view.arguments.size() < 2 || script_argument + 1 >= view.arguments.size())
+    return std::nullopt;
   return view;
 }
 

@@ -77,6 +77,9 @@ inline constexpr const char* kRuntimeFile = "runtime";
 /// Names of the folders there that are its user's: its default working folder, and its TMPDIR.
 inline constexpr const char* kWorkFolder = "work";
 inline constexpr const char* kTmpFolder = "tmp";
+/// The job's script, its user's own with mode 0700, until the attempt is over: in the attempt's folder, where
+/// nobody else can replace it; in kTmpFolder where the job sees no other folder of the attempt.
+inline constexpr const char* kScriptFile = "script";
 /// In its TMPDIR: a job that touches it says that its work is safe. Its name is in kCheckpointVariable.
 inline constexpr const char* kCheckpointFile = "gpu-checkpoint";
 inline constexpr const char* kCheckpointVariable = "GPU_CHECKPOINT_FILE";
@@ -115,7 +118,7 @@ inline constexpr std::size_t kRequestBytesMax = 8 * 1024 * 1024;
 
 /// To the server. The first byte of the packet: what it is, and in its upper half the version of what
 /// follows, which changes with every packet's layout. Without one (1, 2, 3): an agent from before versions.
-enum class RequestKind : uint8_t { kStart = 0x11, kStop = 0x12, kStartInMemory = 0x13 };
+enum class RequestKind : uint8_t { kStart = 0x21, kStop = 0x12, kStartInMemory = 0x13 };
 /// A start in another version than this program's. Its key stands where it stands in every version.
 std::optional<AttemptKey> foreign_start_key(std::string_view packet);
 /// A start that travels in a memory file, which is passed on in the same way in every version.
@@ -139,8 +142,10 @@ struct StartRequest {
   bool container = false;
   /// It is prepared, says so, and its command runs when the agent puts kGoFile into its folder.
   bool gated = false;
-  std::string hosts = {};  ///< Not empty: what its kHostsFile holds, named in kHostsVariable.
-  uint32_t port = 0;       ///< Not 0: it must be free for listening, or the attempt does not start.
+  std::string hosts = {};        ///< Not empty: what its kHostsFile holds, named in kHostsVariable.
+  uint32_t port = 0;             ///< Not 0: it must be free for listening, or the attempt does not start.
+  std::string script = {};       ///< Content of its kScriptFile; empty: it has none.
+  uint32_t script_argument = 0;  ///< Argument that becomes the path of kScriptFile; 0: none.
 };
 std::string encode(const StartRequest& request);
 
@@ -170,6 +175,8 @@ struct StartView {
   bool gated = false;
   const char* hosts = nullptr;
   uint32_t port = 0;
+  const char* script = nullptr;
+  uint32_t script_argument = 0;
 };
 std::optional<StartView> decode_start(std::string_view packet);
 /// Just the key of a kStart packet.

@@ -70,7 +70,7 @@ TEST(ShimProtocol, AStartOfAnotherVersionIsNoneOfOursAndItsKeyIsRead) {
   std::string packet =
       encode(StartRequest{.key = {JobId{300}, 2, 5}, .grace = {}, .arguments = {"/bin/true"}});
   EXPECT_FALSE(foreign_start_key(packet).has_value());
-  for (const char kind : {char{0x01}, char{0x21}}) {
+  for (const char kind : {char{0x01}, char{0x11}}) {
     packet[0] = kind;
     EXPECT_FALSE(decode_start_key(packet).has_value());
     EXPECT_EQ(foreign_start_key(packet), (AttemptKey{JobId{300}, 2, 5}));

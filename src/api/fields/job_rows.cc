@@ -112,7 +112,10 @@ constexpr JobRow kRows[] = {
     spec(3, "args", kSameName, &F::args, "appended to `command`, or given to `script` as its arguments")
         .hinted(R"(, such as ["--epochs","3"])")
         .is_plain(),
-    spec(4, "script", kSameName, &F::script, "run by `/bin/sh -c`, instead of `command`").is_plain(),
+    spec(4, "script", kSameName, &F::script,
+         "run by the interpreter of its `#!` line as a file of the node, else by `/bin/sh -c`; instead of "
+         "`command`")
+        .is_plain(),
     spec(5, "image", kSameName, &F::image,
          "the container image; the job waits while no node can run containers ([containers](containers.md))")
         .up_to(kImageBytesMax),

@@ -150,21 +150,31 @@ TEST(Submitting, TheCommandLineWinsOverTheScriptsLines) {
   EXPECT_EQ(body["gpu_count"].integer(), 4);
   EXPECT_EQ(body["max_runtime_seconds"].integer(), 3'600);
   EXPECT_EQ(body["labels"].serialize(), R"({"a":"1","b":"2"})");
-  const std::vector<Json> words = body["command"].items();
-  ASSERT_EQ(words.size(), 4u);
-  EXPECT_EQ(words[0].text(), "/bin/bash");
-  EXPECT_EQ(words[1].text(), "-c");
-  EXPECT_EQ(words[3].text(), body["name"].text());
+  EXPECT_TRUE(body["script"].text().ends_with("echo $1\n"));
+  EXPECT_TRUE(body["command"].is_null());
   EXPECT_EQ(body["args"].serialize(), R"(["--epochs","3"])");
 }
 
-TEST(Submitting, KnowsTheInterpretersOfScripts) {
-  const TemporaryFile python("#!/usr/bin/env -S python3 -u\nprint(1)\n");
-  EXPECT_EQ(submitted_body({"submit", python.path})["command"].items().at(2).text(), "-u");
-  const TemporaryFile shell("#!/bin/sh\ntrue\n");
-  EXPECT_EQ(submitted_body({"submit", shell.path})["script"].text(), "#!/bin/sh\ntrue\n");
-  const TemporaryFile strange("#!/usr/bin/Rscript\n1\n");
-  EXPECT_NE(run({"submit", strange.path}).err.find(":1: gpu-cli cannot pass a script to Rscript; "),
+TEST(Submitting, SendsScriptsWithTheirFolderWhateverTheirInterpreter) {
+  for (const std::string text : {"#!/usr/bin/env -S python3 -u\nprint(1)\n", "#!/usr/bin/Rscript\n1\n"}) {
+    const TemporaryFile script(text);
+    const Json body = submitted_body({"submit", script.path});
+    EXPECT_EQ(body["script"].text(), text);
+    EXPECT_EQ(body["environment"]["GPU_SCHEDULER_SCRIPT_DIR"].text(),
+              script.path.substr(0, script.path.rfind('/')));
+  }
+  EXPECT_TRUE(submitted_body({"submit", "--script", "nvidia-smi"})["environment"].is_null());
+  const TemporaryFile large("#!/bin/sh\n" + std::string(200'000, '#') + "\ntrue\n");
+  EXPECT_EQ(submitted_body({"submit", large.path})["script"].text().size(), 200'016u);
+}
+
+TEST(Submitting, RefusesAFirstLineThatNoKernelCouldFollow) {
+  const TemporaryFile words("#!/usr/bin/env python3 -u\nprint(1)\n");
+  EXPECT_NE(run({"submit", words.path}).err.find("write #!/usr/bin/env -S python3 -u"), std::string::npos);
+  const TemporaryFile nobody("#! \ntrue\n");
+  EXPECT_NE(run({"submit", nobody.path}).err.find(":1: the line names no interpreter"), std::string::npos);
+  const TemporaryFile large(std::string(200'000, '#') + "\ntrue\n");
+  EXPECT_NE(run({"submit", large.path}).err.find("larger than 128 KiB; begin it with a line"),
             std::string::npos);
   const TemporaryFile program(
       std::string_view("\x7f"

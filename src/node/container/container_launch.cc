@@ -19,6 +19,7 @@
 #include "node/process/hang_tolerant_calls.h"
 #include "shim/container/container_runner.h"
 #include "shim/protocol.h"
+#include "shim/script_file.h"
 
 namespace gpusched {
 namespace {
@@ -221,7 +222,10 @@ class ContainerPlanner {
   }
 
   void add_command() {
-    if (!spec_.script().empty()) {
+    plan_.command = shim::interpreter_words(spec_.script());
+    if (!plan_.command.empty()) {
+      plan_.command.push_back(std::string(shim::kContainerTmpFolder) + '/' + shim::kScriptFile);
+    } else if (!spec_.script().empty()) {
       plan_.command = {"/bin/sh", "-c", spec_.script()};
       if (spec_.args_size() > 0) plan_.command.push_back("script");
     } else {
@@ -399,6 +403,7 @@ class ContainerPlanner {
     request_.arguments = {node_.shim_program, std::string(shim::kContainerFlag)};
     const std::vector<std::string> words = shim::plan_words(plan_);
     request_.arguments.insert(request_.arguments.end(), words.begin(), words.end());
+    request_.script_argument = 0;  // The path inside the container is known.
     request_.working_directory.clear();
     request_.container = true;
     keep_groups();

@@ -93,6 +93,9 @@ TEST_F(ContainerLaunch, CommandScriptAndArgumentsAreTold) {
   EXPECT_EQ(plan().arguments, Words{"x"});
   spec_.set_script("echo $1");
   EXPECT_EQ(plan().command, (Words{"/bin/sh", "-c", "echo $1", "script"}));
+  spec_.set_script("#!/usr/bin/perl -w\nprint 1;\n");
+  EXPECT_EQ(plan().command, (Words{"/usr/bin/perl", "-w", "/run/gpu-scheduler/script"}));
+  EXPECT_EQ(request_.script_argument, 0u);
   spec_.clear_script();
   spec_.add_command("run");
   EXPECT_EQ(plan().command, Words{"run"});

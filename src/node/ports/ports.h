@@ -83,7 +83,9 @@ struct SpawnRequest {
   bool gated = false;
   std::string hosts = {};  ///< Gangs only: the file of its members' hosts, for launchers.
   std::shared_ptr<const WorkerPlan> worker = {};  ///< Null: it is no task of a persistent worker.
-  uint32_t port = 0;  ///< Port of a gang's first member, which must be free. 0: none.
+  uint32_t port = 0;             ///< Port of a gang's first member, which must be free. 0: none.
+  std::string script = {};       ///< Content of the attempt's script file; empty: it has none.
+  uint32_t script_argument = 0;  ///< Argument that becomes the script's path; 0: none.
 };
 
 /// A MIG slice that was made, as programs and the kernel name it.

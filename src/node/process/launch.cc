@@ -17,6 +17,7 @@
 #include "node/tasks/worker_plan.h"
 #include "shim/container/container_runner.h"
 #include "shim/protocol.h"
+#include "shim/script_file.h"
 
 namespace gpusched {
 namespace {
@@ -70,9 +71,13 @@ Result<Unit> check_devices(const v1::StartAttempt& order, const std::vector<std:
   return Unit{};
 }
 
-std::vector<std::string> command_words(const v1::JobSpec& spec) {
-  std::vector<std::string> words;
-  if (spec.command_size() == 0) {
+/// `script_argument`: the word that the shim replaces by the path of the script's file; 0: none.
+std::vector<std::string> command_words(const v1::JobSpec& spec, uint32_t& script_argument) {
+  std::vector<std::string> words = shim::interpreter_words(spec.script());
+  if (!words.empty()) {
+    script_argument = static_cast<uint32_t>(words.size());
+    words.emplace_back();  // The shim knows the path.
+  } else if (spec.command_size() == 0) {
     words = {"/bin/sh", "-c", spec.script()};
     if (spec.args_size() > 0)
       words.push_back("script");  // The shell's name of $0: the job's args begin at $1, not at $0.
@@ -233,8 +238,9 @@ Result<SpawnRequest> plan_launch(const v1::StartAttempt& order, const std::vecto
   } else {
     box.box.limits = {{.resource = RLIMIT_CORE, .soft = 0, .hard = 0}};
   }
+  uint32_t script_argument = 0;
   SpawnRequest request{.key = from_wire(order.key()),
-                       .arguments = command_words(spec),
+                       .arguments = command_words(spec, script_argument),
                        .environment = {},
                        .working_directory = spec.working_directory(),
                        .working_directory_optional = spec.working_directory_optional(),
@@ -242,6 +248,8 @@ Result<SpawnRequest> plan_launch(const v1::StartAttempt& order, const std::vecto
                        .max_runtime = bounded_ms(order.max_runtime_ms()),
                        .lost_contact = bounded_ms(order.kill_after_lost_contact_ms())};
   request.devices = held_devices_of(order);
+  request.script_argument = script_argument;
+  if (script_argument > 0) request.script = spec.script();
   if (order.has_gang()) {
     request.gated = true;
     request.hosts = hosts_of(order.gang());

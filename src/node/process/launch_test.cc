@@ -101,6 +101,17 @@ TEST(Launch, TheJobsOwnVariablesReplaceTheDefaultsAndNothingIsInherited) {
                                       "PATH=/usr/local/bin:/usr/bin:/bin", "TMPDIR=/tmp", "USER=ada"}));
 }
 
+TEST(Launch, AScriptThatNamesItsInterpreterIsAFile) {
+  v1::JobSpec spec;
+  spec.set_script("#!/usr/bin/awk -f\nBEGIN { print 1 }\n");
+  spec.add_args("x");
+  const auto request = plan_launch(order_of(spec), {}, kDefaults);
+  ASSERT_TRUE(request.ok());
+  EXPECT_EQ(request->arguments, (std::vector<std::string>{"/usr/bin/awk", "-f", "", "x"}));
+  EXPECT_EQ(request->script, spec.script());
+  EXPECT_EQ(request->script_argument, 2u);
+}
+
 TEST(Launch, AScriptIsRunByTheShellWithItsArguments) {
   v1::JobSpec spec;
   spec.set_script("echo $1");
@@ -108,6 +119,7 @@ TEST(Launch, AScriptIsRunByTheShellWithItsArguments) {
   const auto request = plan_launch(order_of(spec), {}, kDefaults);
   ASSERT_TRUE(request.ok());
   EXPECT_EQ(request->arguments, (std::vector<std::string>{"/bin/sh", "-c", "echo $1", "script", "x"}));
+  EXPECT_EQ(request->script, "");
 }
 
 /// A box with the paths as the job has them.

@@ -22,7 +22,8 @@
 namespace gpusched {
 namespace {
 
-constexpr std::array<char, 3> kOtherVersions = {0x01, 0x21, 0x71};  ///< Without one, and later ones.
+constexpr std::array<char, 3> kOtherVersions = {0x01, 0x11,
+                                                0x71};  ///< Without one, an earlier and a later one.
 
 class ShimServer : public ::testing::Test {
  protected:

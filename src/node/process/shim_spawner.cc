@@ -216,7 +216,9 @@ void ShimSpawner::start(SpawnRequest request) {
                          .container = request.container,
                          .gated = request.gated,
                          .hosts = std::move(request.hosts),
-                         .port = request.port}));
+                         .port = request.port,
+                         .script = std::move(request.script),
+                         .script_argument = request.script_argument}));
 }
 
 /// The variable by which the job finds its gang's hosts.

@@ -33,6 +33,7 @@
 #include "shim/processes.h"
 #include "shim/protocol.h"
 #include "shim/remove_tree.h"
+#include "shim/script_file.h"
 #include "shim/start_child.h"
 #include "shim/worker/worker_task_queue.h"
 
@@ -67,6 +68,7 @@ class AttemptShim {
   AttemptShim(const ShimContext& context, const StartView& request)
       : context_(context),
         request_(request),
+        arguments_(request.arguments),
         environment_(request.environment),
         max_runtime_(request.max_runtime) {}
 
@@ -87,6 +89,7 @@ class AttemptShim {
     flush_events();
     remove_cgroups();  // Nobody waits for these to go.
     if (request_.box.own_folders || request_.box.open_tmp) remove_tree(folder_, kTmpFolder);
+    if (*request_.script != '\0') unlinkat(folder_, kScriptFile, 0);
   }
 
  private:
@@ -174,7 +177,7 @@ class AttemptShim {
                    .output = output_,
                    .error_output = error_output_,
                    .folder = folder_,
-                   .arguments = request_.arguments.data(),
+                   .arguments = arguments_.data(),
                    .environment = environment_.data()};
     if (output_ < 0 || error_output_ < 0) {
       outcome_.detail = "cannot create the output files: " + error_words(errno);
@@ -186,7 +189,7 @@ class AttemptShim {
     }
     if (*request_.working_directory != '\0') plan.working_directory = request_.working_directory;
     plan.working_directory_optional = request_.working_directory_optional;
-    if (!make_box(plan) || !make_hosts()) return false;
+    if (!make_box(plan) || !make_hosts() || !make_script()) return false;
     outcome_.cause = Cause::kStartFailed;
     if (!take_ports() || !open_desk()) return false;
     if (request_.gated && !request_.container && !pass_gate()) return false;
@@ -315,6 +318,23 @@ class AttemptShim {
     if (write_file(name, request_.hosts, 0644)) return true;
     outcome_.detail = "cannot write the gang's hosts: " + error_words(errno);
     return false;
+  }
+
+  /// In the folder that nobody but us may change; where the job does not see that, in its TMPDIR. A
+  /// container's users are not known here: nobody else comes through the folder above it.
+  bool make_script() {
+    if (*request_.script == '\0') return true;
+    const bool in_tmp = request_.container || request_.box.private_tmp;
+    const std::string name = in_tmp ? std::string(kTmpFolder) + '/' + kScriptFile : std::string(kScriptFile);
+    if (!write_script(folder_, name, request_.script, request_.box.user, request_.container ? 0755 : 0700)) {
+      outcome_.detail = "cannot write the job's script: " + error_words(errno);
+      return false;
+    }
+    script_path_ = request_.box.private_tmp ? std::string("/tmp/") + kScriptFile
+                                            : std::string(context_.data_folder) + '/' + kAttemptsFolder +
+                                                  '/' + key_text(request_.key) + '/' + name;
+    if (request_.script_argument > 0) arguments_[request_.script_argument] = script_path_.data();
+    return true;
   }
 
   /// They are its own until the command runs. A replica's is noted, for agents, before it may be used.
@@ -829,6 +849,8 @@ class AttemptShim {
   int error_output_ = -1;  ///< The same.
   pid_t child_ = -1;
   HeldPorts ports_;
+  std::string script_path_;         ///< Its script file, as the job sees it.
+  std::vector<char*> arguments_;    ///< The request's, and the path of its script.
   std::vector<char*> environment_;  ///< The request's, and the port that was taken.
   bool child_ended_ = false;
   bool left_behind_ = false;  ///< A process that had a SIGKILL before its command began has not gone yet.

@@ -154,6 +154,18 @@ TEST_F(AttemptShim, TheOutcomeIsOnDiskWhenItIsTold) {
   EXPECT_EQ(parse_outcome(kKey, content("outcome")), told);
 }
 
+TEST_F(AttemptShim, AScriptIsAFileUntilTheAttemptIsOver) {
+  StartRequest request = shell("");
+  request.arguments = {"/bin/sh", "", "x"};
+  request.script = "#!/bin/sh\necho \"$0 $1\"; stat -c %a \"$0\"\n";
+  request.script_argument = 1;
+  start(request);
+  EXPECT_EQ(outcome().exit_code, 0);
+  EXPECT_EQ(content("stdout"), path("script") + " x\n700\n");
+  EXPECT_TRUE(await_exit());
+  EXPECT_FALSE(std::filesystem::exists(path("script")));
+}
+
 TEST_F(AttemptShim, TheExitCodeIsTheCommandsWhateverItsOrphansEndWith) {
   start(
       shell("( sh -c 'echo $$ > orphan; exit 9' & )\n"

@@ -160,8 +160,10 @@ Action define_submit(Grammar& grammar) {
   grammar.details(
       "A script may contain options: lines that begin with `#GPU` before its first command, such as `#GPU "
       "--gpus 2 --time 2h`. The command line takes precedence; labels, variables, mounts and limits are "
-      "merged. The script is sent with the job and may have at most 128 KiB. It is run by `/bin/sh`, or by "
-      "the shell, Python, Perl or Ruby that its first line names (`#!/bin/bash`).");
+      "merged. The script is sent with the job. A first line that names an interpreter (`#!/bin/bash`) makes "
+      "it a file of the node, at most 960 KiB, which the interpreter runs: `$0` is its path there. Without "
+      "such a line `/bin/sh -c` runs its text, at most 128 KiB. The variable GPU_SCHEDULER_SCRIPT_DIR has "
+      "the folder that it was submitted from.");
   grammar.details(
       "`#SBATCH` lines are read too: an option with the same meaning here applies, any other is refused with "
       "what to write instead. `#GPU` lines take precedence.");

@@ -85,10 +85,8 @@ void declare_submission(Grammar& grammar, SubmitOptions& options);
 /// A script as it will run.
 struct Script {
   std::string text;
-  std::string name;  ///< Name of the job, and of its lines in messages; empty: none.
-  /// The words that run it, `text` among them, when it names an interpreter in its first line; else empty:
-  /// /bin/sh runs it.
-  std::vector<std::string> command;
+  std::string name;    ///< Name of the job, and of its lines in messages; empty: none.
+  std::string folder;  ///< Folder that it was read from, as given; empty: it was an option's text.
 };
 
 /// Reads the script that was asked for, from a file, standard input or the option's own text.

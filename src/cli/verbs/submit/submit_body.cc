@@ -319,11 +319,7 @@ void add_work(const SubmitOptions& submit, const std::optional<Script>& script, 
     if (!submit.command.empty()) body.add("command", submit.command);
     return;
   }
-  if (script->command.empty()) {
-    body.add("script", script->text);
-  } else {
-    body.add("command", script->command);
-  }
+  body.add("script", script->text);
   if (!submit.script_arguments.empty()) body.add("args", submit.script_arguments);
 }
 
@@ -427,6 +423,18 @@ Result<Unit> add_handshake(const SubmitOptions& submit, JsonObjectWriter& body) 
   return add_watchdog(submit, body);
 }
 
+/// The job's environment, and the folder that its script was submitted from.
+Result<Pairs> whole_environment(const SubmitOptions& submit, const std::optional<Script>& script,
+                                const CliIo& io) {
+  Result<Pairs> environment = job_environment(submit, io);
+  if (!environment || !script || script->folder.empty()) return environment;
+  Result<std::string> folder = absolute("SCRIPT", script->folder, io);
+  if (!folder || folder->empty()) return environment;  // The current directory no longer exists.
+  while (folder->size() > 1 && folder->ends_with('/')) folder->pop_back();
+  environment->try_emplace("GPU_SCHEDULER_SCRIPT_DIR", std::move(*folder));
+  return environment;
+}
+
 }  // namespace
 
 Result<std::string> job_body(const Options& options, const SubmitOptions& submit,
@@ -441,7 +449,7 @@ Result<std::string> job_body(const Options& options, const SubmitOptions& submit
   add_work(submit, script, body);
   if (const Result<Unit> added = add_container(submit, io, body); !added) return added.error();
   if (const Result<Unit> added = add_paths(submit, io, body); !added) return added.error();
-  const Result<Pairs> environment = job_environment(submit, io);
+  const Result<Pairs> environment = whole_environment(submit, script, io);
   if (!environment) return environment.error();
   if (!environment->empty()) body.add("environment", *environment);
   if (const std::vector<std::string> names = names_of(submit.secrets); !names.empty())

@@ -8,8 +8,10 @@
 namespace gpusched::cli {
 namespace {
 
-// A script travels as one argument of a program, and Linux takes no longer one.
-constexpr size_t kScriptBytesMax = 128 * 1024 - 1;
+// Without a first line that names its interpreter a script is an argument of /bin/sh, and Linux takes no
+// longer one. With such a line it is a file, and the limit is the job's: 1 MiB with all its fields.
+constexpr size_t kScriptTextBytesMax = 128 * 1024 - 1;
+constexpr size_t kScriptBytesMax = 960 * 1024;
 constexpr std::string_view kMark = "#GPU";
 constexpr std::string_view kSlurmMark = "#SBATCH";
 constexpr std::string_view kBlank = " \t\r";
@@ -40,37 +42,20 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-bool is_one_of(const std::string& word, std::initializer_list<std::string_view> words) {
-  return std::ranges::find(words, word) != words.end();
-}
-
-/// The words that run `text` by the interpreter that its first line names; none when /bin/sh will do.
-Result<std::vector<std::string>> interpreter_words(const Script& script) {
-  std::vector<std::string> words;
-  if (!script.text.starts_with("#!")) return words;
-  const Result<std::vector<std::string>> parted = shell_words(trimmed(first_line(script.text)).substr(2));
-  if (!parted || parted->empty())
-    return unusable(script.name + ":1: the line names no interpreter; write, for example, #!/bin/bash");
-  words = *parted;
-  std::string interpreter = base_name(words[0]);
-  if (interpreter == "env") {
-    // "env -S" parts its words itself, which is done already.
-    if (words.size() > 1 && words[1] == "-S") words.erase(words.begin() + 1);
-    if (words.size() > 1) interpreter = base_name(words[1]);
+/// A first line that no kernel could follow; the node runs the script by it, as a kernel would.
+Result<Unit> check_interpreter(const Script& script, const std::string& origin) {
+  if (!script.text.starts_with("#!")) return Unit{};
+  const std::string_view line = trimmed(first_line(script.text).substr(2));
+  if (line.empty())
+    return unusable(origin + "1: the line names no interpreter; write, for example, #!/bin/bash");
+  const std::size_t end = std::min(line.find_first_of(kBlank), line.size());
+  const std::string_view rest = trimmed(line.substr(end));
+  if (base_name(std::string(line.substr(0, end))) == "env" && !rest.starts_with('-') &&
+      rest.find_first_of(kBlank) != std::string_view::npos) {
+    return unusable(origin + "1: the rest of this line is one word to a kernel; write #!" +
+                    std::string(line.substr(0, end)) + " -S " + std::string(rest));
   }
-  if (interpreter == "sh" && words.size() == 1) return std::vector<std::string>{};
-  if (is_one_of(interpreter, {"sh", "bash", "dash", "zsh", "ksh"})) {
-    words.insert(words.end(), {"-c", script.text, script.name.empty() ? interpreter : script.name});
-  } else if (interpreter.starts_with("python") || interpreter.starts_with("pypy")) {
-    words.insert(words.end(), {"-c", script.text});
-  } else if (is_one_of(interpreter, {"perl", "ruby"})) {
-    words.insert(words.end(), {"-e", script.text, "--"});
-  } else {
-    return unusable(script.name + ":1: gpu-cli cannot pass a script to " + interpreter +
-                    "; put it where the nodes can read it and run: gpu-cli submit -- " + interpreter +
-                    " FILE");
-  }
-  return words;
+  return Unit{};
 }
 
 Result<Unit> check_text(const Script& script, const std::string& origin) {
@@ -82,7 +67,12 @@ Result<Unit> check_text(const Script& script, const std::string& origin) {
   }
   if (script.text.size() > kScriptBytesMax) {
     return unusable(who +
-                    " is larger than 128 KiB; put it where the nodes can read it and give its path after --");
+                    " is larger than 960 KiB; put it where the nodes can read it and give its path after --");
+  }
+  if (script.text.size() > kScriptTextBytesMax && !script.text.starts_with("#!")) {
+    return unusable(who +
+                    " is larger than 128 KiB; begin it with a line that names its interpreter, such as "
+                    "#!/bin/sh, so that it is run as a file");
   }
   return Unit{};
 }
@@ -105,23 +95,22 @@ Result<Script> read_script(const SubmitOptions& submit, const CliIo& io) {
     Result<std::string> text = io.read_stdin();
     if (!text) return unusable(text.error().message);
     script.text = std::move(*text);
+    script.folder = ".";
   } else if (std::ifstream(source).good()) {
     Result<std::string> text = file_text(source);
     if (!text) return unusable(origin + text.error().message);
     script = {.text = std::move(*text), .name = base_name(source)};
+    const std::size_t slash = source.rfind('/');
+    script.folder = slash == std::string::npos ? "." : source.substr(0, slash + 1);
   } else if (is_argument || is_script_name(source)) {
     return unusable(origin + "there is no file " + source + " (a command goes after --)");
   } else {
     script.text = source;
   }
-  if (const Result<Unit> good =
-          check_text(script, source == "-" || script.name.empty() ? "--script: " : script.name + ": ");
-      !good) {
-    return good.error();
-  }
-  Result<std::vector<std::string>> words = interpreter_words(script);
-  if (!words) return words.error();
-  script.command = std::move(*words);
+  const std::string who = source == "-" || script.name.empty() ? "--script: " : script.name + ": ";
+  if (const Result<Unit> good = check_text(script, who); !good) return good.error();
+  const std::string place = (script.name.empty() ? "script" : script.name) + ":";
+  if (const Result<Unit> good = check_interpreter(script, place); !good) return good.error();
   return script;
 }
 
