@@ -23,13 +23,25 @@ void mix_word(Digest& digest, std::string_view word) {
   digest.mix(std::string_view(fixed));
 }
 
-/// Program and words of the first line, without numbers and folders.
+/// The first line of a script that runs something: lines before it that are blank, a comment or the shell's
+/// own `set` are the same in most scripts.
+std::string_view first_command(std::string_view script) {
+  while (!script.empty()) {
+    std::string_view line = script.substr(0, script.find('\n'));
+    script.remove_prefix(std::min(line.size() + 1, script.size()));
+    line.remove_prefix(std::min(line.find_first_not_of(" \t\r"), line.size()));
+    const bool sets = line.starts_with("set ") && line.find_first_of(";&|") == std::string_view::npos;
+    if (!line.empty() && line.front() != '#' && !sets) return line;
+  }
+  return {};
+}
+
+/// Program and words of the first command, without numbers and folders.
 uint64_t shape_of(const v1::JobSpec& spec) {
   Digest digest;
   digest.mix(std::string_view(spec.image()).substr(0, spec.image().find_first_of("@:")));
   for (const std::string& word : spec.command()) mix_word(digest, word);
-  std::string_view line = spec.script();
-  line = line.substr(0, line.find('\n'));
+  std::string_view line = first_command(spec.script());
   while (!line.empty()) {
     const std::size_t blank = std::min(line.find(' '), line.size());
     mix_word(digest, line.substr(0, blank));

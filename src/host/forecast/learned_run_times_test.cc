@@ -141,6 +141,16 @@ TEST_F(LearnedRunTimesTest, ATaskOfAnAgentIsExpectedToRunAsThoseOfItsTypeAndSize
   EXPECT_NE(small.name, facts(submit_task("embedding", 40)).name);
 }
 
+TEST_F(LearnedRunTimesTest, AScriptIsKnownByItsFirstCommandNotByItsInterpreter) {
+  const auto shape = [&](const std::string& script) {
+    return facts_of(engine.state(), engine.job(submit("job", script))).shape;
+  };
+  const std::string head = "#!/bin/bash\n#SBATCH --gpus 1\n\n  # a comment\nset -euo pipefail\n";
+  EXPECT_NE(shape(head + "python train.py\n"), shape(head + "python serve.py\n"));
+  EXPECT_EQ(shape(head + "python train.py --seed 1\n"), shape("python train.py --seed 7"));
+  EXPECT_EQ(shape("#!/bin/bash"), shape(""));
+}
+
 TEST_F(LearnedRunTimesTest, ASpecificationThatDoesNotParseIsNobodysInParticular) {
   JobRequest request = request_of({.gpus = 1});
   request.spec = Blob("\xff\xff");
