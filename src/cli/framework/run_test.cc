@@ -266,6 +266,25 @@ TEST(Submitting, RefusesMomentsThatAreNone) {
   EXPECT_TRUE(run({"submit", "--retry-on", "signal", "--", "x"}).err.starts_with("gpu-cli: --retry-on: "));
 }
 
+TEST(Submitting, ConvertsAScriptOfAnotherSystemWithANote) {
+  const TemporaryFile script("\xEF\xBB\xBF#!/bin/sh\r\ntrue\r\n");
+  std::vector<Request> seen;
+  const Ran ran = run_against(submitted, {"submit", script.path}, &seen);
+  EXPECT_NE(ran.err.find(": its byte order mark was left out\n"), std::string::npos) << ran.err;
+  EXPECT_NE(ran.err.find(": 2 lines that ended with a carriage return were sent with a line feed\n"),
+            std::string::npos);
+  EXPECT_EQ(Json::parse(posts(seen).at(0).body)->operator[]("script").text(), "#!/bin/sh\ntrue\n");
+}
+
+TEST(Submitting, RefusesWordsThatAreNotUtf8WithTheirOption) {
+  EXPECT_EQ(run({"submit", "--comment", "caf\xE9", "--", "x"}).err,
+            "gpu-cli: --comment: byte 4 is 0xE9, which is not UTF-8 (usage)\n");
+  EXPECT_EQ(run({"submit", "--label", "a=b", "--label", "\xFF=b", "--", "x"}).err,
+            "gpu-cli: --label: byte 1 is 0xFF, which is not UTF-8 (usage)\n");
+  EXPECT_EQ(run({"submit", "--", "x", "\xE9"}).err,
+            "gpu-cli: COMMAND (word 2): byte 1 is 0xE9, which is not UTF-8 (usage)\n");
+}
+
 TEST(Submitting, ExportsOnlyWhatIsNamed) {
   const World world{.environment = {{"A", "1"}, {"B", "2"}}};
   EXPECT_TRUE(submitted_body({"submit", "--hold", "--", "x"}, world)["held"].boolean());

@@ -7,6 +7,7 @@
 #include "cli/framework/verbs.h"
 #include "cli/terminal/signal_watch.h"
 #include "cli/terminal/text.h"
+#include "cli/verbs/submit/script_text.h"
 
 namespace gpusched::cli {
 namespace {
@@ -97,6 +98,40 @@ Reply submit_once(Session& session, const std::string& body, bool retry) {
   }
 }
 
+namespace {
+
+void warn(const CliIo& io, const std::vector<std::string>& warnings) {
+  for (const std::string& warning : warnings) io.err("gpu-cli: " + printable(warning) + "\n");
+}
+
+/// Refuses words that no request can carry, with the option that has them.
+Result<Unit> check_words(const SubmitOptions& submit, const Grammar& grammar) {
+  const auto check = [](const std::string& what, const std::string& word) -> Result<Unit> {
+    const std::string place = not_utf8(word);
+    if (place.empty()) return Unit{};
+    return Error{.code = ErrorCode::kInvalidArgument, .message = what + ": " + place};
+  };
+  Result<Unit> good = Unit{};
+  for (const OptionSpec& option : grammar.options()) {
+    // Their variables are checked one by one.
+    if (option.name == "--env" || option.name == "--secret-env" || option.name == "--export") continue;
+    if (option.name == "--script") continue;  // A file's name is not sent.
+    if (const auto* const text = std::get_if<std::string*>(&option.target)) good = check(option.name, **text);
+    if (const auto* const list = std::get_if<std::vector<std::string>*>(&option.target)) {
+      for (std::size_t i = 0; good && i < (*list)->size(); ++i) good = check(option.name, (**list)[i]);
+    }
+    if (!good) return good;
+  }
+  for (const auto& [what, words] :
+       {std::pair{"COMMAND", &submit.command}, std::pair{"ARG", &submit.script_arguments}}) {
+    for (std::size_t i = 0; good && i < words->size(); ++i)
+      good = check(std::string(what) + " (word " + std::to_string(i + 1) + ")", (*words)[i]);
+  }
+  return good;
+}
+
+}  // namespace
+
 Result<std::string> submission_body(const Session& session, SubmitOptions& submit, const Grammar& grammar) {
   // The clients that exist do the same.
   const bool names_nothing =
@@ -115,7 +150,8 @@ Result<std::string> submission_body(const Session& session, SubmitOptions& submi
     declare_submit_options(lines_grammar, lines);
     std::vector<std::string> warnings;
     const Result<Unit> understood = read_script_lines(*script, lines_grammar, warnings, &submit.tenant);
-    for (const std::string& warning : warnings) session.io().err("gpu-cli: " + printable(warning) + "\n");
+    warn(session.io(), script->notes);
+    warn(session.io(), warnings);
     if (!understood) return understood.error();
     grammar.take_missing_from(lines_grammar);
   }
@@ -124,7 +160,11 @@ Result<std::string> submission_body(const Session& session, SubmitOptions& submi
   const CliIo& io = session.io();
   const bool known = session.is_known() && io.login_name && io.login_name() != kRootName;
   if (submit.user.empty() && !known) submit.user = "-";
-  return job_body(session.options(), submit, script, io);
+  if (const Result<Unit> good = check_words(submit, grammar); !good) return good.error();
+  std::vector<std::string> warnings;
+  Result<std::string> body = job_body(session.options(), submit, script, io, warnings);
+  if (body) warn(io, warnings);
+  return body;
 }
 
 void declare_submission(Grammar& grammar, SubmitOptions& submit) {

@@ -87,6 +87,7 @@ struct Script {
   std::string text;
   std::string name;    ///< Name of the job, and of its lines in messages; empty: none.
   std::string folder;  ///< Folder that it was read from, as given; empty: it was an option's text.
+  std::vector<std::string> notes = {};  ///< What was changed in its text, a sentence each.
 };
 
 /// Reads the script that was asked for, from a file, standard input or the option's own text.
@@ -117,8 +118,9 @@ void say_repeating(const Session& session, const Trouble& trouble);
 /// `waits`: whoever waits for the job is told that soon.
 void warn_if_never(Session& session, const std::string& job, const std::string& body, bool waits);
 
-/// The body of POST /api/v1/jobs, for one job.
+/// The body of POST /api/v1/jobs, for one job. `warnings` gets a sentence for each thing that is left out.
 Result<std::string> job_body(const Options& options, const SubmitOptions& submit,
-                             const std::optional<Script>& script, const CliIo& io);
+                             const std::optional<Script>& script, const CliIo& io,
+                             std::vector<std::string>& warnings);
 
 }  // namespace gpusched::cli

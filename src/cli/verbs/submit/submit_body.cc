@@ -5,7 +5,9 @@
 
 #include "base/limits.h"
 #include "base/text/civil_time.h"
+#include "base/utf8.h"
 #include "cli/terminal/units.h"
+#include "cli/verbs/submit/environment.h"
 #include "cli/verbs/submit/submit.h"
 #include "client/json.h"
 #include "grammar/job_name.h"
@@ -27,24 +29,22 @@ Result<int64_t> parse_priority(const std::string& text) {
                .message = "\"" + text + "\" is neither low, medium, high, critical nor a whole number"};
 }
 
-using Pairs = std::map<std::string, std::string>;
+using Pairs = Variables;
 
 Error bad_option(const std::string& option, const std::string& why) {
   return {.code = ErrorCode::kInvalidArgument, .message = option + ": " + why};
 }
 
-/// "K=V" texts as a map; a bare "K" takes its value from this process when `io` is given.
-Result<Unit> add_pairs(const std::string& option, const std::vector<std::string>& texts, const CliIo* io,
-                       Pairs& out) {
+/// The labels of "K=V" texts.
+Result<Pairs> labels_of(const std::vector<std::string>& texts) {
+  Pairs out;
   for (const std::string& text : texts) {
     const size_t equals = text.find('=');
-    const std::string key = text.substr(0, equals);
-    if (key.empty() || (equals == std::string::npos && io == nullptr)) {
-      return bad_option(option, "\"" + text + "\" is not KEY=VALUE");
-    }
-    out[key] = equals == std::string::npos ? io->environment(key.c_str()) : text.substr(equals + 1);
+    if (equals == 0 || equals == std::string::npos)
+      return bad_option("--label", "\"" + text + "\" is not KEY=VALUE");
+    out[text.substr(0, equals)] = text.substr(equals + 1);
   }
-  return Unit{};
+  return out;
 }
 
 std::vector<std::string> parted(const std::string& text, char separator) {
@@ -55,43 +55,6 @@ std::vector<std::string> parted(const std::string& text, char separator) {
     begin = end + 1;
   }
   return parts;
-}
-
-/// Whether a variable belongs to the caller's shell and not to a job.
-bool is_of_the_shell(const std::string& name) {
-  return name == "_" || name == "PWD" || name == "OLDPWD" || name == "SHLVL" ||
-         name.starts_with("BASH_FUNC_") || name.starts_with("GPU_SCHEDULER_");
-}
-
-/// The job's environment: what --export names, then --env.
-Result<Pairs> job_environment(const SubmitOptions& submit, const CliIo& io) {
-  Pairs out;
-  if (!submit.export_list.empty() && submit.export_list != "NONE") {
-    for (const std::string& part : parted(submit.export_list, ',')) {
-      if (part != "ALL") {
-        if (const Result<Unit> added = add_pairs("--export", {part}, &io, out); !added) return added.error();
-        continue;
-      }
-      for (const std::string& entry : io.environment_all()) {
-        const size_t equals = entry.find('=');
-        const std::string name = entry.substr(0, equals);
-        if (equals == std::string::npos || name.empty() || is_of_the_shell(name)) continue;
-        out.emplace(name, entry.substr(equals + 1));
-      }
-    }
-  }
-  if (const Result<Unit> added = add_pairs("--env", submit.environment, &io, out); !added)
-    return added.error();
-  // An empty value is no secret: most likely the variable is not set here.
-  Pairs secrets;
-  if (const Result<Unit> added = add_pairs("--secret-env", submit.secrets, &io, secrets); !added)
-    return added.error();
-  for (const auto& [name, value] : secrets) {
-    if (value.empty())
-      return bad_option("--secret-env", name + " has no value in this shell; set and export it first");
-    out[name] = value;
-  }
-  return out;
 }
 
 /// The names of "K=V" or "K", each once.
@@ -233,7 +196,8 @@ Result<Unit> add_amounts(const SubmitOptions& submit, JsonObjectWriter& body) {
   return Unit{};
 }
 
-Result<Unit> add_paths(const SubmitOptions& submit, const CliIo& io, JsonObjectWriter& body) {
+Result<Unit> add_paths(const SubmitOptions& submit, const CliIo& io, JsonObjectWriter& body,
+                       std::vector<std::string>& warnings) {
   struct Path {
     const char* option;
     const char* field;
@@ -242,7 +206,11 @@ Result<Unit> add_paths(const SubmitOptions& submit, const CliIo& io, JsonObjectW
   const std::string none;
   if (submit.working_directory.empty()) {
     // Containers have folders of their own, and a folder that is gone here is nobody's wish.
-    const std::string here = submit.image.empty() ? io.working_directory() : "";
+    std::string here = submit.image.empty() ? io.working_directory() : "";
+    if (!is_utf8(here)) {
+      warnings.push_back("the job runs in a folder of its own: the current directory's name is not UTF-8");
+      here.clear();
+    }
     if (!here.empty()) body.add("working_directory", here);
     if (!here.empty()) body.add("working_directory_optional", true);
   }
@@ -425,11 +393,15 @@ Result<Unit> add_handshake(const SubmitOptions& submit, JsonObjectWriter& body) 
 
 /// The job's environment, and the folder that its script was submitted from.
 Result<Pairs> whole_environment(const SubmitOptions& submit, const std::optional<Script>& script,
-                                const CliIo& io) {
-  Result<Pairs> environment = job_environment(submit, io);
+                                const CliIo& io, std::vector<std::string>& warnings) {
+  Result<Pairs> environment = job_environment(submit, io, warnings);
   if (!environment || !script || script->folder.empty()) return environment;
   Result<std::string> folder = absolute("SCRIPT", script->folder, io);
   if (!folder || folder->empty()) return environment;  // The current directory no longer exists.
+  if (!is_utf8(*folder)) {
+    warnings.push_back("GPU_SCHEDULER_SCRIPT_DIR is not set: the name of the script's folder is not UTF-8");
+    return environment;
+  }
   while (folder->size() > 1 && folder->ends_with('/')) folder->pop_back();
   environment->try_emplace("GPU_SCHEDULER_SCRIPT_DIR", std::move(*folder));
   return environment;
@@ -438,26 +410,26 @@ Result<Pairs> whole_environment(const SubmitOptions& submit, const std::optional
 }  // namespace
 
 Result<std::string> job_body(const Options& options, const SubmitOptions& submit,
-                             const std::optional<Script>& script, const CliIo& io) {
+                             const std::optional<Script>& script, const CliIo& io,
+                             std::vector<std::string>& warnings) {
   if (const Result<Unit> good = check_whole(submit); !good) return good.error();
   JsonObjectWriter body;
   const std::string& tenant = options.tenant_id.empty() ? submit.tenant : options.tenant_id;
   if (!tenant.empty()) body.add("tenant_id", tenant);
-  const std::string name = submit.name.empty() ? default_name(submit, script) : submit.name;
+  const std::string name = submit.name.empty() ? utf8_cleaned(default_name(submit, script)) : submit.name;
   if (!name.empty()) body.add("name", name);
   if (const Result<Unit> added = add_amounts(submit, body); !added) return added.error();
   add_work(submit, script, body);
   if (const Result<Unit> added = add_container(submit, io, body); !added) return added.error();
-  if (const Result<Unit> added = add_paths(submit, io, body); !added) return added.error();
-  const Result<Pairs> environment = whole_environment(submit, script, io);
+  if (const Result<Unit> added = add_paths(submit, io, body, warnings); !added) return added.error();
+  const Result<Pairs> environment = whole_environment(submit, script, io, warnings);
   if (!environment) return environment.error();
   if (!environment->empty()) body.add("environment", *environment);
   if (const std::vector<std::string> names = names_of(submit.secrets); !names.empty())
     body.add("secret_variables", names);
-  Pairs labels;
-  if (const Result<Unit> added = add_pairs("--label", submit.labels, nullptr, labels); !added)
-    return added.error();
-  if (!labels.empty()) body.add("labels", labels);
+  const Result<Pairs> labels = labels_of(submit.labels);
+  if (!labels) return labels.error();
+  if (!labels->empty()) body.add("labels", *labels);
   add_user(submit, io, body);
   if (const Result<Unit> added = add_box(submit, body); !added) return added.error();
   if (submit.require_feasible) body.add("require_feasible", true);

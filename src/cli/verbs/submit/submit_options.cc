@@ -114,7 +114,7 @@ void declare_environment(Grammar& grammar, SubmitOptions& submit) {
       "Like --env, for a value that nobody is shown again; K alone keeps it out of the shell's history");
   grammar.option("--export", "LIST", &submit.export_list,
                  "Variables of this shell to pass on: NONE (the default), ALL, or a comma-separated list of "
-                 "names and K=V");
+                 "names and K=V; in quotes a value may have commas");
   grammar.option("--user", "USER", &submit.user,
                  "User on the node that the job runs as; -: the agent's default (default: your login name)");
   grammar.option("--umask", "MASK", &submit.umask, "File mode creation mask, such as 0027");

@@ -2,6 +2,7 @@
 #include <fstream>
 
 #include "base/text/shell_words.h"
+#include "cli/verbs/submit/script_text.h"
 #include "cli/verbs/submit/slurm.h"
 #include "cli/verbs/submit/submit.h"
 
@@ -58,13 +59,19 @@ Result<Unit> check_interpreter(const Script& script, const std::string& origin) 
   return Unit{};
 }
 
-Result<Unit> check_text(const Script& script, const std::string& origin) {
+/// Cleans the script's text. Sentences begin with its name, or with `origin`.
+Result<Unit> clean_text(Script& script, const std::string& origin) {
   const std::string who = script.name.empty() ? "the script" : script.name;
-  if (script.text.find_first_not_of(" \t\r\n") == std::string::npos) return unusable(origin + "it is empty");
-  if (script.text.find('\0') != std::string::npos) {
+  Result<ScriptText> clean = clean_script_text(script.text, script.name.empty() ? "script" : script.name);
+  // A program is not told about its first byte that is not UTF-8.
+  if (script.text.find('\0') != std::string::npos && !is_utf16(script.text)) {
     return unusable(who + " is not a script; run a program with: gpu-cli submit -- " +
                     (script.name.empty() ? "FILE" : "./" + script.name));
   }
+  if (!clean) return clean.error();
+  script.text = std::move(clean->text);
+  script.notes = std::move(clean->notes);
+  if (script.text.find_first_not_of(" \t\n") == std::string::npos) return unusable(origin + "it is empty");
   if (script.text.size() > kScriptBytesMax) {
     return unusable(who +
                     " is larger than 960 KiB; put it where the nodes can read it and give its path after --");
@@ -108,7 +115,7 @@ Result<Script> read_script(const SubmitOptions& submit, const CliIo& io) {
     script.text = source;
   }
   const std::string who = source == "-" || script.name.empty() ? "--script: " : script.name + ": ";
-  if (const Result<Unit> good = check_text(script, who); !good) return good.error();
+  if (const Result<Unit> good = clean_text(script, who); !good) return good.error();
   const std::string place = (script.name.empty() ? "script" : script.name) + ":";
   if (const Result<Unit> good = check_interpreter(script, place); !good) return good.error();
   return script;
