@@ -44,6 +44,7 @@ test: deps ## what .ci/run runs: build, format, demonstration, all tests but the
 nightly: deps ## hours: every test, all sanitizers and fuzzers, fresh seeds, kills, planted bugs (STAGES="asan fuzz")
 	@tools/install-deps --nightly
 	@tools/install-python
+	@tools/install-prometheus
 	@tools/nightly $(STAGES)
 
 check: deps ## format, floors and the fast tests (before every commit)

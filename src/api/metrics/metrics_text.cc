@@ -9,10 +9,10 @@ namespace {
 
 void add_scores(PrometheusText& text, const std::vector<QualityView::Score>& scores, const std::string& name,
                 const std::string& of) {
-  const auto by_quantile = [&](const std::string& family, auto p50, auto p90) {
+  const auto by_percentile = [&](const std::string& family, auto p50, auto p90) {
     for (std::size_t i = 1; i < scores.size(); ++i) {  // The first is of all.
-      text.sample(family).label("tenant", scores[i].tenant).label("quantile", "0.5").value(scores[i].*p50);
-      text.sample(family).label("tenant", scores[i].tenant).label("quantile", "0.9").value(scores[i].*p90);
+      text.sample(family).label("tenant", scores[i].tenant).label("percentile", "50").value(scores[i].*p50);
+      text.sample(family).label("tenant", scores[i].tenant).label("percentile", "90").value(scores[i].*p90);
     }
   };
   using Score = QualityView::Score;
@@ -21,9 +21,9 @@ void add_scores(PrometheusText& text, const std::vector<QualityView::Score>& sco
   for (std::size_t i = 1; i < scores.size(); ++i)
     text.sample(name + "_predicted_total").label("tenant", scores[i].tenant).value(scores[i].count);
   text.family(name + "_covered_total", "counter", of + " that were not later than the predicted quantile.");
-  by_quantile(name + "_covered_total", &Score::p50_covered, &Score::p90_covered);
+  by_percentile(name + "_covered_total", &Score::p50_covered, &Score::p90_covered);
   text.family(name + "_pinball_seconds_total", "counter", "Pinball loss of " + of + ", sum.");
-  by_quantile(name + "_pinball_seconds_total", &Score::p50_pinball_sum, &Score::p90_pinball_sum);
+  by_percentile(name + "_pinball_seconds_total", &Score::p50_pinball_sum, &Score::p90_pinball_sum);
 }
 
 /// Adds the scores of at most 64 tenants by name each.
