@@ -17,9 +17,10 @@ def rules():
     return [(text.split("\n", 1)[0], text) for text in texts]
 
 
-def metrics_of(world):
+def metrics_of(world, token=None):
     url = f"http://127.0.0.1:{world.scheduler.ports['metrics']}/metrics"
-    with urllib.request.urlopen(url, timeout=30) as answer:
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
+    with urllib.request.urlopen(request, timeout=30) as answer:
         return answer.read().decode()
 
 
@@ -66,6 +67,39 @@ def test_sums_are_what_the_cluster_is(world):
     world.cli("resume", expected=0)
     api.cancel(runs)
     api.wait_for(waits)
+
+
+def test_waits_by_reason_and_tenant_pools_guarantees_and_power_are_told(new_world):
+    world = new_world(SCHEDULER_POOL_ONLINE_PERCENT=25, SCHEDULER_POOL_BATCH_PERCENT=75, SCHEDULER_POOL_MODE="lending")
+    world.scheduler.start()
+    agent = world.add_agent("n1").start()
+    agent.set_gpus({0: {"power_watts": 310, "temperature_celsius": 61}})
+    for words in (["vision", "--max-gpus", "2", "--guarantee-gpus", "1"], ["speech"]):
+        world.cli("tenant", "create", "--name", *words, expected=0)
+    api = world.api()
+    runs = world.cli("submit", "--tenant", "vision", "--gpus", "2", "--", "sleep", "1000", expected=0).stdout.strip()
+    api.wait_for(runs, "running")
+    for words in (["vision", "--gpus", "1"], ["vision", "--gpus", "1"], ["speech", "--gpus", "4"]):
+        world.cli("submit", "--tenant", *words, "--", "true", expected=0)
+    token = world.scheduler.token()
+    text = wait_until("the GPU's power is told", lambda: "gpu_power_watts{" in (text := metrics_of(world, token)) and text)
+    assert value_of(text, 'gpu_scheduler_gpu_power_watts{node="n1",gpu="n1-gpu-0"}') == 310
+    assert text.count("gpu_power_watts{") == 1  # The others report none.
+    assert value_of(text, 'gpu_scheduler_gpu_temperature_celsius{node="n1",gpu="n1-gpu-0"}') == 61
+    assert value_of(text, 'gpu_scheduler_gpu_memory_used_bytes{node="n1",gpu="n1-gpu-3"}') == 0
+    text = wait_until("why each waits is told", lambda: 'jobs_waiting{reason="gpus_busy"} 1\n' in (
+        text := metrics_of(world, token)) and 'jobs_waiting{reason="quota"} 2\n' in text and text)
+    waited = [value_of(text, f'gpu_scheduler_jobs_waiting_longest_seconds{{reason="{reason}"}}') for reason in ("gpus_busy", "quota")]
+    assert value_of(text, "gpu_scheduler_longest_wait_seconds") == max(waited) < 600
+    assert value_of(text, 'gpu_scheduler_tenant_starts_total{tenant="vision"}') == 1
+    assert 0 < value_of(text, 'gpu_scheduler_tenant_start_wait_seconds_total{tenant="vision"}') < 600
+    assert 'tenant_starts_total{tenant="speech"}' not in text
+    assert value_of(text, 'gpu_scheduler_tenant_gpus_guaranteed{tenant="vision"}') == 1
+    assert value_of(text, 'gpu_scheduler_pool_gpus_used{pool="batch"}') == 2
+    assert value_of(text, 'gpu_scheduler_pool_gpus_share{pool="batch"}') == 3
+    assert value_of(text, 'gpu_scheduler_pool_gpus_share{pool="online"}') == 1
+    # Tenants are not told to callers without a credential.
+    assert "vision" not in metrics_of(world) and "jobs_waiting{" in metrics_of(world)
 
 
 def test_requests_reloads_heartbeats_and_the_process_are_counted(world):

@@ -1,6 +1,5 @@
 // HostBackend: its numbers.
 #include <algorithm>
-#include <chrono>
 #include <iterator>
 #include <set>
 #include <string>
@@ -11,6 +10,7 @@
 #include "api/backend/host_backend.h"
 #include "api/contract/names.h"
 #include "api/metrics/health_metrics.h"
+#include "api/metrics/node_metrics.h"
 #include "api/views/forecast_views.h"
 #include "api/views/rights.h"
 
@@ -76,26 +76,7 @@ void HostBackend::get_metrics(const CallerPtr& caller, Done<MetricsView> done) {
     for (MetricsView::State& jobs : metrics.jobs) jobs.now = view.state.count(jobs.state);
     metrics.queue_size = view.state.waiting_count();
     metrics.preemptions = static_cast<int64_t>(stats.preemptions);
-    const auto telemetry = host_.telemetry();
-    std::vector<MetricsView::Counter> heard;
-    for (const Node& node : view.state.nodes) {
-      const NodeTelemetry last = telemetry->get(node.id);
-      if (!node.removed && last.heard.time_since_epoch().count() != 0) {
-        heard.push_back(
-            {.name = "node_heartbeat_age_seconds",
-             .type = "gauge",
-             .help = "Time since a node last reported; absent if it has not reported since the start.",
-             .labels = {{"node", node.name}},
-             .real = std::chrono::duration<double>(std::chrono::steady_clock::now() - last.heard).count()});
-      }
-      for (uint32_t i = 0; i < last.devices.size() && i < node.devices.size(); ++i) {
-        metrics.gpus.push_back(
-            {.node = node.name,
-             .gpu = gpu_name(node.name, i),
-             .utilization = static_cast<double>(last.devices[i].utilization_percent) / 100.0});
-      }
-    }
-    std::ranges::move(heard, std::back_inserter(metrics.counters));
+    add_nodes(view.state, *host_.telemetry(), metrics);
     const auto counter = [&metrics](std::string_view name, std::string_view help, uint64_t value) {
       metrics.counters.push_back(
           {.name = name, .type = "counter", .help = help, .value = static_cast<int64_t>(value)});
@@ -109,6 +90,8 @@ void HostBackend::get_metrics(const CallerPtr& caller, Done<MetricsView> done) {
     metrics.quality = view_of(host_.forecasts().quality());
     add_health(view.state, metrics);
     add_sums(view.state, metrics);
+    add_waiting(view.state, view.reasons, metrics);
+    counts->fill_tenants(view.state, metrics);
     metrics.counters.push_back({.name = "spec_bytes",
                                 .type = "gauge",
                                 .help = "Bytes of the specifications of all kept jobs.",

@@ -72,15 +72,18 @@ std::string contact_or_life(const Node& node) {
   return life_of(node);
 }
 
-/// Looks only at the first of the jobs that ask for the same: to look at all would take too long.
-int64_t longest_wait_seconds(const State& state) {
-  const Time now = reader_now(state);
-  Time oldest = now;
-  for (const JobClass& job_class : state.classes) {
-    if (job_class.waiting.empty()) continue;
-    oldest = std::min(oldest, state.job_at(job_class.waiting.front().job).submitted_at);
+/// Nothing without pools.
+void add_pools(const State& state, MetricsView& metrics) {
+  const PoolsView pools = pools_of(state);
+  if (!pools.on) return;
+  Family used("pool_gpus_used", "GPUs that the jobs of a pool hold, rounded up.");
+  Family shares("pool_gpus_share", "GPUs in service that are a pool's share.");
+  for (const auto& [name, pool] : {std::pair("online", pools.online), std::pair("batch", pools.batch)}) {
+    used.add({{"pool", name}}, pool.used);
+    shares.add({{"pool", name}}, pool.quota);
   }
-  return (now - oldest).ms() / 1'000;
+  used.write(metrics);
+  shares.write(metrics);
 }
 
 }  // namespace
@@ -106,25 +109,60 @@ void add_sums(const State& state, MetricsView& metrics) {
   jobs.write(metrics);
   Family used("tenant_gpus_used", "GPUs allocated to a tenant's jobs.");
   Family limits("tenant_gpus_limit", "Maximum GPUs of a tenant's jobs.");
+  Family guarantees("tenant_gpus_guaranteed", "GPUs that are guaranteed to a tenant's jobs.");
   std::size_t shown = 0;
   for (const auto& [id, tenant] : state.tenants) {
     const std::optional<int64_t> limit = tenant.limits.resources.gpus;
-    if (tenant.deleted || (tenant.usage.gpus == 0 && !limit)) continue;
+    const int64_t guaranteed = tenant.guarantee.gpus;
+    if (tenant.deleted || (tenant.usage.gpus == 0 && !limit && guaranteed == 0)) continue;
     if (++shown > kTenantsShown) break;
     used.add({{"tenant", tenant.name}}, tenant.usage.gpus);
     if (limit) limits.add({{"tenant", tenant.name}}, *limit);
+    if (guaranteed != 0) guarantees.add({{"tenant", tenant.name}}, guaranteed);
   }
   used.write(metrics);
   limits.write(metrics);
-  metrics.counters.push_back(
-      {.name = "longest_wait_seconds",
-       .type = "gauge",
-       .help = "Longest wait of a job that is first among the waiting jobs with the same request.",
-       .value = longest_wait_seconds(state)});
+  guarantees.write(metrics);
+  add_pools(state, metrics);
   metrics.counters.push_back({.name = "starts_paused",
                               .type = "gauge",
                               .help = "1 while the cluster is paused by an operator.",
                               .value = state.config.pause.on() ? 1 : 0});
+}
+
+void add_waiting(const State& state, const std::vector<WaitReason>& reasons, MetricsView& metrics) {
+  struct Waiting {
+    int64_t jobs = 0;
+    int64_t longest_seconds = 0;
+  };
+  std::map<std::string_view, Waiting> by_reason;
+  const Time now = reader_now(state);
+  int64_t longest_seconds = 0;
+  for (std::size_t i = 0; i < state.classes.size(); ++i) {
+    const OrderedJobs& line = state.classes[i].waiting;
+    if (line.empty()) continue;
+    Waiting& waiting = by_reason[to_string(i < reasons.size() ? reasons[i].code : WaitCode::kQueued)];
+    waiting.jobs += static_cast<int64_t>(line.size());
+    // Only the first of the jobs with the same request is examined: all of them would take too long.
+    const Duration wait = now - state.job_at(line.front().job).submitted_at;
+    waiting.longest_seconds = std::max(waiting.longest_seconds, wait.ms() / 1'000);
+    longest_seconds = std::max(longest_seconds, waiting.longest_seconds);
+  }
+  Family jobs("jobs_waiting", "Jobs that wait in line, by the reason that their requests wait.");
+  Family longest(
+      "jobs_waiting_longest_seconds",
+      "Longest wait of a job that is first among the waiting jobs with the same request, by reason.");
+  for (const auto& [reason, waiting] : by_reason) {
+    jobs.add({{"reason", std::string(reason)}}, waiting.jobs);
+    longest.add({{"reason", std::string(reason)}}, waiting.longest_seconds);
+  }
+  jobs.write(metrics);
+  longest.write(metrics);
+  metrics.counters.push_back(
+      {.name = "longest_wait_seconds",
+       .type = "gauge",
+       .help = "Longest wait of a job that is first among the waiting jobs with the same request.",
+       .value = longest_seconds});
 }
 
 void add_keeping(const HostHealth& health, MetricsView& metrics) {

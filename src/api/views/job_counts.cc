@@ -1,6 +1,8 @@
 #include "api/views/job_counts.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
 
 namespace gpusched::api {
 
@@ -12,6 +14,15 @@ void JobCounts::count_in(Spread& spread, Duration span) {
   spread.count += 1;
 }
 
+void JobCounts::count_wait(const Job& job, Time placed) {
+  const Duration wait = placed - job.submitted_at;
+  count_in(latency_, wait);
+  const bool has_room = waits_.size() < kTenantsMax || waits_.contains(job.tenant);
+  Waits& waits = waits_[has_room ? job.tenant : TenantId{}];
+  waits.count += 1;
+  waits.seconds += static_cast<double>(std::max<int64_t>(wait.ns, 0)) * 1e-9;
+}
+
 void JobCounts::observe(const Observer::View& view, const Changes& changes) {
   for (const Event& event : changes.events) {
     if (const auto* submitted = std::get_if<JobSubmitted>(&event)) {
@@ -21,7 +32,7 @@ void JobCounts::observe(const Observer::View& view, const Changes& changes) {
     } else if (const auto* placed = std::get_if<AttemptPlaced>(&event)) {
       count(JobState::kScheduled);
       const Job* job = view.state.jobs.find(placed->job);
-      if (placed->attempt == 1 && job != nullptr) count_in(latency_, placed->at - job->submitted_at);
+      if (placed->attempt == 1 && job != nullptr) count_wait(*job, placed->at);
     } else if (const auto* started = std::get_if<MemberStarted>(&event)) {
       // A member's start is the job's: parts of several members come later.
       if (started->member == 0) count(JobState::kRunning);
@@ -51,6 +62,28 @@ void JobCounts::fill(MetricsView& metrics) const {
   metrics.reclaim_buckets.assign(reclaims_.buckets.begin(), reclaims_.buckets.end());
   metrics.reclaim_sum = reclaims_.sum;
   metrics.reclaim_count = reclaims_.count;
+}
+
+void JobCounts::fill_tenants(const State& state, MetricsView& metrics) const {
+  std::map<std::string, Waits> by_name;  // Two tenants may have one name.
+  for (const auto& [id, waits] : waits_) {
+    const Tenant* const tenant = state.find_tenant(id);
+    Waits& sum = by_name[tenant == nullptr || tenant->deleted ? "other" : tenant->name];
+    sum.count += waits.count;
+    sum.seconds += waits.seconds;
+  }
+  for (const auto& [name, waits] : by_name)
+    metrics.counters.push_back({.name = "tenant_starts_total",
+                                .type = "counter",
+                                .help = "Jobs that were placed for the first time, by tenant.",
+                                .value = waits.count,
+                                .labels = {{"tenant", name}}});
+  for (const auto& [name, waits] : by_name)
+    metrics.counters.push_back({.name = "tenant_start_wait_seconds_total",
+                                .type = "counter",
+                                .help = "Time from submission to first placement of these jobs, by tenant.",
+                                .labels = {{"tenant", name}},
+                                .real = waits.seconds});
 }
 
 }  // namespace gpusched::api

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "api/contract/health.h"
@@ -14,8 +15,12 @@ class JobCounts {
  public:
   void observe(const Observer::View& view, const Changes& changes);
   void fill(MetricsView& metrics) const;
+  /// Adds how many jobs were placed and what they had waited, by the tenant's name; `other` has the jobs of
+  /// deleted tenants and of those beyond the first thousand.
+  void fill_tenants(const State& state, MetricsView& metrics) const;
 
  private:
+  void count_wait(const Job& job, Time placed);
   void count(JobState state) { entered_[static_cast<std::size_t>(state)] += 1; }
   struct Spread;
   static void count_in(Spread& spread, Duration span);
@@ -28,8 +33,14 @@ class JobCounts {
     double sum = 0;
     int64_t count = 0;
   };
+  struct Waits {
+    int64_t count = 0;
+    double seconds = 0;
+  };
+  static constexpr std::size_t kTenantsMax = 1'000;
   Spread latency_;
   Spread reclaims_;
+  std::map<TenantId, Waits> waits_;  ///< Of first placements; of the others under the id 0.
 };
 
 }  // namespace gpusched::api
