@@ -1,16 +1,20 @@
-"""What Prometheus gets: metrics and rules, judged by promtool."""
+"""What Prometheus and Grafana get: metrics, rules and dashboards, judged by Prometheus itself."""
 
+import json
+import math
 import re
 import threading
+import time
 import urllib.request
 
 import pytest
 from harness import PATIENCE_S, ROOT, wait_until
-from prometheus import promtool
+from prometheus import SCRAPE_S, Prometheus, promtool
 
 yaml = pytest.importorskip("yaml", reason="python3-yaml is not here (tools/install-deps --extra installs it)")
 
 FOLDER = ROOT / "deploy" / "monitoring"
+BOARDS = {path.stem: json.loads(path.read_text()) for path in sorted((FOLDER / "dashboards").glob("*.json"))}
 
 
 def metrics_of(port, token):
@@ -36,7 +40,11 @@ def test_each_rule_is_silent_when_all_is_well_and_fires_when_it_is_not():
         assert {look["alertname"] for look in looks if bool(look["exp_alerts"]) == fires} == rules
 
 
-# --- Metrics. ---
+# --- Metrics and dashboards. ---
+
+def targets_of(board):
+    return [(panel["title"], target["expr"]) for panel in board["panels"] for target in panel.get("targets", [])]
+
 
 @pytest.fixture(name="busy")
 def busy_fixture(new_world):
@@ -74,3 +82,48 @@ def test_promtool_has_nothing_to_say_about_the_metrics(busy):
         assert len(samples) == len(set(samples))
         families = re.findall(r"^# TYPE (\S+)", text, re.M)
         assert len(families) == len(set(families))
+
+
+def replaced(expression):
+    """A panel's query with Grafana's variables replaced, each of the dashboard's own standing for all its values."""
+    for name, value in (("$__rate_interval", "1m"), ("$__range", "5m"), ("$tenant", ".*"), ("$node", ".*")):
+        expression = expression.replace(name, value)
+    assert "$" not in expression, expression
+    return expression
+
+
+def test_every_panel_of_every_dashboard_shows_data(busy):
+    assert set(BOARDS) == {"cluster", "nodes", "tenants"}
+    config = yaml.safe_load((FOLDER / "prometheus.yaml").read_text())
+    (job,) = config["scrape_configs"]
+    job["static_configs"] = [{"targets": [f"127.0.0.1:{busy.scheduler.ports['metrics']}"]}]
+    # Without a credential there are only the tenants that anybody may know.
+    key = busy.folder / "prometheus.key"
+    busy.cli("key", "create", "prometheus", "--cluster", "--role", "metrics", "--out", str(key), expected=0)
+    job["authorization"] = {"credentials_file": str(key)}
+    interval = f"{SCRAPE_S}s"
+    config["global"] = {"scrape_interval": interval, "evaluation_interval": interval}
+    config["rule_files"] = [str(FOLDER / name) for name in config["rule_files"]]
+    prometheus = Prometheus(busy.folder / "prometheus", config)
+    try:
+        prometheus.wait_ready()
+        for board in BOARDS.values():
+            for variable in board["templating"]["list"]:
+                if variable["type"] == "query":
+                    metric, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["query"]).groups()
+                    wait_until(f"values of {label}", lambda: prometheus.label_values(metric, label))
+        queries = [(f"{name}: {title}", expression) for name, board in BOARDS.items() for title, expression in targets_of(board)]
+        assert len(queries) >= 50
+        # An alert is pending while starts are paused: last, since nothing starts then.
+        for title, expression in sorted(queries, key=lambda query: "ALERTS)" in query[1]):
+            if "ALERTS)" in expression:
+                busy.cli("pause", expected=0)
+            wait_until(f"data for {title}: {expression}", lambda: has_data(prometheus, expression))
+    finally:
+        prometheus.end()
+
+
+def has_data(prometheus, expression):
+    # What is looked at each full minute is asked for as of the next one.
+    at = math.ceil(time.time() / 60) * 60 if ":1m]" in expression else None
+    return any(math.isfinite(value) for _, value in prometheus.query(replaced(expression), at))
