@@ -115,6 +115,11 @@ inline constexpr int32_t kFailedStartsMax = 3;
 /// Consecutive attempts that nodes could not even prepare after which a job is held.
 inline constexpr int32_t kNodeFaultsMax = 5;
 
+// A node that would not start a job is not chosen for it for 30 s, doubling, at most 5 min.
+inline constexpr Duration kAvoidFirst = seconds(30);
+inline constexpr Duration kAvoidMax = minutes(5);
+inline constexpr std::size_t kAvoidedNodesMax = 64;  ///< Of one job; it forgets the one it may use soonest.
+
 // Nodes that jobs of several tenants fail on are drained.
 inline constexpr uint32_t kNodeFailuresKept = 16;
 inline constexpr uint32_t kNodeFailuresMin = 4;              ///< Fewer failures are no evidence.

@@ -491,6 +491,7 @@ class SnapshotDecoder {
         break;
       case TimerKind::kRuntimeOver:
       case TimerKind::kContactLost:
+      case TimerKind::kAvoidOver:  // Its job may have been forgotten since.
         break;
       default:
         return corrupt("a timer's kind");

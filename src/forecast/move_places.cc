@@ -42,14 +42,14 @@ bool Places::allows(const Job& job, uint32_t slot) const {
   const Node& node = state.nodes[slot];
   const Part& part = state.class_of(job).parts.front();
   if (!rooms_[slot].open || rooms_[slot].taken) return false;
-  if ((part.features & ~node.feature_bits) != 0 || part.booking != node.booked_by) return false;
+  if (!node.offers_features(part) || part.booking != node.booked_by) return false;
   const Time booked_from = state.next_booking_of_others(node, BookingId{part.booking});
   if (booked_from != kNever) {
     const bool gone =
         job.max_runtime.ns > 0 && job.max_runtime + limits::kRuntimeSlack < booked_from - world_.now();
     if (!gone) return false;
   }
-  if (part.wishes() != nullptr && !labels_meet(node, *part.wishes())) return false;
+  if (part.wishes() != nullptr && !place_allows(node, *part.wishes())) return false;
   return !world_.planner().is_kept_from(slot, gains_);
 }
 

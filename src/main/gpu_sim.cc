@@ -133,6 +133,7 @@ class Runner {
     host_.disk.lying_calls += result.host.disk.lying_calls;
     host_.disk.decays += result.host.disk.decays;
     lied_to_ += result.host.lied ? 1 : 0;
+    refused_by_nodes_ += result.refused_starts;
   }
 
   void print_counts() const {
@@ -158,6 +159,7 @@ class Runner {
     line("wall clocks off by years", host_.clock_jumps);
     line("history shed for room", host_.sheddings);
     line("runs that a lying device ended", lied_to_);
+    line("starts refused by external nodes", refused_by_nodes_);
   }
 
   void prepare_last_words(const RunOptions& run) const {
@@ -179,6 +181,7 @@ class Runner {
   std::array<uint64_t, gpusched::sim::kFaultCount> struck_{};
   gpusched::sim::HostStory host_;
   uint64_t lied_to_ = 0;
+  uint64_t refused_by_nodes_ = 0;
 };
 
 /// The seeds that a draw gives have 48 bits: they are copied by people.

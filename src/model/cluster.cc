@@ -106,9 +106,9 @@ std::string domain_of(const SchedulingPolicy& policy, const Node& node, DomainLe
 }
 
 int64_t members_when_empty(const std::vector<DeviceClass>& classes, const Node& node, const Part& part) {
-  if (node.removed || (part.features & ~node.feature_bits) != 0) return 0;
+  if (node.removed || !node.offers_features(part)) return 0;
   const PlaceRequest* wishes = part.wishes();
-  if (wishes != nullptr && !labels_meet(node, *wishes)) return 0;
+  if (wishes != nullptr && !place_allows(node, *wishes)) return 0;
   if (wishes != nullptr && wishes->names_devices()) return named_devices(node, *wishes) != 0 ? 1 : 0;
   int64_t members = part.one_member_per_node ? 1 : int64_t{limits::kAttemptsPerNodeMax};
   if (part.cpu_milli > 0) members = std::min(members, node.cpu_milli / part.cpu_milli);

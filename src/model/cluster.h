@@ -210,6 +210,10 @@ struct Node {
   const std::string& reached_at() const { return address.empty() ? name : address; }
   /// Returns the label's value, the operator's before the agent's; null: none.
   const std::string* label(std::string_view name) const;
+  /// Can do what the part asks for, and takes parts of its kind: an external node those that ask for one.
+  bool offers_features(const Part& part) const {
+    return (part.features & ~feature_bits) == 0 && ((part.features ^ feature_bits) & kFeatureExternal) == 0;
+  }
   /// May take new work.
   bool in_service() const { return state == NodeState::kReady && availability == Availability::kInService; }
 

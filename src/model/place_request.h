@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/fields.h"
+#include "base/time.h"
 
 namespace gpusched {
 
@@ -35,6 +36,21 @@ struct LabelTerm {
   }
 };
 
+/// Node that would not start the job: an external node, which said so.
+struct AvoidedNode {
+  std::string node;      ///< Its name.
+  Time until;            ///< The job is not placed there before; not valid: it may be again.
+  int32_t refusals = 0;  ///< Attempts that the node did not start.
+
+  friend bool operator==(const AvoidedNode&, const AvoidedNode&) = default;
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit(1, "node", self.node);
+    visit(2, "until", self.until);
+    visit(3, "refusals", self.refusals);
+  }
+};
+
 /// Constraints on the node of a member, beyond its resources. Most jobs have none.
 struct PlaceRequest {
   std::vector<LabelTerm> labels;          ///< Labels that the node must have.
@@ -46,6 +62,7 @@ struct PlaceRequest {
   uint64_t device_mask = 0;               ///< Given: exactly the devices with these indexes.
   std::vector<std::string> device_uuids;  ///< Given: exactly these devices.
   int64_t bandwidth_min = 0;  ///< Minimum link bandwidth in GB/s between any two of its devices. 0: any.
+  std::vector<AvoidedNode> avoided;  ///< The engine's own word, of no command. Since feature level 12.
 
   bool names_devices() const { return device_mask != 0 || !device_uuids.empty(); }
   friend bool operator==(const PlaceRequest&, const PlaceRequest&) = default;
@@ -59,6 +76,7 @@ struct PlaceRequest {
     visit(6, "device_mask", self.device_mask);
     visit(7, "device_uuids", self.device_uuids);
     visit(8, "bandwidth_min", self.bandwidth_min);
+    visit(9, "avoided", self.avoided);
   }
 };
 

@@ -663,10 +663,11 @@ void State::forget_request_of(TenantId tenant) {
   requests.erase(oldest);
 }
 
-uint32_t State::feature_bits_of(const std::vector<std::string>& features) {
+uint32_t State::feature_bits_of(const std::vector<std::string>& features) const {
   uint32_t bits = 0;
   for (const std::string& feature : features) {
     if (feature == "container") bits |= kFeatureContainer;
+    if (feature == "external" && config.feature_level >= 12) bits |= kFeatureExternal;
   }
   return bits;
 }

@@ -34,6 +34,7 @@ enum class TimerKind : uint8_t {
   kDeadline,         ///< id: job
   kPromiseOver,      ///< id: job
   kBooking,          ///< id: booking
+  kAvoidOver,        ///< id: job
 };
 /// A job that waits for another one.
 struct Dependent {
@@ -309,7 +310,7 @@ struct State {
   /// Puts `job` down as whom the devices are promised to.
   void mark_promised(const Promise& promise, JobId job);
   static void refresh_free_mask(Node& node);
-  static uint32_t feature_bits_of(const std::vector<std::string>& features);
+  uint32_t feature_bits_of(const std::vector<std::string>& features) const;
 
  private:
   void copy_all_but_jobs(State& copy) const;

@@ -108,10 +108,12 @@ bool has_label(const Node& node, const LabelTerm& term) {
   return found != nullptr && (term.any_value || found->value == term.value);
 }
 
-bool labels_meet(const Node& node, const PlaceRequest& request) {
+bool place_allows(const Node& node, const PlaceRequest& request) {
   const auto has = [&](const LabelTerm& term) { return has_label(node, term); };
   return std::all_of(request.labels.begin(), request.labels.end(), has) &&
-         std::none_of(request.without_labels.begin(), request.without_labels.end(), has);
+         std::none_of(request.without_labels.begin(), request.without_labels.end(), has) &&
+         std::none_of(request.avoided.begin(), request.avoided.end(),
+                      [&](const AvoidedNode& one) { return one.until.valid() && one.node == node.name; });
 }
 
 uint64_t named_devices(const Node& node, const PlaceRequest& request) {

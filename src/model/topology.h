@@ -77,8 +77,8 @@ class LinkMap {
 
 /// The node has the label as it is asked for; an operator's labels stand over the agent's.
 bool has_label(const Node& node, const LabelTerm& term);
-/// The node's labels are as the request wants them.
-bool labels_meet(const Node& node, const PlaceRequest& request);
+/// The node's labels are as the request wants them, and the job does not avoid the node.
+bool place_allows(const Node& node, const PlaceRequest& request);
 /// The node's devices that the request names; 0 when it does not have all of them.
 uint64_t named_devices(const Node& node, const PlaceRequest& request);
 /// The devices in `mask` lie as the part asks for: which they are, without a gap, linked well enough. How

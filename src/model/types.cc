@@ -165,6 +165,8 @@ std::string_view to_string(EndCause cause) {
       return "over_limit";
     case EndCause::kDeviceFault:
       return "device_fault";
+    case EndCause::kNotStarted:
+      return "not_started";
   }
   UNREACHABLE();
 }
@@ -311,6 +313,15 @@ void Amount::subtract(const Amount& other) {
   CHECK(memory_mb >= 0);
   CHECK(jobs >= 0);
   CHECK(gpu_milli >= 0);
+}
+
+std::vector<Part> as_requested(std::vector<Part> parts) {
+  for (Part& part : parts) {
+    if (part.place.empty()) continue;
+    part.place.front().avoided.clear();
+    if (part.place.front() == PlaceRequest{}) part.place.clear();
+  }
+  return parts;
 }
 
 bool Part::has_sound_share() const {

@@ -83,11 +83,16 @@ enum class EndCause : uint8_t {
   kNodeFault,    ///< The node could not run any job: no fault of the job's.
   kOverLimit,    ///< Ended for passing another limit.
   kDeviceFault,  ///< Failed because of a faulty device, not because of the job.
+  kNotStarted,   ///< An external node would not start it, and says why: tried elsewhere, free of charge.
 };
-inline constexpr EndCause kEndCauseLast = EndCause::kDeviceFault;
+inline constexpr EndCause kEndCauseLast = EndCause::kNotStarted;
 /// A fault of what it ran on: tried again elsewhere, free of charge.
 constexpr bool is_of_node(EndCause cause) {
   return cause == EndCause::kNodeFault || cause == EndCause::kDeviceFault;
+}
+/// The attempt says nothing of its job, and nobody asked for its end: tried again free of charge.
+constexpr bool is_no_fault_of_job(EndCause cause) {
+  return is_of_node(cause) || cause == EndCause::kNotStarted;
 }
 std::string_view to_string(EndCause cause);
 
@@ -154,7 +159,9 @@ enum class Availability : uint8_t {
 
 /// Capabilities of a node beyond running processes that placement asks for; one bit each.
 inline constexpr uint32_t kFeatureContainer = 1u << 0;  ///< The feature "container".
-inline constexpr uint32_t kFeaturesKnown = kFeatureContainer;
+/// The feature "external": the node starts nothing itself. It takes exactly the parts that ask for it.
+inline constexpr uint32_t kFeatureExternal = 1u << 1;
+inline constexpr uint32_t kFeaturesKnown = kFeatureContainer | kFeatureExternal;
 
 /// A name with a value.
 struct Label {
@@ -301,6 +308,9 @@ struct Part {
     visit(100, "mig_profile", self.mig_profile);
   }
 };
+
+/// Returns the parts without what the engine noted in them, as a command may carry them.
+std::vector<Part> as_requested(std::vector<Part> parts);
 
 /// A job of these parts is placed on several nodes, or several times on one.
 bool is_gang(const std::vector<Part>& parts);
@@ -496,8 +506,9 @@ enum class OnParentFailure : uint8_t { kCancel = 0, kWait };
 /// record; jobs keep their timelines; a job whose starts fail is held; starts can be paused. 8: jobs keep who
 /// submitted them. 9: jobs have owners, whose request keys are theirs; reservations end with their tenant.
 /// 10: a deadline that was met is over; what a moved job held stays counted; nodes have identities. 11:
-/// commands say who proposed them, jobs what grace they ask for; tenants' names have keys.
-inline constexpr int64_t kFeatureLevel = 11;
+/// commands say who proposed them, jobs what grace they ask for; tenants' names have keys. 12: external nodes
+/// take external jobs alone; a job avoids nodes that would not start it.
+inline constexpr int64_t kFeatureLevel = 12;
 
 /// Order and placement of pending jobs. Journaled, so that every leader plans by the same; what it chose
 /// is in the plans.

@@ -165,6 +165,8 @@ JobRequest Clients::some_job(const std::string& tag) {
   const bool slice = part.gpu_count == 1 && prng.chance(demand_.slice_chance);
   if (slice) make_slice(part, prng);
   if (prng.chance(300)) part.work = prng.chance(500) ? WorkClass::kOnline : WorkClass::kBatch;
+  if (demand_.external_chance > 0 && prng.chance(static_cast<uint32_t>(demand_.external_chance)))
+    part.features |= kFeatureExternal;
   JobRequest request{.priority = static_cast<int32_t>(prng.between(-100, 100)), .parts = {part}};
   if (!slice && prng.chance(demand_.gang_chance)) request.parts = some_gang(part);
   if (part.gpu_count > 1 && part.member_count == 1 && request.parts.size() == 1 &&
@@ -430,7 +432,7 @@ Command Clients::some_update(JobId job) {
   const Job* known = state.jobs.find(job);
   if (known == nullptr || !prng.chance(300)) return command;
   command.given = kJobParts;
-  command.parts = state.class_of(*known).parts;
+  command.parts = as_requested(state.class_of(*known).parts);
   Part& part = command.parts.back();
   const bool cores = prng.chance(500);
   if (cores) part.cpu_milli = static_cast<int32_t>(prng.between(0, 8) * 500);

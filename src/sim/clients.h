@@ -18,17 +18,18 @@ namespace gpusched::sim {
 
 /// Wishes of this world's clients.
 struct Demand {
-  int64_t pause_ms = 300;      ///< Mean time between two calls.
-  int32_t gpus_max = 4;        ///< No job wants more on one node.
-  int32_t share_chance = 0;    ///< Jobs of 1,000 with one GPU that want a share of one.
-  int32_t slice_chance = 0;    ///< Jobs of 1,000 with one GPU that want a MIG slice.
-  int32_t gang_chance = 0;     ///< Jobs of 1,000 that have several members.
-  int32_t wild_chance = 0;     ///< Calls of 1,000 that have fields drawn from all that their types can hold.
-  bool changes_rules = false;  ///< Pools and aging change while jobs wait, and some jobs are interactive.
-  bool moves_jobs = false;     ///< Tenants let their jobs be ended for others.
-  bool keeps_limits = false;   ///< Tenants have limits and no guarantees, pools are strict.
-  bool mixes_all = false;      ///< Beside moves there are gangs and shares, and all of a job is changed.
-  bool has_tasks = false;      ///< Most submissions are tasks of users.
+  int64_t pause_ms = 300;       ///< Mean time between two calls.
+  int32_t gpus_max = 4;         ///< No job wants more on one node.
+  int32_t share_chance = 0;     ///< Jobs of 1,000 with one GPU that want a share of one.
+  int32_t slice_chance = 0;     ///< Jobs of 1,000 with one GPU that want a MIG slice.
+  int32_t gang_chance = 0;      ///< Jobs of 1,000 that have several members.
+  int32_t wild_chance = 0;      ///< Calls of 1,000 that have fields drawn from all that their types can hold.
+  bool changes_rules = false;   ///< Pools and aging change while jobs wait, and some jobs are interactive.
+  bool moves_jobs = false;      ///< Tenants let their jobs be ended for others.
+  bool keeps_limits = false;    ///< Tenants have limits and no guarantees, pools are strict.
+  bool mixes_all = false;       ///< Beside moves there are gangs and shares, and all of a job is changed.
+  int32_t external_chance = 0;  ///< Jobs of 1,000 that another program is to start.
+  bool has_tasks = false;       ///< Most submissions are tasks of users.
   int64_t runtime_max_ms = 20'000;
   std::vector<std::string> models;
 };

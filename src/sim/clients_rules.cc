@@ -86,7 +86,7 @@ Command Clients::any_update(JobId job) const {
   const Job* known = state.jobs.find(job);
   if (known == nullptr) command.given &= ~uint32_t{kJobParts};
   if ((command.given & kJobParts) == 0) return command;
-  command.parts = state.class_of(*known).parts;
+  command.parts = as_requested(state.class_of(*known).parts);
   Part& part = command.parts.back();
   if (prng.chance(400)) part.cpu_milli = static_cast<int32_t>(prng.between(0, 8) * 500);
   if (prng.chance(400) && !part.is_share() && !part.is_slice())

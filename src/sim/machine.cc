@@ -119,6 +119,15 @@ void Machine::launch(const SpawnRequest& request) {
   }
   MachineClock clock(context_.schedule);
   process.started_unix_ns = clock.wall().ns;
+  if (refusals_ > 0 && context_.prng.chance(refusals_)) {
+    ++refused_;
+    context_.trace.note("start-refused", {key.job.value, key.attempt, key.member});
+    context_.auditor.on_start_refused(key);
+    v1::Outcome outcome;
+    outcome.set_cause(v1::Outcome::NOT_STARTED);
+    outcome.set_detail("the pod does not tolerate a taint");
+    return finish(key, std::move(outcome));
+  }
   if (context_.on(Fault::kStartFails) && context_.prng.chance(100)) {
     context_.trace.note("start-fails", {key.job.value, key.attempt});
     context_.auditor.on_start_failed(key);
@@ -597,6 +606,7 @@ void Machine::replace_gpus() {
 
 void Machine::heal() {
   black_hole_ = false;
+  refusals_ = 0;
   for (auto& [key, process] : processes_) process.stopped = process.stopped && process.deaf;
   for (Gpu& gpu : gpus_) {
     clear_busy(gpu);

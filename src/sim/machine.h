@@ -87,13 +87,16 @@ class Machine final : public Spawner, public DeviceReader, public SliceMaker {
   void set_temperature(uint32_t index, int32_t celsius) { gpus_.at(index).celsius = celsius; }
   void note_xid(uint32_t index, uint32_t xid) { gpus_.at(index).xids.push_back(xid); }
   void note_memory_error(uint32_t index) { gpus_.at(index).ecc_uncorrected += 1; }
+  /// So many of a thousand starts are refused, as by a system that has rules of its own.
+  void set_refusals(uint32_t per_mille) { refusals_ = per_mille; }
+  uint64_t refused() const { return refused_; }
   /// Every job dies here soon after its start, or no longer.
   void set_black_hole(bool is) { black_hole_ = is; }
   /// While it is off: MIG mode of this device is switched, if its model has one. Whether it was.
   bool switch_mig(uint32_t index);
   /// While it is off: other GPUs of the same kinds are in the places of all that nothing is left on.
   void replace_gpus();
-  /// Nothing is left on any device, and all are healthy.
+  /// Nothing is left on any device, all are healthy, and every start is accepted.
   void heal();
 
   std::size_t gpu_count() const { return gpus_.size(); }
@@ -164,6 +167,8 @@ class Machine final : public Spawner, public DeviceReader, public SliceMaker {
   Time cut_at_;  ///< When the newest call about slices is done.
   int32_t next_slice_ = 1;
   bool black_hole_ = false;
+  uint32_t refusals_ = 0;  ///< Starts of a thousand.
+  uint64_t refused_ = 0;
   bool has_daemons_;
   Time contact_at_;
   uint64_t boot_ = 0;

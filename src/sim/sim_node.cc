@@ -65,6 +65,7 @@ void SimNode::start_agent(const std::string& as) {
                       .process = (uint64_t{index_} << 32) + agent_,
                       .cpu_milli = cpu_milli_,
                       .memory_mb = memory_mb_};
+  if (external_) options.features = {"external"};
   std::vector<uint32_t> order(machine_.gpu_count());
   std::iota(order.begin(), order.end(), 0u);
   // A driver counts them again each time that it opens.
@@ -135,11 +136,17 @@ void SimNode::heal_disk() {
   store_.fail_next_sync(false);
 }
 
+void SimNode::make_external(uint32_t refusals) {
+  external_ = true;
+  machine_.set_refusals(refusals);
+}
+
 void SimNode::become_copy_of(const SimNode& other) {
   CHECK(!powered_);
   context_.trace.note("copy", {other.index_, index_});
   name_ = other.name_;
   instance_ = other.instance_;
+  external_ = other.external_;
   store_.become_copy_of(other.store_);
   faults_.text = other.faults_.text;
 }

@@ -33,6 +33,8 @@ class SimNode final : public AgentEnd, private NodeLink, private AttemptFiles, p
   /// The disk under its data folder is full for a while, or fails the next sync.
   void break_disk(Prng& prng);
   void heal_disk();
+  /// From its next registration on it is external, and refuses so many of a thousand starts.
+  void make_external(uint32_t refusals);
   /// The machine, off, gets the other one's disk as it is now.
   void become_copy_of(const SimNode& other);
   void pause(Duration span) { paused_until_ = context_.schedule.now() + span; }
@@ -108,6 +110,7 @@ class SimNode final : public AgentEnd, private NodeLink, private AttemptFiles, p
   std::vector<Machine::Input> inbox_;
   bool powered_ = false;
   bool switched_ = false;
+  bool external_ = false;
   uint64_t agent_ = 0;
   uint64_t boot_ = 0;
   uint64_t installation_ = 0;

@@ -24,6 +24,16 @@ TEST(Simulation, AWorldInWhichEverythingBreaksKeepsItsPromisesAndComesToRest) {
   }
 }
 
+TEST(Simulation, AWorldWithExternalNodesThatRefuseStartsComesToRest) {
+  uint64_t refused = 0;
+  for (uint64_t seed = 1'001; seed <= 1'040; ++seed) {
+    const RunResult result = run_seed({.seed = seed});
+    EXPECT_EQ(result.failure, "") << "seed " << seed;
+    refused += result.refused_starts;
+  }
+  EXPECT_GT(refused, 0u);
+}
+
 TEST(Simulation, ASeedIsTheSameRunEveryTime) {
   for (uint64_t seed = 41; seed <= 45; ++seed) {
     EXPECT_EQ(run_seed({.seed = seed}).digest, run_seed({.seed = seed}).digest) << "seed " << seed;

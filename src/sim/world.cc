@@ -369,6 +369,8 @@ RunResult World::run() {
   if (goes_on()) auditor_.check_otherwise(folder_prng_);
   if (goes_on()) host_->check_folder();
   trace_.mix(auditor_.replica().digest.value());
+  uint64_t refused_starts = 0;
+  for (const auto& node : nodes_) refused_starts += node->machine().refused();
   return {.failure = auditor_.failure(),
           .steps = schedule_.steps(),
           .digest = trace_.digest().value(),
@@ -376,6 +378,7 @@ RunResult World::run() {
           .attempts = auditor_.attempt_count(),
           .host_starts = host_->starts(),
           .records = auditor_.position(),
+          .refused_starts = refused_starts,
           .host = host_->story(),
           .struck = struck_,
           .faults = used};

@@ -33,6 +33,7 @@ struct RunResult {
   std::size_t attempts = 0;
   uint64_t host_starts = 0;
   uint64_t records = 0;
+  uint64_t refused_starts = 0;  ///< By external nodes.
   HostStory host;
   std::array<uint64_t, kFaultCount>
       struck{};     ///< How often each fault did; not those that only colour a run.
@@ -55,9 +56,11 @@ class World {
   bool keeps_limits() const;
   bool mixes_all() const;
   bool has_tasks() const;
+  bool has_external() const;
+  void make_external();
   void draw_tuning(HostSettings& settings);
   int32_t add_nodes();
-  void add_clients(int32_t gpus_max);
+  void add_clients(int32_t gpus_max, bool external);
   void break_something_later();
   void break_something();
   void break_disk_later();

@@ -8,6 +8,7 @@ namespace {
 constexpr uint32_t kDiskFaultShare = 250;
 constexpr uint64_t kMixes = 217;
 constexpr uint64_t kTasks = 447339;
+constexpr uint64_t kExternal = 46111281;
 
 bool is_passive(Fault fault) {
   switch (fault) {
@@ -46,7 +47,9 @@ void World::build() {
   // Where GPUs change their mode, what was accepted on a machine's other name might be placed nowhere later.
   if (context_.on(Fault::kGpu)) std::erase(active_, Fault::kCopy);
   if (context_.on(Fault::kGpu) && prng_.chance(150)) nodes_[prng_.below(3)]->machine().set_black_hole(true);
-  add_clients(gpus_max);
+  const bool external = settings.engine.feature_level >= 12 && has_external();
+  if (external) make_external();
+  add_clients(gpus_max, external);
 }
 
 void World::draw_faults() {
@@ -94,6 +97,20 @@ bool World::mixes_all() const {
 bool World::has_tasks() const {
   return (!changes_rules() || mixes_all()) &&
          Prng(options_.seed * 0xE7037ED1A0B428DBULL + kTasks).chance(200);
+}
+
+/// Some worlds of the newest rules have external nodes. Older worlds do not; of tests/sim-seeds.txt none was
+/// made one of these.
+bool World::has_external() const {
+  return Prng(options_.seed * 0xE7037ED1A0B428DBULL + kExternal).chance(200);
+}
+
+/// One external node, or two, which refuse some starts. The first node takes all other jobs.
+void World::make_external() {
+  Prng prng(options_.seed * 0xE7037ED1A0B428DBULL + kExternal + 1);
+  const std::size_t count = prng.chance(500) ? 2 : 1;
+  for (std::size_t i = 1; i <= count; ++i)
+    nodes_[i]->make_external(static_cast<uint32_t>(prng.between(100, 900)));
 }
 
 void World::draw_rules(EngineConfig& engine) {
@@ -190,7 +207,7 @@ int32_t World::add_nodes() {
   return gpus_max;
 }
 
-void World::add_clients(int32_t gpus_max) {
+void World::add_clients(int32_t gpus_max, bool external) {
   Demand demand{.pause_ms = prng_.between(30, 600),
                 .gpus_max = gpus_max,
                 .runtime_max_ms = prng_.between(100, 30'000),
@@ -204,6 +221,7 @@ void World::add_clients(int32_t gpus_max) {
   demand.moves_jobs = changes_rules() && !keeps_limits();
   demand.mixes_all = mixes_all();
   demand.has_tasks = has_tasks();
+  if (external) demand.external_chance = 500;
   if (changes_rules() && !mixes_all()) demand.share_chance = demand.slice_chance = demand.gang_chance = 0;
   wild_ = demand.wild_chance > 0;
   clients_ = std::make_unique<Clients>(context_, *host_, std::move(demand));

@@ -115,7 +115,9 @@ class Scenario {
     shape.numa_size = static_cast<int>(line.number("numa"));
     shape.mig = static_cast<int>(line.number("mig"));
     shapes_[line.name] = shape;
-    return answer(engine_.apply(testing::registration_of(line.name, shape)));
+    RegisterNode offer = testing::registration_of(line.name, shape);
+    if (line.has("external")) offer.features = {"external"};
+    return answer(engine_.apply(offer));
   }
   /// Those of `rack=` and so on, sorted by name.
   static std::vector<Label> labels_of(const Line& line) {
@@ -317,6 +319,7 @@ class Scenario {
     if (line.has("kill_after")) want.retry.kill_after_lost_contact = duration_of(line.text("kill_after"));
     if (line.has("time")) want.max_runtime = duration_of(line.text("time"));
     want.require_feasible = line.has("feasible");
+    if (line.has("external")) want.features |= kFeatureExternal;
     want.preemption_exempt = line.has("exempt");
     want.work = work_named(line.text("class"));
     if (line.has("cancel_when_preempted")) want.preemption_mode = PreemptionMode::kCancel;
@@ -550,6 +553,7 @@ class Scenario {
         {"start_failed", EndCause::kStartFailed},  {"timeout", EndCause::kTimeout},
         {"stopped", EndCause::kStopped},           {"shim_lost", EndCause::kShimLost},
         {"out_of_memory", EndCause::kOutOfMemory}, {"device_fault", EndCause::kDeviceFault},
+        {"not_started", EndCause::kNotStarted},
     };
     Outcome outcome = testing::exited(static_cast<int32_t>(line.number("exit")));
     if (line.has("signal")) {

@@ -206,7 +206,7 @@ void HostBackend::change_read_job(const CallerPtr& caller, const Observer::View&
           "the resources of a job with several parts cannot be changed; cancel it, and submit it again"});
     }
     command.given |= kJobParts;
-    command.parts = changed_parts(view.state.class_of(job).parts, update);
+    command.parts = changed_parts(as_requested(view.state.class_of(job).parts), update);
   }
   if (update.changes_runtime()) {
     command.given |= kJobMaxRuntime;

@@ -38,6 +38,8 @@ std::string end_sentence(EndCause cause, int32_t exit_code, int32_t signal) {
       return "it exceeded one of its limits and was stopped";
     case EndCause::kDeviceFault:
       return "its GPU had a fault";
+    case EndCause::kNotStarted:
+      return "its node did not start it";
   }
   UNREACHABLE();
 }
@@ -67,7 +69,7 @@ namespace {
 std::string ending_of(const Job& job) {
   const bool says_more = job.last_cause == EndCause::kExited || job.last_cause == EndCause::kStartFailed ||
                          job.last_cause == EndCause::kShimLost || job.last_cause == EndCause::kNodeLost ||
-                         is_of_node(job.last_cause) || job.last_cause == EndCause::kOverLimit ||
+                         is_no_fault_of_job(job.last_cause) || job.last_cause == EndCause::kOverLimit ||
                          job.last_cause == EndCause::kOutOfMemory;
   return end_sentence(job.last_cause, job.exit_code, job.signal,
                       says_more ? job.extras->last_detail.view() : std::string_view());

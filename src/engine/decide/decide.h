@@ -158,9 +158,16 @@ class MemberEnds {
 /// A member of a job's attempt ended so: what that says of its node. Asked before the end is applied.
 void judge_node(const State& state, const Attempt& attempt, uint32_t member, TenantId tenant,
                 const Outcome& outcome, Time at, Events& events);
-/// A job's attempt is over or given up: finished, or pending again.
+/// A job's attempt is over or given up: finished, or pending again. `refusing`: the nodes that would not
+/// start it.
 void conclude(const State& state, const Job& job, StopReason stop, const Outcome& outcome, Time at,
-              Events& events);
+              Events& events, const std::vector<NodeId>& refusing = {});
+/// A waiting job, or one that waits by the events before, avoids these nodes too, for 30 s and longer from
+/// time to time; and no longer those for which that is over.
+void avoid_nodes(const State& state, const Job& job, const std::vector<NodeId>& refusing, Time at,
+                 Events& events);
+/// The job's new parts avoid what the job avoids.
+void keep_avoided(const State& state, const Job& job, std::vector<Part>& parts);
 
 /// The tenant or ancestor whose limit `wanted` on top of `with_usage ? usage : nothing` would break.
 std::optional<Rejection> over_quota(const State& state, TenantId tenant, const Amount& wanted,

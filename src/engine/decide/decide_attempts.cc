@@ -49,7 +49,7 @@ bool satisfies_layout(const Node& node, const Part& part, const MemberPlacement&
   if (part.is_exclusive() && !runs_nothing_but(node, gained.attempts)) return false;
   const PlaceRequest* wishes = part.wishes();
   if (wishes == nullptr) return true;
-  return labels_meet(node, *wishes) && satisfies_requested_layout(node, part, placement.device_mask);
+  return place_allows(node, *wishes) && satisfies_requested_layout(node, part, placement.device_mask);
 }
 
 /// The group's members on one node, which `at` names by their indexes, fit there together.
@@ -74,7 +74,7 @@ bool node_fits(const State& state, const PlanGroup& group, const std::vector<Par
     const MemberPlacement& placement = group.members[index];
     if (placement.part >= parts.size()) return false;
     const Part& part = parts[placement.part];
-    if ((part.features & ~node->feature_bits) != 0 || part.booking != node->booked_by) return false;
+    if (!node->offers_features(part) || part.booking != node->booked_by) return false;
     if (part.one_member_per_node && at.size() > 1) return false;
     // First whether there are such devices at all.
     if (!devices_fit(state, *node, part, placement, gained.device_mask)) return false;
@@ -361,7 +361,17 @@ void MemberEnds::end(const Attempt& attempt, uint32_t member, const Outcome& out
   CHECK(job != nullptr);
   CHECK(job->attempt_count == attempt.number);
   const StopReason stop = attempt.stop == StopReason::kGang ? StopReason::kNone : attempt.stop;
-  conclude(state_, *job, stop, of_job, at_, events_);
+  std::vector<NodeId> refusing;
+  const auto refused = [&](uint32_t i) {
+    if (i == member) return outcome.cause == EndCause::kNotStarted;
+    if (attempt.members[i].outcome.cause == EndCause::kNotStarted) return true;
+    const auto& now = gang_of(attempt).ended;
+    return now.contains(i) && now.at(i).cause == EndCause::kNotStarted;
+  };
+  for (uint32_t i = 0; i < attempt.members.size(); ++i) {
+    if (refused(i)) refusing.push_back(attempt.members[i].node);
+  }
+  conclude(state_, *job, stop, of_job, at_, events_, refusing);
 }
 
 namespace {
@@ -409,6 +419,7 @@ JobReason failure_reason(EndCause cause) {
       return JobReason::kOutOfMemory;
     case EndCause::kNodeFault:
     case EndCause::kDeviceFault:
+    case EndCause::kNotStarted:
       return JobReason::kNodeFault;
     case EndCause::kOverLimit:
       return JobReason::kOverLimit;
@@ -419,7 +430,7 @@ JobReason failure_reason(EndCause cause) {
 }  // namespace
 
 void conclude(const State& state, const Job& job, StopReason stop, const Outcome& outcome, Time at,
-              Events& events) {
+              Events& events, const std::vector<NodeId>& refusing) {
   const auto finish = [&](JobState to, JobReason reason) {
     events.push_back(JobFinished{.job = job.id, .state = to, .reason = reason, .outcome = outcome, .at = at});
   };
@@ -428,6 +439,7 @@ void conclude(const State& state, const Job& job, StopReason stop, const Outcome
     requeued.outcome = outcome;
     if (requeued.preempted || state.config.feature_level >= 7) requeued.at = at;
     events.push_back(std::move(requeued));
+    avoid_nodes(state, job, refusing, at, events);
   };
   const uint32_t own_cause = own_cause_of(outcome.cause);
   if (outcome.cause == EndCause::kExited && outcome.exit_code == 0) {
@@ -463,6 +475,8 @@ void conclude(const State& state, const Job& job, StopReason stop, const Outcome
       return finish(JobState::kCancelled, JobReason::kPreempted);
     return requeue({.not_before = at + limits::kBackoffFirst, .free_of_charge = true, .preempted = true});
   }
+  if (outcome.cause == EndCause::kNotStarted)
+    return requeue({.not_before = at + limits::kBackoffFirst, .free_of_charge = true});
   if (is_of_node(outcome.cause)) {
     const int32_t faults = job.node_faults + 1;
     return requeue({.not_before = at + backoff(faults),

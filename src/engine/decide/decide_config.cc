@@ -125,6 +125,9 @@ void configured(State& state, const Configured& event) {
     for (auto& [id, tenant] : state.tenants) state.accrue_usage(tenant, event.at);  // As it was until now.
   }
   state.config = event.config;
+  if ((before.feature_level < 12) != (event.config.feature_level < 12)) {  // External nodes are known now.
+    for (Node& node : state.nodes) node.feature_bits = state.feature_bits_of(node.features);
+  }
   if (event.config.admission != before.admission) state.refill_buckets();
   if (reorders(before, event.config)) put_in_line(state, {});
   if (has_new_pools(before, event.config)) put_in_pools(state);

@@ -471,11 +471,13 @@ Applied update_job(const State& state, const UpdateJob& command, Stamp stamp, Ev
   }
   if (subject.added) events.push_back(*subject.added);
   note_asked(state, command.job, JobStep::kChangeAsked, command.by, stamp.at, events);
+  keep_avoided(state, *job, updated.change->parts);
   events.push_back(updated);
   if (job->is_array() && !subject.added) {
     for_each_live(state, *job, [&](const Job& element) {
       JobUpdated of_element = updated;
       of_element.change->job = element.id;
+      keep_avoided(state, element, of_element.change->parts);
       of_element.change->given &= ~uint32_t{kJobBegin};
       if (element.state != JobState::kPending)
         of_element.change->given &= ~uint32_t{kJobPriority | kJobParts};

@@ -119,8 +119,8 @@ std::optional<PromiseEnd> broken(const State& state, const Promise& promise, Tim
     if (!device_keeps(*node, member.device_mask)) return PromiseEnd::kDevice;
     const Part& part = state.class_of(state.job_at(promise.job)).parts[member.part];
     if (!devices_serve(state, *node, part, member.device_mask)) return PromiseEnd::kDevice;
-    if ((part.features & ~node->feature_bits) != 0) return PromiseEnd::kNode;
-    if (part.wishes() != nullptr && !labels_meet(*node, *part.wishes())) return PromiseEnd::kNode;
+    if (!node->offers_features(part)) return PromiseEnd::kNode;
+    if (part.wishes() != nullptr && !place_allows(*node, *part.wishes())) return PromiseEnd::kNode;
     if (node->cpu_milli < part.cpu_milli || node->memory_mb < part.memory_mb) return PromiseEnd::kNode;
   }
   if (over_limit(state, promise)) return PromiseEnd::kQuota;

@@ -128,6 +128,13 @@ void runtime_over(const State& state, const Timer& timer, Events& events) {
       StopRequested{.job = attempt->job, .attempt = attempt->number, .reason = StopReason::kTimeout});
 }
 
+/// A node that the job avoided may be chosen for it again. Of a job that does not wait, its next requeue says
+/// so.
+void avoid_over(const State& state, const Timer& timer, Events& events) {
+  const Job* job = state.jobs.find(JobId{timer.id});
+  if (job != nullptr && job->state == JobState::kPending) avoid_nodes(state, *job, {}, timer.due, events);
+}
+
 }  // namespace
 
 void settle_start(const State& state, JobId job, Events& events) {
@@ -178,6 +185,9 @@ bool timer_due(const State& state, const Timer& timer, Time now, Events& events)
       return false;
     case TimerKind::kRuntimeOver:
       runtime_over(state, timer, events);
+      return false;
+    case TimerKind::kAvoidOver:
+      avoid_over(state, timer, events);
       return false;
     case TimerKind::kBooking:
       booking_due(state, timer, now, events);

@@ -149,7 +149,7 @@ void on(State& state, const NodeRegistered& event) {
   if (booted) node->failures.clear();
   if (booted) clear_suspicion(state, *node);
   node->features = offer.features;
-  node->feature_bits = State::feature_bits_of(node->features);
+  node->feature_bits = state.feature_bits_of(node->features);
   node->agent_labels = offer.labels;
   node->address = offer.address;
   node->cpu_milli = offer.cpu_milli;
@@ -561,6 +561,16 @@ void on(State& state, const DeviceQuarantined& event) {
   State::refresh_free_mask(node);
 }
 
+/// The job is looked at again when it avoids a node no longer.
+void await_avoided(State& state, const Job& job) {
+  const std::vector<Part>& parts = state.class_of(job).parts;
+  if (parts.empty() || parts.front().wishes() == nullptr) return;
+  for (const AvoidedNode& one : parts.front().wishes()->avoided) {
+    if (one.until.valid())
+      state.timers.insert(Timer{.due = one.until, .kind = TimerKind::kAvoidOver, .id = job.id.value});
+  }
+}
+
 void on(State& state, const JobUpdated& event) {
   const UpdateJob& change = *event.change;
   Job& job = state.job_at(change.job);
@@ -571,7 +581,10 @@ void on(State& state, const JobUpdated& event) {
   if ((change.given & kJobSpec) != 0) state.set_spec(job, change.spec);
   if ((change.given & kJobBegin) != 0) state.set_begin(job, change.begin_at);
   if ((change.given & kJobDeadline) != 0) state.set_deadline(job, change.deadline);
-  if ((change.given & kJobParts) != 0) state.set_parts(job, change.parts);
+  if ((change.given & kJobParts) != 0) {
+    state.set_parts(job, change.parts);
+    await_avoided(state, job);
+  }
   if ((change.given & kJobMaxRuntime) == 0) return;
   job.runtime_changed = true;
   const Attempt* attempt = state.find_attempt(job.id, job.attempt_count);

@@ -67,13 +67,21 @@ std::string lacks_slices(const State& state, const Node& node) {
 /// The list of what the node lacks, each in a few words.
 std::vector<std::string> lacks_of(const State& state, const Node& node, const Part& part) {
   std::vector<std::string> lacks;
-  if ((part.features & ~node.feature_bits) != 0) lacks.emplace_back("it cannot run container images");
+  if ((part.features & ~node.feature_bits & kFeatureContainer) != 0)
+    lacks.emplace_back("it cannot run container images");
+  if (((part.features ^ node.feature_bits) & kFeatureExternal) != 0)
+    lacks.emplace_back((part.features & kFeatureExternal) != 0
+                           ? "it is not external"
+                           : "it is external and takes only external jobs");
   if (const PlaceRequest* wishes = part.wishes()) {
     for (const LabelTerm& term : wishes->labels) {
       if (!has_label(node, term)) lacks.push_back("it has no label " + text_of(term));
     }
     for (const LabelTerm& term : wishes->without_labels) {
       if (has_label(node, term)) lacks.push_back("it has the label " + text_of(term));
+    }
+    for (const AvoidedNode& one : wishes->avoided) {
+      if (one.until.valid() && one.node == node.name) lacks.emplace_back("it did not start the job");
     }
   }
   if (part.gpu_count > 0) {
@@ -112,9 +120,9 @@ int64_t gpus_of(const Node& node) { return std::ssize(node.devices); }
 }  // namespace
 
 bool node_could_run(const State& state, const Node& node, const Part& part) {
-  if (node.removed || (part.features & ~node.feature_bits) != 0) return false;
+  if (node.removed || !node.offers_features(part)) return false;
   if (node.cpu_milli < part.cpu_milli || node.memory_mb < part.memory_mb) return false;
-  if (part.wishes() != nullptr && !labels_meet(node, *part.wishes())) return false;
+  if (part.wishes() != nullptr && !place_allows(node, *part.wishes())) return false;
   if (part.gpu_count == 0) return true;
   const uint64_t serving =
       most_of_one_kind(state, node, [&](const DeviceClass& kind) { return kind.serves(part); });

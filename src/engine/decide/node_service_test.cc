@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/limits.h"
 #include "engine/testing/test_engine.h"
 
@@ -293,6 +295,201 @@ TEST_F(NodeServiceTest, UnknownNodesAreNotFound) {
   expect_rejected(drain(NodeId{99}), RejectionCode::kNodeNotFound);
   expect_rejected(validated(NodeId{99}, true), RejectionCode::kNodeNotFound);
   expect_rejected(engine.apply(LabelNode{.node = NodeId{99}}), RejectionCode::kNodeNotFound);
+}
+
+// External nodes, which start nothing themselves, and jobs that they would not start.
+class ExternalTest : public ::testing::Test {
+ protected:
+  void use_level(int64_t level) { engine.apply(Configure{.config = {.feature_level = level}}); }
+  NodeId add_external(std::string_view name) {
+    RegisterNode offer = registration_of(name, {.gpus = 2});
+    offer.features = {"external"};
+    return NodeId{engine.apply(offer).first_id};
+  }
+  JobId submit_external() { return engine.submit({.gpus = 1, .features = kFeatureExternal}); }
+  void refuse(JobId job) {
+    engine.ended(job,
+                 {.cause = EndCause::kNotStarted, .detail = "taint gpu:NoSchedule", .keep_detail = true});
+    engine.release_all();
+  }
+  std::string why(JobId job) { return describe(engine.planner().reason(engine.job(job).job_class)); }
+
+  TestEngine engine;
+};
+
+TEST_F(ExternalTest, ExternalJobsRunOnExternalNodesAloneAndOthersNeverDo) {
+  use_level(kFeatureLevel);
+  const NodeId external = add_external("k1");
+  const JobId ordinary = engine.submit_gpus(1);
+  EXPECT_TRUE(engine.cycle().empty());
+  EXPECT_EQ(engine.wait_code(ordinary), WaitCode::kNoFeature);
+  EXPECT_NE(why(ordinary).find("every registered node is external"), std::string::npos) << why(ordinary);
+  const JobId job = submit_external();
+  ASSERT_EQ(engine.cycle().size(), 1u);
+  EXPECT_EQ(engine.job(job).node, external);
+  const NodeId plain = engine.add_node("n1", {.gpus = 1});
+  ASSERT_EQ(engine.cycle().size(), 1u);
+  EXPECT_EQ(engine.job(ordinary).node, plain);
+}
+
+TEST_F(ExternalTest, WithoutAnExternalNodeTheJobWaitsAndSaysWhatFor) {
+  use_level(kFeatureLevel);
+  engine.add_node("n1", {.gpus = 2});
+  const JobId job = submit_external();
+  EXPECT_TRUE(engine.cycle().empty());
+  EXPECT_NE(why(job).find("no external node is registered"), std::string::npos) << why(job);
+  const Applied refused =
+      engine.try_submit({.gpus = 1, .require_feasible = true, .features = kFeatureExternal});
+  ASSERT_TRUE(refused.rejection.has_value());
+  EXPECT_NE(refused.rejection->nearest.find("it is not external"), std::string::npos)
+      << refused.rejection->nearest;
+}
+
+TEST_F(ExternalTest, AnAttemptThatWasNotStartedCostsNothingAndGoesToAnotherNode) {
+  use_level(kFeatureLevel);
+  add_external("k1");
+  add_external("k2");
+  const JobId job = submit_external();
+  ASSERT_EQ(engine.cycle().size(), 1u);
+  const NodeId first = engine.job(job).node;
+  refuse(job);
+  EXPECT_EQ(engine.state_of(job), JobState::kPending);
+  EXPECT_EQ(engine.job(job).system_failures, 0);
+  EXPECT_EQ(engine.job(job).exit_failures, 0);
+  EXPECT_TRUE(engine.node(first).failures.empty());
+  EXPECT_EQ(engine.job(job).timeline().entries.back().step, JobStep::kRequeued);
+  engine.advance(limits::kBackoffFirst);
+  ASSERT_EQ(engine.cycle().size(), 1u);
+  EXPECT_NE(engine.job(job).node, first);
+  // Another job may have the node that refused this one.
+  const JobId other = submit_external();
+  const JobId third = submit_external();
+  engine.cycle();
+  EXPECT_TRUE(engine.job(other).node == first || engine.job(third).node == first);
+}
+
+TEST_F(ExternalTest, TheNodeIsTriedAgainAfterHalfAMinuteThenAfterTwiceThat) {
+  use_level(kFeatureLevel);
+  const NodeId node = add_external("k1");
+  const JobId job = submit_external();
+  Duration span = limits::kAvoidFirst;
+  for (int refusals = 1; refusals <= 6; ++refusals) {
+    ASSERT_EQ(engine.cycle().size(), 1u) << refusals;
+    EXPECT_EQ(engine.job(job).node, node);
+    refuse(job);
+    engine.advance(limits::kBackoffFirst);
+    EXPECT_TRUE(engine.cycle().empty()) << refusals;
+    EXPECT_NE(why(job).find("node k1 did not start it"), std::string::npos) << why(job);
+    engine.advance(span - limits::kBackoffFirst - milliseconds(1));
+    EXPECT_TRUE(engine.cycle().empty()) << refusals;
+    engine.advance(milliseconds(1));
+    span = std::min(span * 2, limits::kAvoidMax);
+  }
+  EXPECT_EQ(engine.cycle().size(), 1u);
+  EXPECT_EQ(engine.job(job).system_failures, 0);
+}
+
+TEST_F(ExternalTest, WhatExpiresWhileTheJobRunsIsForgottenWhenItWaitsAgain) {
+  use_level(kFeatureLevel);
+  add_external("k1");
+  const NodeId other = add_external("k2");
+  const JobId job = submit_external();
+  engine.cycle();
+  const NodeId first = engine.job(job).node;
+  refuse(job);
+  engine.advance(limits::kBackoffFirst);
+  engine.cycle();
+  engine.started(job);
+  engine.advance(minutes(2));
+  const NodeId second = engine.job(job).node;
+  EXPECT_NE(second, first);
+  refuse(job);
+  engine.advance(limits::kBackoffFirst);
+  ASSERT_EQ(engine.cycle().size(), 1u);
+  EXPECT_EQ(engine.job(job).node, first) << "the other is " << other.value;
+}
+
+TEST_F(ExternalTest, OneMemberThatIsNotStartedGivesTheGangBackAndOnlyItsNodeIsAvoided) {
+  use_level(kFeatureLevel);
+  for (const char* name : {"k1", "k2", "k3"}) add_external(name);
+  const JobId job =
+      engine.submit({.gpus = 1, .features = kFeatureExternal, .members = 2, .one_member_per_node = true});
+  ASSERT_EQ(engine.cycle().size(), 1u);
+  const std::vector<NodeId> before = engine.member_nodes(job);
+  ASSERT_EQ(before.size(), 2u);
+  const auto end = [&](uint32_t member, EndCause cause) {
+    engine.apply(AttemptEnded{.job = job,
+                              .attempt = engine.job(job).attempt_count,
+                              .member = member,
+                              .node = before[member],
+                              .outcome = {.cause = cause, .detail = {}}});
+  };
+  end(1, EndCause::kNotStarted);
+  end(0, EndCause::kStopped);
+  engine.release_all();
+  EXPECT_EQ(engine.state_of(job), JobState::kPending);
+  EXPECT_EQ(engine.job(job).system_failures, 0);
+  engine.advance(limits::kBackoffFirst);
+  ASSERT_EQ(engine.cycle().size(), 1u);
+  const std::vector<NodeId> after = engine.member_nodes(job);
+  EXPECT_EQ(std::count(after.begin(), after.end(), before[1]), 0);
+  EXPECT_EQ(std::count(after.begin(), after.end(), before[0]), 1);
+}
+
+TEST_F(ExternalTest, NoCommandSaysWhatAJobAvoids) {
+  use_level(kFeatureLevel);
+  Want want{.gpus = 1};
+  want.place = {PlaceRequest{.avoided = {AvoidedNode{.node = "k1", .until = Time{} + hours(1)}}}};
+  EXPECT_FALSE(well_formed(Command(SubmitJobs{.tenant = kDefaultTenant, .jobs = {request_of(want)}})));
+  want.place.clear();
+  EXPECT_TRUE(well_formed(Command(SubmitJobs{.tenant = kDefaultTenant, .jobs = {request_of(want)}})));
+}
+
+TEST_F(ExternalTest, AChangedRequestKeepsWhatTheJobAvoids) {
+  use_level(kFeatureLevel);
+  add_external("k1");
+  const JobId job = submit_external();
+  engine.cycle();
+  refuse(job);
+  UpdateJob change{
+      .job = job, .given = kJobParts, .parts = as_requested(engine.state().class_of(engine.job(job)).parts)};
+  change.parts.front().memory_mb += 1;
+  ASSERT_TRUE(well_formed(Command(change)));
+  ASSERT_FALSE(engine.apply(change).rejection.has_value());
+  engine.advance(limits::kAvoidFirst - milliseconds(1));
+  EXPECT_TRUE(engine.cycle().empty());
+  engine.advance(milliseconds(1));
+  EXPECT_EQ(engine.cycle().size(), 1u);
+}
+
+TEST_F(ExternalTest, ARefusalLeavesTheJobItsDeadline) {
+  use_level(kFeatureLevel);
+  add_external("k1");
+  const JobId job = submit_external();
+  const Time deadline = engine.now() + hours(1);
+  engine.apply(UpdateJob{.job = job, .given = kJobDeadline, .deadline = deadline});
+  engine.cycle();
+  engine.started(job);
+  refuse(job);
+  EXPECT_EQ(engine.job(job).deadline, deadline);
+}
+
+TEST_F(ExternalTest, BeforeFeatureLevelTwelveTheFeatureIsAWordAndNodesAreNotAvoided) {
+  use_level(11);
+  const NodeId node = add_external("k1");
+  const JobId job = engine.submit_gpus(1);
+  ASSERT_EQ(engine.cycle().size(), 1u);
+  EXPECT_EQ(engine.job(job).node, node);
+  refuse(job);
+  engine.advance(limits::kBackoffFirst);
+  ASSERT_EQ(engine.cycle().size(), 1u);
+  engine.finish(job);
+  use_level(12);
+  engine.submit_gpus(1);
+  EXPECT_TRUE(engine.cycle().empty());
+  const JobId external = submit_external();
+  ASSERT_EQ(engine.cycle().size(), 1u);
+  EXPECT_EQ(engine.job(external).node, node);
 }
 
 }  // namespace

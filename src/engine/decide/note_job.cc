@@ -111,7 +111,8 @@ void note_requeued(State& state, Job& job, const JobRequeued& event) {
   note(state, job, {.step = step, .at = event.at, .until = event.not_before});
   if (state.config.feature_level < 10) return;
   state.charge_move(job, event.at);
-  const bool displaced = event.preempted || (event.free_of_charge && !is_of_node(event.outcome.cause));
+  const bool displaced =
+      event.preempted || (event.free_of_charge && !is_no_fault_of_job(event.outcome.cause));
   const bool began = job.started_at.valid() || job.ever_started;
   // It began in time; that others took its place is not to end it.
   if (displaced && began && !job.interactive) state.set_deadline(job, {});

@@ -100,7 +100,8 @@ bool is_sane(const RegisterNode& command) {
 bool is_sane(Time at) { return Time{} <= at && at <= limits::kTimeMax; }
 bool is_sane(const Part& part) {
   return (part.features & ~kFeaturesKnown) == 0 && part.work <= kWorkClassLast &&
-         part.domain <= kDomainLevelLast && between(0, part.member_max, limits::kMembersMax);
+         part.domain <= kDomainLevelLast && between(0, part.member_max, limits::kMembersMax) &&
+         (part.wishes() == nullptr || part.wishes()->avoided.empty());
 }
 bool is_sane(const JobFlow& flow) {
   const bool dependencies =

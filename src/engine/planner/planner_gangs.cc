@@ -88,7 +88,7 @@ Planner::NodeTrial Planner::trial_on(uint32_t slot) const {
 // One more member, on devices that none of the others has; which ones.
 std::optional<uint64_t> Planner::put(const State& state, const Shape& shape, uint32_t index, NodeTrial& at) {
   const Part& part = shape.parts[index];
-  if (part.wishes() != nullptr && !labels_meet(state.nodes[at.slot], *part.wishes())) return std::nullopt;
+  if (part.wishes() != nullptr && !place_allows(state.nodes[at.slot], *part.wishes())) return std::nullopt;
   const auto attempt = [&](uint32_t device_class) -> std::optional<uint64_t> {
     NodeView view = view_of(state, at.slot, device_class, part);
     view.cpu_milli_free = at.cpu_milli;

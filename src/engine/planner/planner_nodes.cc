@@ -177,13 +177,13 @@ void Planner::refresh_excluded(const State& state, Shape& shape) {
   const Part& part = shape.parts.front();
   const PlaceRequest* wishes = part.wishes();
   const bool chooses = wishes != nullptr && (!wishes->labels.empty() || !wishes->without_labels.empty() ||
-                                             !wishes->device_uuids.empty());
+                                             !wishes->device_uuids.empty() || !wishes->avoided.empty());
   const bool linked = part.gpu_count > 1 && chooser_.knows_any();
   const uint64_t end = relabeled_begin_ + relabeled_log_.size();
   if ((!chooses && !linked) || shape.excluded_known == end) return;
   const auto look = [&](uint32_t slot) {
     const Node& node = state.nodes[slot];
-    const bool never = chooses && (!labels_meet(node, *wishes) ||
+    const bool never = chooses && (!place_allows(node, *wishes) ||
                                    (!wishes->device_uuids.empty() && named_devices(node, *wishes) == 0));
     if (never) {
       shape.excluded.set(slot);

@@ -151,7 +151,7 @@ void Planner::refresh_weakest(const State& state, uint32_t slot) {
 
 bool Planner::could_run(const State& state, uint32_t slot, uint32_t device_class, uint64_t mask,
                         const Part& part) {
-  if (part.wishes() != nullptr && !labels_meet(state.nodes[slot], *part.wishes())) return false;
+  if (part.wishes() != nullptr && !place_allows(state.nodes[slot], *part.wishes())) return false;
   if (!satisfy_layout(state, slot, part, mask)) return false;
   policy::NodeView empty = view_of(state, slot, device_class, part);
   empty.exclusive = empty.busy = false;

@@ -130,6 +130,19 @@ bool some_please(const Node& node, const Part& part, uint64_t free) {
   return false;
 }
 
+/// The node has the features that the part asks for, is external if the part is, and is not avoided.
+bool can_do(const State& state, const Node& node, const Part& part) {
+  const auto has = [&](const char* feature) {
+    return std::find(node.features.begin(), node.features.end(), feature) != node.features.end();
+  };
+  if ((part.features & kFeatureContainer) != 0 && !has("container")) return false;
+  const bool external = has("external") && state.config.feature_level >= 12;
+  if (external != ((part.features & kFeatureExternal) != 0)) return false;
+  return part.place.empty() ||
+         std::none_of(part.place.front().avoided.begin(), part.place.front().avoided.end(),
+                      [&](const AvoidedNode& one) { return one.until.valid() && one.node == node.name; });
+}
+
 /// A node that may take a member of the part, if it has room.
 bool is_open(const State& state, const Node& node, const Part& part) {
   // A booking keeps its nodes; before one, who may still start there depends on the jobs' lengths.
@@ -143,9 +156,7 @@ bool is_open(const State& state, const Node& node, const Part& part) {
       own != nullptr && own->active && std::count(own->nodes.begin(), own->nodes.end(), node.id) > 0;
   if (booked || (part.booking != 0 && !on)) return false;
   if (node.state != NodeState::kReady || node.availability != Availability::kInService) return false;
-  const bool containers =
-      std::find(node.features.begin(), node.features.end(), "container") != node.features.end();
-  return part.features == 0 || containers;
+  return can_do(state, node, part);
 }
 
 /// Devices that a member of the part could have, one by one, of each kind.
@@ -309,9 +320,7 @@ bool could_be_placed(const State& state, const Job& job) {
         own != nullptr && own->active && std::count(own->nodes.begin(), own->nodes.end(), node.id) > 0;
     if (booked || (part.booking != 0 && !on)) continue;
     if (node.state != NodeState::kReady || node.availability != Availability::kInService) continue;
-    const bool containers =
-        std::find(node.features.begin(), node.features.end(), "container") != node.features.end();
-    if (part.features != 0 && !containers) continue;
+    if (!can_do(state, node, part)) continue;
     if (node.cpu_milli - node.cpu_milli_used < part.cpu_milli) continue;
     if (node.memory_mb - node.memory_mb_used < part.memory_mb) continue;
     if (node.attempts.size() + node.promised_count >= limits::kAttemptsPerNodeMax) continue;

@@ -119,8 +119,8 @@ void Planner::count_node(const State& state, Shape& shape, uint32_t slot) {
     lies_free = lies_free || satisfy_layout(state, slot, part, usable);
   }
   const bool passes[Census::kStages - 1] = {
-      (part.features & ~node.feature_bits) == 0,
-      !excluded || (!part.wishes()->device_uuids.empty() && labels_meet(node, *part.wishes())),
+      node.offers_features(part),
+      !excluded || (!part.wishes()->device_uuids.empty() && place_allows(node, *part.wishes())),
       count_all >= part.gpu_count,
       could_satisfy_layout,
       node.cpu_milli >= part.cpu_milli && node.memory_mb >= part.memory_mb,

@@ -240,9 +240,7 @@ std::string gpu_time_used(const WaitReason& reason) {
          gpu_hours(reason.limit) + " " + next;
 }
 
-}  // namespace
-
-std::string describe(const WaitReason& reason) {
+std::string describe_alone(const WaitReason& reason) {
   const Part& part = reason.wanted;
   switch (reason.code) {
     case WaitCode::kQueued:
@@ -277,6 +275,11 @@ std::string describe(const WaitReason& reason) {
     case WaitCode::kQuota:
       return quota_reached(reason);
     case WaitCode::kNoFeature:
+      if ((part.features & kFeatureExternal) != 0)
+        return "no external node is registered, and an external job runs only there; connect the "
+               "program that starts external jobs";
+      if ((part.features & kFeatureContainer) == 0)
+        return "every registered node is external and takes only external jobs; start gpu-agent on a machine";
       return "no registered node can run container images; install podman, docker or apptainer on one";
     case WaitCode::kNodesHeld:
       return "the matching nodes take no new jobs (draining or validating); gpu-cli node list shows why";
@@ -315,6 +318,7 @@ std::string describe(const WaitReason& reason) {
              ", but no node has a label that names its " + std::string(to_string(reason.domain)) +
              "; label the nodes with gpu-cli node label, or do not require one";
     case WaitCode::kNoLabels:
+      if (!asks_labels(part)) return "no node is left that it does not avoid";
       return "no registered node has the requested labels (" + labels_wanted(*part.wishes()) +
              "); label a node with gpu-cli node label";
     case WaitCode::kNoSuchLayout:
@@ -329,6 +333,27 @@ std::string describe(const WaitReason& reason) {
   }
   UNREACHABLE();
 }
+
+/// The nodes that would not start it: the one that it may use soonest is named.
+std::string avoided_too(const Part& part) {
+  if (part.wishes() == nullptr) return {};
+  const AvoidedNode* soonest = nullptr;
+  int64_t count = 0;
+  for (const AvoidedNode& one : part.wishes()->avoided) {
+    if (!one.until.valid()) continue;
+    ++count;
+    if (soonest == nullptr || one.until < soonest->until) soonest = &one;
+  }
+  if (soonest == nullptr) return {};
+  std::string text = "; node " + soonest->node;
+  if (count > 1) text += " and " + std::to_string(count - 1) + " more";
+  return text + " did not start it; " + (count > 1 ? "the first of them" : "that node") +
+         " is tried again after " + utc_text(soonest->until);
+}
+
+}  // namespace
+
+std::string describe(const WaitReason& reason) { return describe_alone(reason) + avoided_too(reason.wanted); }
 
 PromiseFacts promise_facts(const State& state, const Promise& promise) {
   const Node* node = state.find_node(promise.members.front().node);
@@ -404,6 +429,7 @@ std::vector<std::string> lifted_by(const WaitReason& reason) {
     case WaitCode::kNoDomain:
       return {"NodeLabeled", "NodeAdded"};
     case WaitCode::kNoLabels:
+      if (!asks_labels(reason.wanted)) return {"NodeAdded"};
       return {"NodeLabeled", "NodeAdded"};
     case WaitCode::kNoSuchLayout:
       return {"NodeAdded"};

@@ -6,7 +6,7 @@
 namespace gpusched::policy {
 
 Refusal Capacity::check(const Part& part, const NodeView& node) const {
-  if ((part.features & ~node.node.feature_bits) != 0) return Refusal::kFeature;
+  if (!node.node.offers_features(part)) return Refusal::kFeature;
   if (node.exclusive || node.busy) return Refusal::kExclusive;
   if (part.booking != node.node.booked_by) return Refusal::kReservedForOthers;
   if (std::popcount(node.usable_mask) < part.gpu_count) return Refusal::kGpus;

@@ -109,7 +109,7 @@ class RandomCommands {
     if (part.gpu_milli > 0 && prng_.chance(300)) part.gpu_share_mb = prng_.between(1, 60'000);
     if (prng_.chance(120)) make_slice(part);
     if (prng_.chance(300)) part.place = place(part);
-    if (prng_.chance(50)) part.features = kFeatureContainer;
+    if (prng_.chance(80)) part.features = prng_.chance(600) ? kFeatureContainer : kFeatureExternal;
     if (prng_.chance(300)) part.work = prng_.chance(500) ? WorkClass::kOnline : WorkClass::kBatch;
     return prng_.chance(150) ? gang(part) : std::vector<Part>{part};
   }
@@ -291,7 +291,7 @@ class RandomCommands {
   Command ended(const State& state) {
     if (state.attempts.empty()) return submit(state);
     const Attempt& attempt = any(state.attempts)->second;
-    Outcome outcome{.cause = static_cast<EndCause>(prng_.below(13)), .detail = {}};
+    Outcome outcome{.cause = static_cast<EndCause>(prng_.below(14)), .detail = {}};
     if (prng_.chance(500)) outcome.cause = EndCause::kExited;
     if (outcome.cause == EndCause::kExited) outcome.exit_code = prng_.chance(500) ? 0 : 1;
     if (outcome.cause == EndCause::kSignaled) outcome.signal = 9;
@@ -351,7 +351,7 @@ class RandomCommands {
     offer.cpu_milli = 4000 * static_cast<int64_t>(number);
     offer.memory_mb = prng_.chance(900) ? 30'000 : 10'000;
     offer.validates = number == 4;
-    if (number != 5) offer.features = {"container"};
+    offer.features = {number != 5 ? "container" : "external"};
     const uint64_t count = prng_.chance(900) ? number : prng_.below(9);
     for (uint64_t i = 0; i < count; ++i) {
       offer.devices.push_back(

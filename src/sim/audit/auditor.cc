@@ -81,8 +81,12 @@ void Auditor::on_start_failed(const AttemptKey& key) {
   Truth& truth = truths_[key];
   if (truth.started) fail(name_of(key) + " runs twice");
   truth.started = true;
-  truth.start_failed = true;
   truth.outcome = {.cause = EndCause::kStartFailed};
+}
+
+void Auditor::on_start_refused(const AttemptKey& key) {
+  on_start_failed(key);
+  truths_[key].outcome = {.cause = EndCause::kNotStarted};
 }
 
 void Auditor::on_outcome_kept(const AttemptKey& key, EndCause cause) {

@@ -19,6 +19,7 @@
 #include "journal/journal.h"
 #include "model/state.h"
 #include "node/ports/ports.h"
+#include "sim/audit/refusals.h"
 #include "sim/schedule/schedule.h"
 
 namespace gpusched::sim {
@@ -46,6 +47,8 @@ class Auditor {
   /// Its agent ended it, since its shim had not carried out a stop or a limit.
   void on_process_forced(const AttemptKey& key);
   void on_start_failed(const AttemptKey& key);
+  /// The machine refused it, before anything of it ran.
+  void on_start_refused(const AttemptKey& key);
   /// This outcome is on the node's disk for good.
   void on_outcome_kept(const AttemptKey& key, EndCause cause);
   /// The disk that had it is another one's copy now.
@@ -164,6 +167,7 @@ class Auditor {
     bool parked = false;       ///< An element whose turn has not come.
     bool closed = false;       ///< No more of its elements become jobs.
     bool out_of_time = false;  ///< Closed by its deadline.
+    Refusals refusals = {};    ///< Nodes that did not start it.
   };
   struct ReferenceAttempt {
     std::vector<Member> members;
@@ -211,7 +215,8 @@ class Auditor {
     int64_t cpu_milli = 0;
     int64_t memory_mb = 0;
     std::vector<ReferenceDevice> devices;
-    std::string rack;  ///< By its labels; empty: it is in none.
+    bool external = false;  ///< It registered as external.
+    std::string rack;       ///< By its labels; empty: it is in none.
     std::map<std::string, std::string> agent_labels;
     std::map<std::string, std::string> labels;  ///< An operator's.
     std::vector<int64_t> links;                 ///< Links as the agent gave them.
@@ -236,7 +241,6 @@ class Auditor {
     std::vector<std::string> devices;
     bool alive = false;
     bool started = false;
-    bool start_failed = false;
     bool outcome_kept = false;
     bool forced = false;
     Time started_at;

@@ -19,6 +19,8 @@ void Auditor::on(const NodeRegistered& event) {
     node.availability = event.offer->validates ? Availability::kValidating : Availability::kInService;
   node.name = event.offer->name;
   node.state = NodeState::kReady;
+  const std::vector<std::string>& features = event.offer->features;
+  node.external = std::find(features.begin(), features.end(), "external") != features.end();
   node.cpu_milli = event.offer->cpu_milli;
   node.memory_mb = event.offer->memory_mb;
   node.agent_labels.clear();

@@ -6,9 +6,13 @@
 // Where a job asked to run, compared with what the reference says of nodes.
 namespace gpusched::sim {
 void Auditor::check_wishes(JobId job, const Part& part, const Member& member) {
+  const ReferenceNode& node = nodes_.at(member.node);
+  const bool wants_external = (part.features & kFeatureExternal) != 0;
+  if (replica_.config.feature_level >= 12 && wants_external != node.external)
+    fail(name_of(job) + " is placed on node " + node.name +
+         ", which is external, or not, otherwise than it asks");
   if (part.place.empty()) return;
   const PlaceRequest& place = part.place.front();
-  const ReferenceNode& node = nodes_.at(member.node);
   const auto has = [&](const LabelTerm& term) {
     const auto own = node.labels.find(term.name);
     const auto told = node.agent_labels.find(term.name);

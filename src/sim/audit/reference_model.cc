@@ -302,7 +302,11 @@ void Auditor::on(const AttemptPlaced& event) {
       fail(name_of(event.job) + " has a second attempt while the first goes on");
     }
   }
-  for (const Member& member : event.members) check_member_placement(event.job, job, member);
+  for (const Member& member : event.members) {
+    check_member_placement(event.job, job, member);
+    if (job.refusals.forbid(nodes_.at(member.node).name, event.at))
+      fail(name_of(event.job) + " is placed again where it was not started a short while ago");
+  }
   job.attempts = event.attempt;
   job.state = JobState::kScheduled;
   job.reason = JobReason::kPlaced;
@@ -403,6 +407,7 @@ void Auditor::check_truth_of_end(const AttemptKey& key, const Outcome& outcome) 
     case EndCause::kOutOfMemory:
     case EndCause::kNodeFault:
     case EndCause::kOverLimit:
+    case EndCause::kNotStarted:
       if (!truth.started || !same) fail(name_of(key) + " is recorded with an outcome that it did not have");
       return;
     case EndCause::kDeviceFault: {
@@ -562,7 +567,7 @@ void Auditor::on(const JobRequeued& event) {
     if (event.preempted && !attempt.preempted)
       fail(name_of(event.job) + " is tried again as preempted and was not");
     if (event.preempted) ++job.preempt_count;
-    if (!asked && !is_of_node(event.outcome.cause))
+    if (!asked && !is_no_fault_of_job(event.outcome.cause))
       fail(name_of(event.job) + " is tried again for nothing, and nobody asked");
   } else {
     (event.by_exit_code ? job.exit_requeues : job.system_requeues) += 1;
@@ -587,8 +592,14 @@ void Auditor::on(const JobRequeued& event) {
   job.backs_off = true;
   job.held = event.hold;
   note_on_its_way(event.job, event.at);
+  for (const Member& member : attempts_.at({event.job, job.attempts}).members) {
+    const bool refused = member.outcome.cause == EndCause::kNotStarted;
+    if (refused && replica_.config.feature_level >= 12 && !attempts_.at({event.job, job.attempts}).abandoned)
+      job.refusals.note(nodes_.at(member.node).name, event.at);
+  }
   // A job that began in time and makes room for others does not end by its deadline.
-  const bool displaced = event.preempted || (event.free_of_charge && !is_of_node(event.outcome.cause));
+  const bool displaced =
+      event.preempted || (event.free_of_charge && !is_no_fault_of_job(event.outcome.cause));
   const Job* known = replica_.jobs.find(event.job);
   const bool is_interactive = known != nullptr && known->interactive;
   if (replica_.config.feature_level >= 10 && displaced && job.ever_started && !is_interactive)
