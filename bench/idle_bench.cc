@@ -2,16 +2,20 @@
 //
 // Cost of an idle scheduler with connected agents. The agents are gRPC streams of this process that speak the
 // node protocol: each registers a node with 8 devices and sends heartbeats with their telemetry as often as
-// it is told to.
+// it is told to. With SCRAPES also what reading the metrics of all devices costs, and what submissions cost
+// beside it: they go through the engine, which a scrape must not stop.
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 
+#include "client/http_client.h"
 #include "gpusched/v1/node.grpc.pb.h"
 #include "node/link/trust.h"
 #include "sign/keys/token_proof.h"
@@ -52,9 +56,8 @@ class AgentStream final : public grpc::ClientBidiReactor<v1::AgentMessage, v1::S
 
   /// After registration, by one thread.
   void beat(uint64_t sequence) {
-    if (writing_.exchange(true)) fail(name_ + ": a heartbeat did not leave before the next one was due");
-    outgoing_.Clear();
-    v1::Heartbeat& heartbeat = *outgoing_.mutable_heartbeat();
+    v1::AgentMessage message;
+    v1::Heartbeat& heartbeat = *message.mutable_heartbeat();
     heartbeat.set_sequence(sequence);
     heartbeat.set_cpu_utilization(0.05);
     heartbeat.set_memory_utilization(0.2);
@@ -66,7 +69,7 @@ class AgentStream final : public grpc::ClientBidiReactor<v1::AgentMessage, v1::S
       device.set_temperature_celsius(31);
       device.set_power_watts(62);
     }
-    StartWrite(&outgoing_);
+    if (!send(std::move(message))) fail(name_ + ": a heartbeat did not leave before the next one was due");
   }
 
   void end() {
@@ -84,7 +87,13 @@ class AgentStream final : public grpc::ClientBidiReactor<v1::AgentMessage, v1::S
     if (incoming_.has_registered()) heartbeat_ms_ = incoming_.registered().heartbeat_ms();
     StartRead(&incoming_);
   }
-  void OnWriteDone(bool) override { writing_ = false; }
+  void OnWriteDone(bool good) override {
+    const std::lock_guard lock(mutex_);
+    writing_ = good && next_.has_value();
+    if (!writing_) return;
+    outgoing_ = *std::exchange(next_, std::nullopt);
+    StartWrite(&outgoing_);
+  }
   void OnDone(const grpc::Status&) override {
     const std::lock_guard lock(mutex_);
     done_ = true;
@@ -92,17 +101,25 @@ class AgentStream final : public grpc::ClientBidiReactor<v1::AgentMessage, v1::S
   }
 
  private:
-  void prove_token() {
-    while (writing_.exchange(true)) std::this_thread::yield();  // The Hello is leaving.
-    outgoing_.Clear();
-    outgoing_.mutable_prove()->set_proof(
-        sign::prove(token_, sign::kAgentLabel, std::string(32, 'n') + incoming_.challenge().nonce()));
+  /// Writes it now, or as soon as the one before it has left. False: another one waits for that already.
+  /// Never waits itself: gRPC has few threads, and one of them tells that a message has left.
+  bool send(v1::AgentMessage message) {
+    const std::lock_guard lock(mutex_);
+    if (writing_) return !std::exchange(next_, std::move(message)).has_value();
+    writing_ = true;
+    outgoing_ = std::move(message);
     StartWrite(&outgoing_);
+    return true;
+  }
+  void prove_token() {
+    v1::AgentMessage message;
+    message.mutable_prove()->set_proof(
+        sign::prove(token_, sign::kAgentLabel, std::string(32, 'n') + incoming_.challenge().nonce()));
+    send(std::move(message));
   }
   void register_node() {
-    while (writing_.exchange(true)) std::this_thread::yield();  // The proof is leaving.
-    outgoing_.Clear();
-    v1::Register& message = *outgoing_.mutable_register_();
+    v1::AgentMessage outgoing;
+    v1::Register& message = *outgoing.mutable_register_();
     message.set_node_name(name_);
     message.set_instance(name_ + "-instance");
     message.set_boot_id("boot");
@@ -115,7 +132,7 @@ class AgentStream final : public grpc::ClientBidiReactor<v1::AgentMessage, v1::S
       device.set_memory_mb(81'920);
       device.set_condition(v1::DEVICE_CONDITION_OK);
     }
-    StartWrite(&outgoing_);
+    send(std::move(outgoing));
   }
 
   const std::string name_, token_;
@@ -123,9 +140,10 @@ class AgentStream final : public grpc::ClientBidiReactor<v1::AgentMessage, v1::S
   grpc::ClientContext context_;
   v1::AgentMessage outgoing_;
   v1::SchedulerMessage incoming_;
-  std::atomic<bool> writing_{true};
   std::atomic<int64_t> heartbeat_ms_{0};
   std::mutex mutex_;
+  bool writing_ = true;                   ///< Its Hello, from the start.
+  std::optional<v1::AgentMessage> next_;  ///< Is written behind that.
   std::condition_variable changed_;
   bool done_ = false;
 };
@@ -161,7 +179,66 @@ class Heartbeats {
   std::thread thread_;
 };
 
-int run(int count, int seconds) {
+/// Reads of the metrics, one behind another on a thread of its own.
+class Scrapes {
+ public:
+  Scrapes(Scheduler& scheduler, int count)
+      : thread_([this, url = scheduler.url(), token = scheduler.token(), count] { run(url, token, count); }) {
+  }
+  ~Scrapes() { thread_.join(); }
+  bool over() const { return over_.load(); }
+  const Samples& times() const { return times_; }  ///< Once it is over.
+  std::size_t bytes() const { return bytes_; }     ///< Size of the last answer; once it is over.
+
+ private:
+  void run(const std::string& url, const std::string& token, int count) {
+    Result<HttpClient> client = HttpClient::create({.url = url, .token = token});
+    expect(client.ok(), "no HTTP client");
+    for (int i = 0; i < count; ++i) {
+      const int64_t begin = now_ns();
+      const Result<HttpAnswer> answer = client->request({.method = "GET", .target = "/api/v1/metrics"});
+      times_.add(now_ns() - begin);
+      expect(answer.ok() && answer->status == 200, "the metrics were not answered");
+      bytes_ = answer->body.size();
+    }
+    over_ = true;
+  }
+
+  Samples times_;
+  std::size_t bytes_ = 0;
+  std::atomic<bool> over_{false};
+  std::thread thread_;
+};
+
+/// Submits jobs that no node can run, until told to stop; the time that each took.
+Samples submit_while(Scheduler& scheduler, const std::function<bool()>& go_on) {
+  Samples times;
+  while (go_on()) {
+    const int64_t begin = now_ns();
+    scheduler.post("/api/v1/jobs", R"({"script":"true","gpu_count":64,"gpu_model":"none"})");
+    times.add(now_ns() - begin);
+  }
+  return times;
+}
+
+void measure_scrapes(Scheduler& scheduler, int devices, int count) {
+  const int64_t end = now_ns() + 3'000'000'000;
+  const Samples alone = submit_while(scheduler, [end] { return now_ns() < end; });
+  Scrapes scrapes(scheduler, count);
+  const Samples beside = submit_while(scheduler, [&] { return !scrapes.over(); });
+  print_line("figure",
+             text_of("a scrape of %d devices: p50 %.0f ms, worst %.0f ms of %zu (target < 300 ms), %.1f MB",
+                     devices, scrapes.times().percentile_ms(0.5), scrapes.times().percentile_ms(1),
+                     scrapes.times().count(), static_cast<double>(scrapes.bytes()) / 1e6));
+  print_line(
+      "figure",
+      text_of("a submission beside one scrape behind another: p50 %.2f ms, p99 %.2f ms, worst %.2f ms; "
+              "without scrapes %.2f, %.2f and %.2f ms",
+              beside.percentile_ms(0.5), beside.percentile_ms(0.99), beside.percentile_ms(1),
+              alone.percentile_ms(0.5), alone.percentile_ms(0.99), alone.percentile_ms(1)));
+}
+
+int run(int count, int seconds, int scrapes) {
   const WorkFolder folder;
   print_head(folder.path());
   Scheduler scheduler(folder.path());
@@ -197,6 +274,7 @@ int run(int count, int seconds) {
     resident = scheduler.process().resident_bytes();
     print_line("measured",
                text_of("%llu heartbeats", static_cast<unsigned long long>(heartbeats.sent() - sent)));
+    if (scrapes > 0) measure_scrapes(scheduler, count * kDevices, scrapes);
   }
   const int64_t online = scheduler.get("/api/v1/cluster/status")["online_nodes"].integer();
   expect(online == count, text_of("only %lld nodes are online", static_cast<long long>(online)));
@@ -213,7 +291,8 @@ int run(int count, int seconds) {
 }  // namespace
 }  // namespace gpusched::bench
 
-/// idle_bench [AGENTS [SECONDS]]
+/// idle_bench [AGENTS [SECONDS [SCRAPES]]]
 int main(int argc, char** argv) {
-  return gpusched::bench::run(argc > 1 ? std::atoi(argv[1]) : 100, argc > 2 ? std::atoi(argv[2]) : 20);
+  return gpusched::bench::run(argc > 1 ? std::atoi(argv[1]) : 100, argc > 2 ? std::atoi(argv[2]) : 20,
+                              argc > 3 ? std::atoi(argv[3]) : 0);
 }
