@@ -22,7 +22,7 @@ Part to_engine(JobPart&& asked, const JobRequest& job) {
             .cpu_milli = static_cast<int32_t>(asked.cpu_milli),
             .memory_mb = asked.memory_mb,
             .gpu_model = std::move(asked.gpu_model),
-            .features = job.wants_container ? kFeatureContainer : 0,
+            .features = (job.wants_container ? kFeatureContainer : 0) | (job.external ? kFeatureExternal : 0),
             .work = job.work};
   part.gpu_milli = asked.gpu_milli;
   part.member_max = asked.members_max;
@@ -168,7 +168,7 @@ std::optional<ApiError> HostBackend::check_users(const access::Caller& caller,
                                                  const SubmitRequest& request) const {
   if (nameless_->possible(false) && nameless_->possible(true)) return std::nullopt;
   for (const JobRequest& job : request.jobs) {
-    if (!peek_spec(job.spec).user.empty()) continue;
+    if (job.external || !peek_spec(job.spec).user.empty()) continue;
     const bool never_root = is_never_root(job.spec);
     if (nameless_->possible(never_root)) continue;
     const bool anonymous = caller.kind == access::CallerKind::kAnonymous;

@@ -53,6 +53,7 @@ struct JobRequest {
   Duration kill_after_lost_contact = {};
   bool require_feasible = false;
   bool wants_container = false;  ///< An image is given.
+  bool external = false;         ///< Another program starts it, on an external node.
   bool held = false;             ///< Waits until it is released.
   uint32_t retry_causes = 0;     ///< See RetryPolicy::causes.
   std::string retry_exit_codes;  ///< See RetryPolicy::exit_codes.

@@ -159,6 +159,7 @@ inline constexpr FieldShape kFieldShapes[] = {
     {.field = "JobSpec.preempt_webhook", .pattern = kWebhook},
     {.field = "JobSpec.idle_action", .pattern = kAction},
     {.field = "JobSpec.hung_action", .pattern = kAction},
+    {.field = "JobSpec.executor", .pattern = "^(process|external)?$"},
     {.field = "JobRequest.parts", .items_max = limits::kPartsMax, .schema = kAskedPart},
     {.field = "JobRequest.Part.resources", .schema = kAskedPartResources},
     {.field = "JobRequest.Part.members", .least = 0, .most = limits::kMembersMax},

@@ -24,7 +24,7 @@ struct JobFields {
   std::optional<StringList> mount_texts;  ///< The same as the jobs door writes it: "/data:/data:ro".
   std::optional<std::string> container_workdir_mount, pull, registry_credential, image_digest;
   std::optional<StringList> container_arguments;
-  std::optional<std::string> preempt_signal, preempt_webhook, idle_action, hung_action;
+  std::optional<std::string> preempt_signal, preempt_webhook, idle_action, hung_action, executor;
   std::optional<int64_t> preempt_grace_ms, idle_after_ms, hung_after_ms;
 
   // Needs: gpusched.v1.Resources.

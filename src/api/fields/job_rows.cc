@@ -215,6 +215,12 @@ constexpr JobRow kRows[] = {
          "has "
          "them ([secrets](rest.md#secrets-of-a-job))")
         .hinted(R"(, such as ["HUB_TOKEN"])"),
+    spec(68, "executor", kNoDoor, &F::executor,
+         "who starts it: `process` (also if empty) the agent of its node, `external` another program, on "
+         "nodes "
+         "that it registered: [external jobs](external-jobs.md)")
+        .hinted(", process or external")
+        .is_shown(),
     resources(1, "gpu_count", kSameName, &F::gpu_count,
               "number of GPUs; with `nodes`: at the jobs door the total of all nodes, in the native API "
               "those of each node")

@@ -32,6 +32,15 @@ std::optional<ApiError> check_command(const JobFields& fields) {
   if (!command.empty() && has_script) {
     return unprocessable("script", "both command and script are given; send one of them");
   }
+  const std::string executor = fields.executor.value_or("");
+  if (!executor.empty() && executor != "process" && executor != "external")
+    return invalid("executor", "executor must be process or external");
+  if (executor == "external") {
+    if (command.empty() && args.empty() && !has_script && !has_image) return std::nullopt;
+    return unprocessable("executor",
+                         "an external job is started by another program; remove command, args, script and "
+                         "image, or executor");
+  }
   if (command.empty() && !has_script && !has_image) {
     return unprocessable("command", "the job has nothing to run; give a command, a script or an image");
   }
@@ -229,6 +238,7 @@ JobRequest to_request(JobFields& fields) {
                  .kill_after_lost_contact = milliseconds(fields.kill_after_lost_contact_ms.value_or(0)),
                  .require_feasible = fields.require_feasible.value_or(false),
                  .wants_container = fields.image && !fields.image->empty(),
+                 .external = fields.executor == "external",
                  .held = fields.held.value_or(false),
                  .interactive = fields.interactive.value_or(false),
                  .reservation = std::move(fields.reservation).value_or(""),

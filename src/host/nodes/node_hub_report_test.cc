@@ -320,6 +320,43 @@ TEST(Reports, AnOutcomeOfANewerAgentIsALostShimAndItsWordsAreCut) {
   EXPECT_EQ(cluster.hub.state.jobs.find(job)->extras->last_detail.view().size(), limits::kLabelBytesMax);
 }
 
+TEST(Reports, AnExternalNodeGetsExternalJobsAloneAndGivesBackWhatItWouldNotStart) {
+  ReportingCluster cluster;
+  cluster.agent.hello().add_features("external");
+  cluster.agent.connect();
+  const Part ordinary{.gpu_count = 1, .cpu_milli = 1'000};
+  const JobId process{
+      cluster.hub.propose(SubmitJobs{.tenant = kDefaultTenant, .jobs = {JobRequest{.parts = {ordinary}}}})
+          .first_id};
+  const MemberPlacement there{.node = cluster.hub.node().id, .device_mask = 1, .generations = {0}};
+  cluster.hub.propose(CommitPlan{.groups = {{.job = process, .attempt = 1, .members = {there}}}});
+  EXPECT_EQ(cluster.hub.state.find_attempt(process, 1), nullptr) << "the plan is not to be obeyed";
+  EXPECT_TRUE(cluster.agent.peer->all(Body::kStart).empty());
+
+  const JobId job = cluster.hub.place(1, {.cpu_milli = 1'000, .features = kFeatureExternal});
+  ASSERT_EQ(cluster.agent.peer->all(Body::kStart).size(), 1u);
+  const v1::StartAttempt order = cluster.agent.peer->all(Body::kStart).front().start();
+  EXPECT_EQ(order.key().job(), job.value);
+  ASSERT_EQ(order.devices_size(), 1);
+  EXPECT_EQ(order.devices(0).uuid(), "GPU-0");
+  const uint64_t report = cluster.agent.report([&](v1::Report& out) {
+    *out.mutable_ended()->mutable_key() = order.key();
+    out.mutable_ended()->set_placed_at_ns(order.placed_at_ns());
+    out.mutable_ended()->mutable_outcome()->set_cause(v1::Outcome::NOT_STARTED);
+    out.mutable_ended()->mutable_outcome()->set_detail("the pod does not tolerate a taint");
+  });
+  EXPECT_TRUE(cluster.acknowledged(report));
+  const Job& given_back = *cluster.hub.state.jobs.find(job);
+  EXPECT_EQ(given_back.state, JobState::kPending);
+  EXPECT_EQ(given_back.last_cause, EndCause::kNotStarted);
+  EXPECT_EQ(given_back.system_failures, 0);
+  EXPECT_EQ(given_back.extras->last_detail.view(), "the pod does not tolerate a taint");
+  const std::vector<AvoidedNode> avoided =
+      cluster.hub.state.class_of(given_back).parts.front().wishes()->avoided;
+  ASSERT_EQ(avoided.size(), 1u);
+  EXPECT_EQ(avoided.front().node, "n1");
+}
+
 TEST(Reports, OnlyWhatCanBeTheDigestOfAnImageIsKept) {
   const auto kept = [](const std::string& told) {
     ReportingCluster cluster;
