@@ -5,6 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <string>
+
+#include "shim/protocol.h"
 
 namespace gpusched::shim {
 
@@ -16,6 +19,20 @@ int open_emptied(int folder, const char* name, int flags) {
   const int why = errno;
   close(file);
   errno = why;
+  return -1;
+}
+
+int take_payload(int attempts_folder, const AttemptKey& key, uint64_t bytes) {
+  const std::string path = std::string("../") + kPayloadsFolder + '/' + key_text(key);
+  const int file = openat(attempts_folder, path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+  if (file < 0) return -1;
+  struct stat facts{};
+  if (fstat(file, &facts) == 0 && static_cast<uint64_t>(facts.st_size) == bytes) {
+    unlinkat(attempts_folder, path.c_str(), 0);
+    return file;
+  }
+  close(file);
+  errno = EIO;
   return -1;
 }
 

@@ -66,5 +66,28 @@ TEST_F(AttemptFiles, AreNoLinks) {
   EXPECT_EQ(facts_of("elsewhere").st_size, 4);
 }
 
+TEST_F(AttemptFiles, APayloadIsTakenOnceAndWhole) {
+  std::filesystem::create_directory(path_ + "/attempts");
+  std::filesystem::create_directory(path_ + "/payloads");
+  const int attempts = ::open((path_ + "/attempts").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const AttemptKey key{JobId{12}, 1, 0};
+  EXPECT_EQ(take_payload(attempts, key, 4), -1);
+  EXPECT_EQ(errno, ENOENT);
+  std::ofstream(path_ + "/payloads/12-1-0") << "data";
+  EXPECT_EQ(take_payload(attempts, key, 5), -1);
+  EXPECT_EQ(errno, EIO);
+  const int payload = take_payload(attempts, key, 4);
+  ASSERT_GE(payload, 0);
+  std::array<char, 8> bytes{};
+  EXPECT_EQ(read(payload, bytes.data(), bytes.size()), 4);
+  EXPECT_STREQ(bytes.data(), "data");
+  EXPECT_FALSE(std::filesystem::exists(path_ + "/payloads/12-1-0"));
+  std::filesystem::create_symlink("/etc/hostname", path_ + "/payloads/12-1-0");
+  EXPECT_EQ(take_payload(attempts, key, 4), -1);
+  EXPECT_EQ(errno, ELOOP);
+  close(payload);
+  close(attempts);
+}
+
 }  // namespace
 }  // namespace gpusched::shim

@@ -68,6 +68,8 @@ std::optional<Outcome> parse_outcome(const AttemptKey& key, std::string_view tex
 /// use.
 inline constexpr const char* kAttemptsFolder = "attempts";
 inline constexpr const char* kSpareFolder = "spare";
+/// There, too: payloads of tasks that have not begun, by the names of their attempts' folders.
+inline constexpr const char* kPayloadsFolder = "payloads";
 /// Names of the files in an attempt's folder.
 inline constexpr const char* kStdoutFile = "stdout";
 inline constexpr const char* kStderrFile = "stderr";

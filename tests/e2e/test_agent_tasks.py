@@ -10,7 +10,7 @@ import urllib.error
 import urllib.request
 
 import pytest
-from harness import PATIENCE_S, ROOT, wait_until
+from harness import PATIENCE_S, ROOT, program, wait_until
 from ports import free_port
 
 grpc = pytest.importorskip("grpc", reason="python3-grpcio is not installed")
@@ -66,6 +66,118 @@ def test_a_persistent_worker_gets_the_tasks_of_its_type(make, connect):
         assert world.cli("logs", job, expected=0).stdout == f"65536 bytes for agent-{number}\n"
     started = [line for line in world.agents()[0].log_text().splitlines() if '"worker_starting"' in line]
     assert len(started) == 1
+
+
+LARGEST = 4 * 1024 * 1024
+COUNT = 'printf "%s " "$TASK_ID"; sha256sum; echo "[${TASK_PAYLOAD_BASE64-}${TASK_PAYLOAD_BYTES-}]"'
+
+
+def payloads_on(world):
+    return os.listdir(world.agents()[0].data_dir / "payloads")
+
+
+def spec_bytes(world):
+    with urllib.request.urlopen(f"http://127.0.0.1:{world.scheduler.ports['metrics']}/metrics",
+                                timeout=PATIENCE_S) as answer:
+        lines = answer.read().decode().splitlines()
+    return float(next(line for line in lines if line.startswith("gpu_scheduler_spec_bytes ")).split()[1])
+
+
+@pytest.mark.parametrize("size", [65_537, LARGEST])
+def test_a_large_payload_is_the_commands_standard_input(make, connect, size):
+    world = make(TASKS_OTHER_COMMAND=COUNT, TASKS_LLM_COMMAND="head -c 3 > /dev/null; wc -c < /dev/stdin")
+    world.add_agent("n1").start()
+    client = connect(world)
+    payload = (bytes(range(256)) * (size // 256 + 1))[-size:]
+    job = client.submit("large", payload=payload)
+    client.wait_for("large", COMPLETED)
+    expected = f"large {hashlib.sha256(payload).hexdigest()}  -\n[]\n"
+    assert world.cli("logs", job, expected=0).stdout == expected
+    # By name as well, as the user that it runs as.
+    job = client.submit("named", task_type=LLM, payload=payload)
+    client.wait_for("named", COMPLETED)
+    assert world.cli("logs", job, expected=0).stdout == f"{size}\n"
+    wait_until("the node keeps none", lambda: not payloads_on(world))
+
+
+def test_a_larger_payload_is_refused_by_its_size(make, connect):
+    client = connect(make())
+    assert client.refused("t", payload=bytes(LARGEST + 1)) == (
+        "payload has 4194305 bytes, and a task carries at most 4194304; put larger data where the worker can read it, "
+        "and send its place")
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_a_large_payload_outlives_crashes_and_is_nobodys_to_see(make, connect, restored):
+    world = make(TASKS_OTHER_COMMAND=COUNT)
+    payload = bytes(reversed(range(256))) * (LARGEST // 256)
+    job = connect(world).submit("kept", payload=payload)
+    for _ in range(3):  # At the end from a snapshot.
+        world.scheduler.restart()
+    client = connect(world)
+    assert client.submit("kept", payload=payload) == job
+    assert client.refused("kept", payload=payload[:-1] + b"x") == OTHER_CONTENT
+    for path in (f"/v1/jobs/{job}", f"/api/v1/jobs/{job}", "/v1/jobs"):
+        status, answer, _ = world.api().call("GET", path)
+        assert status == 200 and len(str(answer)) < 20_000, path
+    assert len(world.cli("get", job, "--json", expected=0).stdout) < 20_000
+    copy, elsewhere = world.folder / "copy.tar", world.folder / "elsewhere"
+    for words in (("backup", copy, "--data-dir", world.scheduler.data_dir), ("restore", copy, elsewhere)):
+        done = subprocess.run([program("gpu-scheduler"), *map(str, words)], capture_output=True, text=True, check=False,
+                              timeout=PATIENCE_S, env=world.environment())
+        assert done.returncode == 0, done.stderr
+    if restored:
+        world.scheduler.kill()
+        world.scheduler.data_dir = elsewhere
+        world.scheduler.start()
+        client = connect(world)
+    world.add_agent("n1").start()
+    client.wait_for("kept", COMPLETED)
+    expected = f"kept {hashlib.sha256(payload).hexdigest()}  -\n[]\n"
+    assert world.cli("logs", job, expected=0).stdout == expected
+    # What has ended takes no room, and is still told from another task of its name.
+    assert spec_bytes(world) < 20_000
+    assert client.refused("kept", payload=payload[:-1] + b"x") == OTHER_CONTENT
+    assert client.submit("kept", payload=payload) == job
+    world.scheduler.restart()
+    assert spec_bytes(world) < 20_000
+
+
+def test_payloads_take_a_holders_share_and_no_more(make, connect):
+    world = make(SCHEDULER_SPECS_MB_MAX=64)
+    client = connect(world)
+    accepted = 0
+    for number in range(16):
+        answer = client.SubmitTask(task_id=f"t-{number}", payload=bytes(LARGEST))
+        if not answer.accepted:
+            break
+        accepted += 1
+    assert 6 <= accepted <= 8  # Half of it: as much as is left free.
+    assert answer.status == REJECTED
+    assert "of the 64 MB that scheduler.specs_mb_max allows" in answer.message, answer.message
+    # Somebody else finds room, and so does the holder when its tasks have ended.
+    world.cli("tenant", "create", "--name", "other", expected=0)
+    other = connect(world, world.cli("key", "create", "k", "--tenant", "other", expected=0).stdout.strip())
+    other.submit("mine", payload=bytes(LARGEST))
+    for number in range(accepted):
+        assert client.CancelTask(task_id=f"t-{number}").success
+    client.submit("again", payload=bytes(LARGEST))
+
+
+def test_a_persistent_worker_gets_large_payloads_too(make, connect):
+    world = make(TASKS_OTHER_COMMAND=f"exec {sys.executable} {ROOT}/examples/worker.py",
+                 TASKS_OTHER_WORKER="persistent", TASKS_OTHER_WORKER_TASKS=4, TASKS_WORKER_IDLE_SECONDS=30)
+    world.add_agent("n1", sim_gpus="1xA100-SXM4-80GB").start()
+    client = connect(world)
+    sizes = [LARGEST, 5, 65_536, 65_537] + [LARGEST] * 24  # Together more than an agent's orders may wait with.
+    jobs = [client.submit(f"t-{number}", user_id=f"u-{number}", payload=bytes(size))
+            for number, size in enumerate(sizes)]
+    for number, (job, size) in enumerate(zip(jobs, sizes)):
+        client.wait_for(f"t-{number}", COMPLETED)
+        assert world.cli("logs", job, expected=0).stdout == f"{size} bytes for u-{number}\n"
+    started = [line for line in world.agents()[0].log_text().splitlines() if '"worker_starting"' in line]
+    assert len(started) < 8
+    wait_until("the node keeps none", lambda: not payloads_on(world))
 
 
 def test_who_used_less_goes_first(make, connect):

@@ -88,7 +88,7 @@ class GPUClient:
             task_type: ``"embedding"``, ``"llm"``, ``"diffusion"`` or ``"other"``: chooses the worker and the cost.
             gpu_memory_mb: GPU memory in MB; 0 for the default, or what was learned.
             payload: What the worker reads on its standard input: bytes as they are, anything else as JSON. At most
-                64 KiB.
+                4 MiB.
             gpu_compute_required: In TFLOPS; 0 for the smallest share of a GPU.
             estimated_runtime_ms: In milliseconds; accepted, and nothing depends on it.
 

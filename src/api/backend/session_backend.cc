@@ -7,6 +7,7 @@
 #include "api/backend/unix_users.h"
 #include "api/contract/spec_peek.h"
 #include "api/views/state_views.h"
+#include "base/text/task_payload.h"
 
 namespace gpusched::api {
 namespace {
@@ -210,7 +211,7 @@ void HostBackend::read_file(const CallerPtr& caller, FileRequest request, Done<F
     order.set_close(request.close);
     std::string user;
     if (request.transfer == 0) {
-      order.set_spec(std::string((*found)->spec.view()));
+      order.set_spec(without_task_payload((*found)->spec.view()));
       user = peek_spec(order.spec()).user;
     }
     host_.with_nodes([node = place->node, attempt = place->attempt, user = std::move(user),

@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "base/text/packed_field.h"
 #include "base/text/task_content.h"
+#include "base/text/task_payload.h"
 #include "base/text/trace_variable.h"
 
 namespace gpusched::api {
@@ -142,7 +143,8 @@ Blob without_secrets(const Blob& packed) {
     if (number == kSecretVariables) secrets.insert(bytes);
     return true;
   });
-  if (secrets.empty()) return packed;
+  const bool has_payload = !task_payload_of(packed.view()).empty();
+  if (secrets.empty() && !has_payload) return packed;
   std::string shown;
   ByteReader reader(packed.view());
   while (!reader.at_end()) {
@@ -151,7 +153,7 @@ Blob without_secrets(const Blob& packed) {
     std::string_view bytes;
     if (!read_field(reader, tag, bytes)) return {};
     if (tag >> 3 == kEnvironment && secrets.contains(entry_of(bytes).first)) continue;
-    if (tag >> 3 == kTaskContentField) continue;
+    if (tag >> 3 == kTaskContentField || tag >> 3 == kTaskPayloadField) continue;
     const std::size_t end = packed.view().size() - reader.remaining();
     shown.append(packed.view().substr(begin, end - begin));
   }

@@ -25,8 +25,8 @@ void mark_never_root(std::string& packed);
 void set_user(std::string& packed, std::string_view user);
 /// Gives a packed JobSpec a label that it does not have yet; its other bytes stay as they are.
 void add_label(std::string& packed, std::string_view label, std::string_view value);
-/// The packed JobSpec without the values of its secret variables, and without the digest of those of a task:
-/// what may be shown. The same bytes where it has none; nothing where they are damaged.
+/// The packed JobSpec without the values of its secret variables, and without the payload of a task and the
+/// digest of it: what may be shown. The same bytes where it has none; nothing where they are damaged.
 Blob without_secrets(const Blob& packed);
 /// Whether the packed JobSpec names a credential for a registry of images.
 bool spec_names_credential(std::string_view packed);

@@ -5,6 +5,7 @@
 
 #include "base/bytes.h"
 #include "base/text/task_content.h"
+#include "base/text/task_payload.h"
 #include "base/text/trace_variable.h"
 #include "gpusched/v1/types.pb.h"
 
@@ -88,6 +89,17 @@ TEST(SpecPeek, TheDigestOfASecretPayloadIsNotShown) {
   std::string packed = spec.SerializeAsString();
   add_task_content(packed, {.high = 1, .low = 2});
   EXPECT_FALSE(task_content_of(without_secrets(Blob(packed)).view()).is_known());
+}
+
+TEST(SpecPeek, APayloadOfATaskIsNotShown) {
+  v1::JobSpec spec;
+  spec.set_name("train");
+  for (const bool has_secrets : {false, true}) {
+    if (has_secrets) spec.add_secret_variables("HUB_TOKEN");
+    std::string packed = spec.SerializeAsString();
+    add_task_payload(packed, "open sesame");
+    EXPECT_EQ(without_secrets(Blob(packed)).view(), spec.SerializeAsString());
+  }
 }
 
 TEST(SpecPeek, NothingIsShownOfADamagedSpecificationThatHasSecrets) {

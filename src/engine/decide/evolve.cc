@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/text/task_payload.h"
 #include "engine/decide/black_hole.h"
 #include "engine/decide/decide.h"
 #include "engine/decide/note_job.h"
@@ -489,6 +490,9 @@ void on(State& state, const JobFinished& event) {
   take_outcome(job, event.outcome);
   job.ended_at = event.at;
   state.move_job(job, event.state, event.reason);
+  // Smaller payloads stand elsewhere, and journals of before larger ones have none.
+  if (job.spec.view().size() > kTaskPayloadInlineMax && !task_payload_of(job.spec.view()).empty())
+    state.set_spec(job, Blob(forget_task_payload(job.spec.view())));
   if (job.is_array()) return;  // Its elements are what is counted.
   Tenant& tenant = state.tenant_at(job.tenant);
   if (event.state == JobState::kCompleted) tenant.jobs_successful += 1;

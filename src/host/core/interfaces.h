@@ -5,9 +5,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/blob.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "engine/engine.h"
@@ -68,6 +70,13 @@ class NodeSession {
   virtual void send(const v1::SchedulerMessage& message) = 0;
   /// Sends both as one message: what `shared` says is merged into `own`.
   virtual void send(const v1::SchedulerMessage& own, const SharedPart& shared) = 0;
+  /// Sends an order to start with this payload, which is a part of `held`. Over a network it is not copied
+  /// before it is written: many of them may wait for a slow agent.
+  virtual void send_start(const v1::SchedulerMessage& start, const Blob&, std::string_view payload) {
+    v1::SchedulerMessage whole = start;
+    whole.mutable_start()->set_payload(payload.data(), payload.size());
+    send(whole);
+  }
   /// Ends the stream after what was sent.
   virtual void close() = 0;
 };

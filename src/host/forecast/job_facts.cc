@@ -7,6 +7,7 @@
 
 #include "base/digest.h"
 #include "base/task_labels.h"
+#include "base/text/task_payload.h"
 #include "base/text/task_worker.h"
 #include "gpusched/v1/types.pb.h"
 
@@ -59,17 +60,17 @@ std::string_view value_of(const google::protobuf::Map<std::string, std::string>&
 
 /// A task of an agent is like those of its type whose payloads have the same order of size: its name is an
 /// id, and its script decodes the payload, whatever its type is. False: it is none.
-bool know_as_task(const v1::JobSpec& spec, predict::JobFacts& facts) {
+bool know_as_task(const v1::JobSpec& spec, std::size_t payload_bytes, predict::JobFacts& facts) {
   const std::string_view type = value_of(spec.labels(), kTaskTypeLabel);
   if (type.empty() || value_of(spec.labels(), kTaskIdLabel).empty()) return false;
   Digest name;
   name.mix(kTaskIdLabel);
   name.mix(type);
   facts.name = name.value();
-  const std::string_view payload = value_of(spec.environment(), kTaskPayloadVariable);
+  if (payload_bytes == 0) payload_bytes = value_of(spec.environment(), kTaskPayloadVariable).size();
   Digest shape;
   shape.mix(facts.name);
-  shape.mix(static_cast<uint64_t>(std::bit_width(payload.size())));
+  shape.mix(static_cast<uint64_t>(std::bit_width(payload_bytes)));
   facts.shape = shape.value();
   return true;
 }
@@ -88,12 +89,12 @@ predict::JobFacts facts_without_spec(const State& state, const Job& job) {
 /// Adds what the specification says: user, name and shape.
 void read_spec(const Job& job, predict::JobFacts& facts) {
   v1::JobSpec spec;
-  if (!spec.ParseFromArray(job.spec.view().data(), static_cast<int>(job.spec.view().size()))) return;
+  if (!spec.ParseFromString(without_task_payload(job.spec.view()))) return;
   Digest user;
   user.mix(job.tenant.value);
   user.mix(std::string_view(spec.user().empty() ? spec.submitter() : spec.user()));
   facts.user = user.value();
-  if (know_as_task(spec, facts)) return;
+  if (know_as_task(spec, task_payload_bytes_of(job.spec.view()), facts)) return;
   Digest name;
   mix_word(name, spec.name());
   facts.name = name.value();

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <limits>
 #include <string>
 
 #include "base/digest.h"
 #include "base/task_labels.h"
+#include "base/text/task_payload.h"
 #include "base/text/task_worker.h"
 #include "gpusched/v1/types.pb.h"
 
@@ -20,8 +20,7 @@ constexpr std::size_t kTasksBeginMax = 20'000;
 bool may_be_task(std::string_view packed) { return packed.find(kTaskIdLabel) != std::string_view::npos; }
 
 bool parse_task(std::string_view packed, v1::JobSpec& spec) {
-  if (packed.size() > static_cast<std::size_t>(std::numeric_limits<int>::max())) return false;
-  return spec.ParseFromArray(packed.data(), static_cast<int>(packed.size()));
+  return spec.ParseFromString(without_task_payload(packed));
 }
 
 std::string_view task_label_of(const v1::JobSpec& spec, std::string_view name) {
@@ -29,11 +28,12 @@ std::string_view task_label_of(const v1::JobSpec& spec, std::string_view name) {
   return found == spec.labels().end() ? std::string_view() : std::string_view(found->second);
 }
 
-std::optional<uint64_t> kind_in(TenantId tenant, const v1::JobSpec& spec) {
+std::optional<uint64_t> kind_in(TenantId tenant, const v1::JobSpec& spec, std::string_view packed) {
   const std::string_view type = task_label_of(spec, kTaskTypeLabel);
   if (type.empty() || task_label_of(spec, kTaskIdLabel).empty()) return std::nullopt;
+  std::size_t bytes = task_payload_bytes_of(packed);
   const auto payload = spec.environment().find(std::string(kTaskPayloadVariable));
-  const std::size_t bytes = payload == spec.environment().end() ? 0 : payload->second.size();
+  if (bytes == 0 && payload != spec.environment().end()) bytes = payload->second.size();
   Digest kind;
   kind.mix(tenant.value);
   kind.mix(type);
@@ -53,7 +53,7 @@ std::optional<uint64_t> task_kind_of(TenantId tenant, std::string_view packed) {
   if (!may_be_task(packed)) return std::nullopt;
   v1::JobSpec spec;
   if (!parse_task(packed, spec)) return std::nullopt;
-  return kind_in(tenant, spec);
+  return kind_in(tenant, spec, packed);
 }
 
 void LearnedTaskUse::Score::add(int64_t given, int64_t peak) {
@@ -67,7 +67,7 @@ void LearnedTaskUse::ended(const State& state, const Job& job, bool is_scored) {
   if (job.state == JobState::kCancelled || !may_be_task(job.spec.view())) return;
   v1::JobSpec spec;
   if (!parse_task(job.spec.view(), spec)) return;
-  const std::optional<uint64_t> kind = kind_in(job.tenant, spec);
+  const std::optional<uint64_t> kind = kind_in(job.tenant, spec, job.spec.view());
   const std::vector<Part>& parts = state.class_of(job).parts;
   if (!kind || parts.empty()) return;
   const Usage used = job.last_usage().total;

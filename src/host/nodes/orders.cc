@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/job_signals.h"
 #include "base/queue_limits.h"
+#include "base/text/task_payload.h"
 #include "host/nodes/rules/wire.h"
 
 namespace gpusched::hub {
@@ -55,7 +56,11 @@ void Orders::start(const Connection& connection, const Attempt& attempt,
     if (!attempt.is_gang()) {
       *whole.mutable_start() = common();
       whole.mutable_start()->MergeFrom(*own);
-      return connection.send(whole);
+      const Job* const job = state.jobs.find(attempt.job);
+      CHECK(job != nullptr);
+      const std::string_view payload = task_payload_of(job->spec.view());
+      if (payload.empty()) return connection.send(whole);
+      return connection.peer->send_start(whole, job->spec, payload);
     }
     if (connection.takes_members) {
       *whole.mutable_start_members()->add_members() = std::move(*own);

@@ -55,6 +55,30 @@ TEST(NodeCore, OnAFullDiskNothingStartsAndTheRestGoesOn) {
   EXPECT_TRUE(node.reports(v1::Report::kValidated).back().validated().ok());
 }
 
+TEST(NodeCore, APayloadIsKeptBeforeItsAttemptStartsAndOnce) {
+  Node node;
+  node.connect();
+  v1::JobSpec spec;
+  spec.add_command("/bin/cat");
+  for (const char* const payload : {"the first", "again"}) node.order_start(kKey, spec, {}, payload);
+  EXPECT_EQ(node.files.payloads, (std::map<AttemptKey, std::string>{{kKey, "the first"}}));
+  ASSERT_EQ(node.spawner.started.size(), 1u);
+  EXPECT_EQ(node.spawner.started[0].payload_bytes, 9U);
+}
+
+TEST(NodeCore, APayloadForWhichTheNodeHasNoRoomIsNoFaultOfTheTask) {
+  Node node;
+  node.connect();
+  node.files.full = true;
+  v1::JobSpec spec;
+  spec.add_command("/bin/cat");
+  node.order_start(kKey, spec, {}, "payload");
+  EXPECT_TRUE(node.spawner.started.empty());
+  node.sync();
+  EXPECT_EQ(node.last_outcome().cause(), v1::Outcome::NODE_FAULT);
+  EXPECT_EQ(node.last_outcome().detail(), "no space");
+}
+
 TEST(NodeCore, NothingStartsOnADeviceThatALivingAttemptHas) {
   Node node;
   node.connect();

@@ -39,8 +39,19 @@ void Orders::on_start(const v1::StartAttempt& order) {
   }
   if (plan.ok() && sliced && parts_.ports.slices == nullptr)
     plan = Error{.code = ErrorCode::kUnavailable, .message = "this node does not create MIG slices"};
+  bool is_kept = true;
+  if (plan.ok() && !order.payload().empty()) {
+    if (const Result<Unit> kept = parts_.ports.files.keep_payload(key, order.payload()); !kept) {
+      plan = kept.error();
+      is_kept = false;
+    }
+  }
   attempt.placed_at_ns = order.placed_at_ns();
   parts_.fence.hold(attempt);
+  if (!is_kept) {  // The node's fault and not the task's: another node may have room.
+    record_intent(attempt, {});
+    return parts_.endings.end(attempt, v1::Outcome::NODE_FAULT, plan.error().message);
+  }
   if (plan.ok() && plan->lost_contact.ns > 0 &&
       parts_.ports.clock.monotonic() - parts_.leases.contact_at() >= plan->lost_contact) {
     // The order lay about for so long that the scheduler may take its attempt for over.

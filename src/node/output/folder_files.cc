@@ -145,11 +145,13 @@ bool SpareFolders::put(const std::string& attempt_folder) {
 FolderFiles::FolderFiles(FolderFilesOptions options)
     : options_(std::move(options)),
       attempts_folder_(options_.data_folder + "/" + shim::kAttemptsFolder),
+      payloads_folder_(options_.data_folder + "/" + shim::kPayloadsFolder),
       reader_(options_.data_folder),
       retention_({.data_folder = options_.data_folder,
                   .bytes_max = options_.log_bytes_max,
                   .kept = options_.logs_kept}),
       trash_(options_.data_folder, stopping_) {
+  mkdir(payloads_folder_.c_str(), 0700);
   worker_ = std::thread([this] { run(); });
 }
 
@@ -192,6 +194,32 @@ int64_t FolderFiles::output_size(const AttemptKey& key) {
   return size;
 }
 
+Result<Unit> FolderFiles::keep_payload(const AttemptKey& key, std::string_view payload) {
+  const std::string path = payloads_folder_ + '/' + shim::key_text(key);
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+  std::size_t done = 0;
+  int why = errno;
+  while (file >= 0 && done < payload.size()) {
+    const ssize_t size = write(file, payload.data() + done, payload.size() - done);
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0) {
+      why = errno;
+      break;
+    }
+    done += static_cast<std::size_t>(size);
+  }
+  if (file >= 0) close(file);
+  if (file >= 0 && done == payload.size()) return Unit{};
+  unlink(path.c_str());
+  return Error{.code = ErrorCode::kIo,
+               .message = "this node cannot keep the task's payload in " + payloads_folder_ + ": " +
+                          std::strerror(why)};
+}
+
+void FolderFiles::remove_payload(const AttemptKey& key) {
+  unlink((payloads_folder_ + '/' + shim::key_text(key)).c_str());
+}
+
 void FolderFiles::remove_scratch(const AttemptKey& key) { add({.what = What::kScratch, .key = key}); }
 void FolderFiles::ended(const AttemptKey& key) {
   reader_.ended(key);
@@ -209,6 +237,11 @@ void FolderFiles::add(Work work) {
 
 void FolderFiles::remove_unknown(const std::map<AttemptKey, StoredAttempt>& known) {
   std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(payloads_folder_, ignored)) {
+    const std::optional<AttemptKey> key = shim::parse_key(entry.path().filename().string());
+    const auto found = key ? known.find(*key) : known.end();
+    if (found == known.end() || found->second.outcome) unlink(entry.path().c_str());
+  }
   for (const auto& entry : std::filesystem::directory_iterator(attempts_folder_, ignored)) {
     const std::optional<AttemptKey> key = shim::parse_key(entry.path().filename().string());
     if (!key) continue;
@@ -279,6 +312,7 @@ void FolderFiles::carry_out(const std::deque<Work>& works, Duration boot_time) {
         retention_.began(work.key);
         break;
       case What::kEnded:
+        remove_payload(work.key);
         retention_.ended(work.key, work.at + boot_time);
         break;
       case What::kScratch:

@@ -5,6 +5,7 @@
 #include <deque>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -58,6 +59,9 @@ class FolderFiles final : public AttemptFiles {
   ~FolderFiles() override;
 
   void read(const v1::ReadLog& order, AttemptLife life) override;
+  /// In `<data folder>/payloads`, where nobody but the agent's user and root reads. Its shim takes it away
+  /// when it has opened it.
+  Result<Unit> keep_payload(const AttemptKey& key, std::string_view payload) override;
   void began(const AttemptKey& key) override;
   void ended(const AttemptKey& key) override;
   void forget_reads() override;
@@ -72,7 +76,8 @@ class FolderFiles final : public AttemptFiles {
   std::vector<v1::LogChunk> take_chunks() { return reader_.take(); }
 
   /// Removes folders of ended attempts that nobody knows: an agent died between forgetting and removing them.
-  /// And temporary folders of ended attempts: their shims died before they could.
+  /// And temporary folders of ended attempts: their shims died before they could. And payloads of attempts
+  /// that have ended, or are not known.
   void remove_unknown(const std::map<AttemptKey, StoredAttempt>& known);
   /// Returns when everything asked for is done.
   void wait_idle();
@@ -89,10 +94,11 @@ class FolderFiles final : public AttemptFiles {
   void run();
   void carry_out(const std::deque<Work>& works, Duration boot_time);
   void remove_folder(const AttemptKey& key);
+  void remove_payload(const AttemptKey& key);
   int64_t size_behind(const std::string& link);
 
   const FolderFilesOptions options_;
-  const std::string attempts_folder_;
+  const std::string attempts_folder_, payloads_folder_;
   LogReader reader_;
   HangTolerantCalls looks_;  ///< At files of jobs' choice.
   std::atomic<bool> stopping_{false};

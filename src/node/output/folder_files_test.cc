@@ -138,5 +138,39 @@ TEST_F(FolderFilesTest, EndedFoldersThatNobodyKnowsAreRemoved) {
   EXPECT_TRUE(std::filesystem::exists(folder_.path() + "/attempts/8-1-0"));
 }
 
+TEST_F(FolderFilesTest, APayloadIsKeptUntilItsAttemptHasEnded) {
+  const std::string path = folder_.path() + "/payloads/7-1-0";
+  const std::string payload(3'000'000, '\xFF');
+  ASSERT_TRUE(files_->keep_payload(kKey, payload).ok());
+  struct stat facts{};
+  ASSERT_EQ(stat(path.c_str(), &facts), 0);
+  EXPECT_EQ(facts.st_size, 3'000'000);
+  EXPECT_EQ(facts.st_mode & 07777, 0600U);
+  ASSERT_EQ(stat((folder_.path() + "/payloads").c_str(), &facts), 0);
+  EXPECT_EQ(facts.st_mode & 07777, 0700U);
+  files_->ended(kKey);
+  files_->wait_idle();
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST_F(FolderFilesTest, PayloadsOfAttemptsThatAreOverAreRemoved) {
+  const AttemptKey over{JobId{8}, 1, 0}, unknown{JobId{9}, 1, 0};
+  for (const AttemptKey& key : {kKey, over, unknown}) ASSERT_TRUE(files_->keep_payload(key, "payload").ok());
+  files_->remove_unknown({{kKey, {}}, {over, {.outcome = v1::Outcome()}}});
+  const std::string folder = folder_.path() + "/payloads/";
+  EXPECT_TRUE(std::filesystem::exists(folder + "7-1-0"));
+  EXPECT_FALSE(std::filesystem::exists(folder + "8-1-0"));
+  EXPECT_FALSE(std::filesystem::exists(folder + "9-1-0"));
+}
+
+TEST_F(FolderFilesTest, APayloadThatCannotBeKeptIsSaid) {
+  std::filesystem::remove(folder_.path() + "/payloads");
+  const Result<Unit> kept = files_->keep_payload(kKey, "payload");
+  ASSERT_FALSE(kept.ok());
+  EXPECT_NE(kept.error().message.find("cannot keep the task's payload in " + folder_.path() + "/payloads"),
+            std::string::npos)
+      << kept.error().message;
+}
+
 }  // namespace
 }  // namespace gpusched

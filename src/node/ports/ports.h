@@ -59,7 +59,7 @@ struct WorkerPlan {
   std::string match;                     ///< Attempts with the same one may have the same worker.
   std::vector<std::string> arguments;    ///< The worker's.
   std::vector<std::string> environment;  ///< The worker's, without what is the task's.
-  std::string frame;                     ///< The task's.
+  std::string frame;                     ///< The task's, without a payload of `SpawnRequest::payload_bytes`.
   uint32_t tasks_max = 1;                ///< Most that the worker may have at once.
   std::string endpoint = {};  ///< The URL that its tasks are sent to: all together so many at once.
 };
@@ -86,6 +86,9 @@ struct SpawnRequest {
   uint32_t port = 0;             ///< Port of a gang's first member, which must be free. 0: none.
   std::string script = {};       ///< Content of the attempt's script file; empty: it has none.
   uint32_t script_argument = 0;  ///< Argument that becomes the script's path; 0: none.
+  /// Size of the payload that `AttemptFiles` keeps for it: its standard input, or the rest of its frame. 0:
+  /// there is none.
+  uint32_t payload_bytes = 0;
 };
 
 /// A MIG slice that was made, as programs and the kernel name it.
@@ -311,6 +314,8 @@ class AttemptFiles {
   virtual ~AttemptFiles() = default;
   /// Answers by NodeCore::on_output, once.
   virtual void read(const v1::ReadLog& order, AttemptLife life) = 0;
+  /// Keeps the payload of an attempt that is ordered to start, for its shim, until the attempt has ended.
+  virtual Result<Unit> keep_payload(const AttemptKey&, std::string_view) { return Unit{}; }
   /// The attempt is being started, or runs already.
   virtual void began(const AttemptKey& key) = 0;
   /// Nothing writes to its output any more: who waits for more is told.

@@ -12,6 +12,7 @@
 #include "base/job_labels.h"
 #include "base/limits.h"
 #include "base/text/file_pattern.h"
+#include "base/text/task_payload.h"
 #include "base/text/trace_variable.h"
 #include "gpusched/v1/types.pb.h"
 #include "node/tasks/worker_plan.h"
@@ -255,6 +256,7 @@ Result<SpawnRequest> plan_launch(const v1::StartAttempt& order, const std::vecto
     request.hosts = hosts_of(order.gang());
     if (order.key().member() == 0) request.port = order.gang().master_port();
   }
+  request.payload_bytes = static_cast<uint32_t>(order.payload().size());
   if (is_for_worker(order, spec)) plan_task(request, order, spec, defaults, box);
   if (request.worker == nullptr) request.environment = build_environment(order, spec, defaults, box, slices);
   request.box = std::move(box.box);
@@ -290,6 +292,9 @@ std::vector<std::string> build_environment(const v1::StartAttempt& order, const 
   for (const char* name : {"GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"})
     variables.erase(name);
   variables.erase(std::string(shim::kPortWishVariable));
+  variables.erase(std::string(kTaskPayloadBytesVariable));
+  if (!order.payload().empty())
+    variables[std::string(kTaskPayloadBytesVariable)] = std::to_string(order.payload().size());
   variables["CUDA_VISIBLE_DEVICES"] = uuids;
   variables["NVIDIA_VISIBLE_DEVICES"] = uuids.empty() ? "void" : uuids;
   variables["GPU_SCHEDULER_JOB_ID"] = order.job_name();

@@ -191,6 +191,22 @@ TEST(Launch, AWorkersTaskHasOnlyTheVariablesThatItsStartIsFoundBy) {
   EXPECT_TRUE(holds(process->environment, "USER=ada"));
 }
 
+TEST(Launch, OnlyThePayloadOfTheOrderIsAnInput) {
+  v1::JobSpec spec;
+  spec.set_script("cat");
+  (*spec.mutable_environment())["TASK_PAYLOAD_BYTES"] = "7";  // Of the job's own: it says nothing.
+  v1::StartAttempt order = order_of(spec);
+  auto request = plan_launch(order, {}, kDefaults);
+  ASSERT_TRUE(request.ok());
+  EXPECT_EQ(request->payload_bytes, 0U);
+  EXPECT_FALSE(names(request->environment, "TASK_PAYLOAD_BYTES"));
+  order.set_payload(std::string(70'000, 'p'));
+  request = plan_launch(order, {}, kDefaults);
+  ASSERT_TRUE(request.ok());
+  EXPECT_EQ(request->payload_bytes, 70'000U);
+  EXPECT_TRUE(holds(request->environment, "TASK_PAYLOAD_BYTES=70000"));
+}
+
 TEST(Launch, ADeviceThatIsNotTheGrantedOneIsRefused) {
   const auto request = plan_launch(grant(order_of(true_spec()), 0, "GPU-z"), {"GPU-a"}, kDefaults);
   ASSERT_FALSE(request.ok());

@@ -14,6 +14,7 @@
 
 #include "base/net/base64.h"
 #include "base/net/endpoint.h"
+#include "base/text/task_payload.h"
 #include "base/text/task_worker.h"
 #include "shim/endpoint/endpoint_worker.h"
 #include "shim/protocol.h"
@@ -47,7 +48,9 @@ std::string json_text(std::string_view text) {
   return out + '"';
 }
 
-bool is_of_workers(std::string_view name) { return is_worker_variable(name) || name == kTaskPayloadVariable; }
+bool is_of_workers(std::string_view name) {
+  return is_worker_variable(name) || name == kTaskPayloadVariable || name == kTaskPayloadBytesVariable;
+}
 
 /// Never none, which a worker's shim takes for no end.
 int64_t idle_ms_of(const std::string& text) {
@@ -138,8 +141,8 @@ std::shared_ptr<const WorkerPlan> plan_worker(const v1::StartAttempt& order, v1:
                                               const std::string& user, std::vector<std::string> environment) {
   const std::optional<WorkerRequest> worker = worker_of(order.spec());
   const auto packed = spec.environment().find(std::string(kTaskPayloadVariable));
-  const std::optional<std::string> payload =
-      base64_decoded(packed == spec.environment().end() ? std::string() : packed->second);
+  const bool is_beside = !order.payload().empty() || packed == spec.environment().end();
+  const std::optional<std::string> payload = is_beside ? std::string() : base64_decoded(packed->second);
   if (!worker || !payload) return nullptr;
   const std::optional<Endpoint> endpoint = parse_endpoint(worker->endpoint);
   if (!worker->endpoint.empty() && !endpoint)
@@ -153,7 +156,10 @@ std::shared_ptr<const WorkerPlan> plan_worker(const v1::StartAttempt& order, v1:
     plan->endpoint = endpoint->url;
   }
   plan->environment = std::move(environment);
-  std::erase_if(plan->environment, [](const std::string& entry) { return entry.starts_with(kJobVariable); });
+  const std::string of_payload = std::string(kTaskPayloadBytesVariable) + '=';
+  std::erase_if(plan->environment, [&of_payload](const std::string& entry) {
+    return entry.starts_with(kJobVariable) || entry.starts_with(of_payload);
+  });
   plan->environment.push_back(std::string(kWorkerIdleVariable) + '=' +
                               std::to_string(idle_ms_of(worker->idle_ms)));
   plan->tasks_max = static_cast<uint32_t>(number_of(worker->tasks, 1, kWorkerTasksMax));

@@ -104,6 +104,22 @@ TEST(WorkerPlan, ATaskIsAFrameWithItsVariablesAndItsPayload) {
   EXPECT_TRUE(has(worker->environment, "CUDA_VISIBLE_DEVICES=GPU-1"));
 }
 
+TEST(WorkerPlan, APayloadBesideTheSpecificationIsNoPartOfTheFrameNorOfTheMatch) {
+  v1::StartAttempt order = order_of();
+  order.set_payload(std::string(1'000'000, 'p'));
+  v1::JobSpec spec = task_spec();
+  (*spec.mutable_environment())[std::string(kTaskPayloadVariable)] = "!";
+  ask(order, spec, {.command = "exec answer", .idle_ms = ""});
+  v1::JobSpec packed = read_spec(order);
+  std::vector<std::string> environment = environment_of(order);
+  environment.emplace_back("TASK_PAYLOAD_BYTES=1000000");
+  const auto worker = plan_worker(order, packed, "ada", environment);
+  ASSERT_NE(worker, nullptr);
+  EXPECT_TRUE(worker->frame.ends_with("}}\n")) << worker->frame;
+  EXPECT_FALSE(has(worker->environment, "TASK_"));
+  EXPECT_EQ(worker->match, plan(order_of(), task_spec())->match);
+}
+
 TEST(WorkerPlan, WhatIsNoWorkersIsRunAsItsScript) {
   EXPECT_TRUE(is_workers(order_of(), task_spec()));
   EXPECT_FALSE(is_workers(order_of(), task_spec(), ""));

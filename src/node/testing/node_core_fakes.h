@@ -87,6 +87,11 @@ class FakeStore final : public AttemptStore {
 class FakeFiles final : public AttemptFiles {
  public:
   void read(const v1::ReadLog& order, AttemptLife life) override { reads.emplace_back(order, life); }
+  Result<Unit> keep_payload(const AttemptKey& key, std::string_view payload) override {
+    if (full) return Error{.code = ErrorCode::kIo, .message = "no space"};
+    payloads[key] = payload;
+    return Unit{};
+  }
   void began(const AttemptKey& key) override { running.insert(key); }
   void ended(const AttemptKey& key) override {
     running.erase(key);
@@ -97,6 +102,8 @@ class FakeFiles final : public AttemptFiles {
   void note_time(Time wall) override { confirmed = wall; }
   std::optional<Time> confirmed;  ///< The wall time that was confirmed last.
 
+  bool full = false;
+  std::map<AttemptKey, std::string> payloads;
   std::vector<std::pair<v1::ReadLog, AttemptLife>> reads;
   std::set<AttemptKey> running;
   std::vector<AttemptKey> over;
@@ -200,9 +207,11 @@ class Node {
     spec.add_command("/bin/true");
     order_start(key, spec, std::move(held));
   }
-  void order_start(const AttemptKey& key, const v1::JobSpec& spec, const std::vector<HeldDevice>& held) {
+  void order_start(const AttemptKey& key, const v1::JobSpec& spec, const std::vector<HeldDevice>& held,
+                   const std::string& payload = {}) {
     v1::SchedulerMessage message;
     v1::StartAttempt& start = *message.mutable_start();
+    start.set_payload(payload);
     *start.mutable_key() = to_wire(key);
     start.set_spec(spec.SerializeAsString());
     for (const HeldDevice& device : held) {

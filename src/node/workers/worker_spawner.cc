@@ -232,7 +232,8 @@ bool WorkerSpawner::give_task(Worker& worker, const AttemptKey& key) {
   const std::string packet = shim::encode(shim::WorkerTask{.key = key,
                                                            .max_runtime = task.request.max_runtime,
                                                            .frame = task.request.worker->frame,
-                                                           .spare_folder = task.spare_folder});
+                                                           .spare_folder = task.spare_folder,
+                                                           .payload_bytes = task.request.payload_bytes});
   task.given = send(worker.connection, packet.data(), packet.size(), MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
   if (task.given || (errno != EAGAIN && errno != ENOBUFS && errno != EINTR)) return task.given;
   gives_again_ = clock_.monotonic() + kFullPause;

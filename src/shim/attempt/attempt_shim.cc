@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/text/task_payload.h"
 #include "base/time.h"
 #include "shim/attempt/held_ports.h"
 #include "shim/attempt/log_bound.h"
@@ -189,7 +190,7 @@ class AttemptShim {
     }
     if (*request_.working_directory != '\0') plan.working_directory = request_.working_directory;
     plan.working_directory_optional = request_.working_directory_optional;
-    if (!make_box(plan) || !make_hosts() || !make_script()) return false;
+    if (!make_box(plan) || !make_hosts() || !make_script() || !open_payload(plan)) return false;
     outcome_.cause = Cause::kStartFailed;
     if (!take_ports() || !open_desk()) return false;
     if (request_.gated && !request_.container && !pass_gate()) return false;
@@ -206,6 +207,7 @@ class AttemptShim {
     child_ = start_child(plan);
     const int start_error = errno;
     if (handed_over >= 0) close(handed_over);
+    if (payload_ >= 0) close(payload_);
     for (const int file : plan.cgroup_files) close(file);
     if (child_ < 0) {
       outcome_.cause = Cause::kNodeFault;
@@ -335,6 +337,23 @@ class AttemptShim {
                                                   '/' + key_text(request_.key) + '/' + name;
     if (request_.script_argument > 0) arguments_[request_.script_argument] = script_path_.data();
     return true;
+  }
+
+  /// Has the command read its payload, where its agent left one.
+  bool open_payload(ChildPlan& plan) {
+    const std::string name = std::string(kTaskPayloadBytesVariable) + '=';
+    const auto told = std::find_if(environment_.begin(), environment_.end(), [&name](const char* entry) {
+      return entry != nullptr && std::string_view(entry).starts_with(name);
+    });
+    if (told == environment_.end()) return true;
+    payload_ =
+        take_payload(context_.attempts_folder, request_.key, std::strtoull(*told + name.size(), nullptr, 10));
+    // Its own, so that /dev/stdin can be opened by name.
+    const bool is_own = payload_ >= 0 && (!request_.box.user || fchown(payload_, request_.box.user->uid,
+                                                                       request_.box.user->gid) == 0);
+    plan.input = payload_;
+    if (!is_own) outcome_.detail = "cannot open the task's payload: " + error_words(errno);
+    return is_own;
   }
 
   /// They are its own until the command runs. A replica's is noted, for agents, before it may be used.
@@ -847,6 +866,7 @@ class AttemptShim {
   int outcome_file_ = -1;
   int output_ = -1;        ///< Our own end of the command's, to bound what is kept.
   int error_output_ = -1;  ///< The same.
+  int payload_ = -1;       ///< The command's standard input; -1: nothing.
   pid_t child_ = -1;
   HeldPorts ports_;
   std::string script_path_;         ///< Its script file, as the job sees it.

@@ -18,6 +18,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/text/task_payload.h"
 #include "shim/clocks.h"
 #include "shim/endpoint/http_exchange.h"
 #include "shim/worker/task_wire.h"
@@ -230,7 +231,7 @@ class EndpointWorker {
       uint32_t length = 0;
       for (std::size_t i = 0; i < kLengthBytes; ++i)
         length |= uint32_t{static_cast<unsigned char>(from_shim_[i])} << (8 * i);
-      if (length > kTaskFrameBytesMax) {
+      if (length > kTaskFrameBytesMax + kTaskPayloadBytesMax) {
         broken_ = true;
         return;
       }

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "base/bytes.h"
+#include "base/text/task_payload.h"
 #include "shim/key_bytes.h"
 #include "shim/protocol.h"
 
@@ -16,6 +17,8 @@ constexpr uint8_t kRoomPacket = 0x13;
 constexpr uint8_t kStopPacket = 0x14;
 /// A task behind which the name of a spare folder follows.
 constexpr uint8_t kTaskAndFolderPacket = 0x15;
+/// A task behind which that name follows, which may be empty, and the size of its payload in a file.
+constexpr uint8_t kTaskAndPayloadPacket = 0x16;
 constexpr int32_t kExitCodeMax = 255;
 
 }  // namespace
@@ -23,23 +26,31 @@ constexpr int32_t kExitCodeMax = 255;
 std::string encode(const WorkerTask& task) {
   std::string packet;
   ByteWriter out(packet);
-  out.u8(task.spare_folder.empty() ? kTaskPacket : kTaskAndFolderPacket);
+  const bool has_payload = task.payload_bytes > 0;
+  out.u8(has_payload                 ? kTaskAndPayloadPacket
+         : task.spare_folder.empty() ? kTaskPacket
+                                     : kTaskAndFolderPacket);
   put_key(out, task.key);
   out.svarint(task.max_runtime.ns);
   out.bytes(task.frame);
-  if (!task.spare_folder.empty()) out.bytes(task.spare_folder);
+  if (has_payload || !task.spare_folder.empty()) out.bytes(task.spare_folder);
+  if (has_payload) out.varint(task.payload_bytes);
   return packet;
 }
 
 std::optional<WorkerTask> decode_task(std::string_view packet) {
   ByteReader in(packet);
   const uint8_t kind = in.u8();
-  if (kind != kTaskPacket && kind != kTaskAndFolderPacket) return std::nullopt;
+  if (kind != kTaskPacket && kind != kTaskAndFolderPacket && kind != kTaskAndPayloadPacket)
+    return std::nullopt;
   WorkerTask task;
   task.key = get_key(in);
   task.max_runtime = Duration{in.svarint()};
   task.frame = std::string(in.bytes());
-  if (kind == kTaskAndFolderPacket) task.spare_folder = std::string(in.bytes());
+  if (kind != kTaskPacket) task.spare_folder = std::string(in.bytes());
+  const uint64_t payload_bytes = kind == kTaskAndPayloadPacket ? in.varint() : 0;
+  if (payload_bytes > kTaskPayloadBytesMax) return std::nullopt;
+  task.payload_bytes = static_cast<uint32_t>(payload_bytes);
   if (task.spare_folder.find('/') != std::string::npos) return std::nullopt;
   if (!in.ok() || !in.at_end() || task.max_runtime.ns < 0 || task.frame.size() > kTaskFrameBytesMax)
     return std::nullopt;

@@ -29,7 +29,7 @@ inline constexpr const char* kWorkerSocket = "tasks";
 /// Milliseconds in decimal, in the environment of a worker: without a task for so long it ends.
 inline constexpr const char* kIdleVariable = "GPU_SCHEDULER_WORKER_IDLE_MS";
 
-/// Maximum frame of a task, without the length before it.
+/// Maximum frame of a task, without the length before it and a payload that its agent left in a file.
 inline constexpr std::size_t kTaskFrameBytesMax = 128 * 1024;
 /// The first line of an answer.
 inline constexpr std::size_t kAnswerLineBytesMax = 512;
@@ -49,6 +49,7 @@ struct WorkerTask {
   Duration max_runtime;  ///< Zero: no limit.
   std::string frame;
   std::string spare_folder = {};  ///< Name in `spare/` to take over; empty, or gone: a new one is made.
+  uint32_t payload_bytes = 0;     ///< Behind the frame come so many of the file that its agent left.
 };
 std::string encode(const WorkerTask& task);
 std::optional<WorkerTask> decode_task(std::string_view packet);

@@ -37,6 +37,22 @@ TEST(TaskWire, ATaskMayNameASpareFolder) {
   EXPECT_FALSE(decode_task(encode(task)));
 }
 
+TEST(TaskWire, ATaskMayHaveItsPayloadInAFile) {
+  for (const char* const folder : {"", "12"}) {
+    WorkerTask task{.key = kSentTask, .frame = "{}\n", .spare_folder = folder, .payload_bytes = 4u << 20};
+    const std::string packet = encode(task);
+    const std::optional<WorkerTask> read = decode_task(packet);
+    ASSERT_TRUE(read);
+    EXPECT_EQ(read->frame, "{}\n");
+    EXPECT_EQ(read->spare_folder, folder);
+    EXPECT_EQ(read->payload_bytes, 4u << 20);
+    for (std::size_t size = 0; size < packet.size(); ++size)
+      EXPECT_FALSE(decode_task(std::string_view(packet).substr(0, size))) << size;
+    task.payload_bytes += 1;
+    EXPECT_FALSE(decode_task(encode(task)));
+  }
+}
+
 TEST(TaskWire, AGreetingSaysWhichTasksThereAre) {
   WorkerGreeting greeting{.pid = 7, .shim_pid = 6, .tasks = {{.key = kSentTask, .started_unix_ns = 99}}};
   const std::string busy = encode(greeting);

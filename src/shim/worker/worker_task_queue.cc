@@ -92,6 +92,7 @@ WorkerTaskQueue::~WorkerTaskQueue() {
     close_if_open(task.folder);
     close_if_open(task.output);
   }
+  drop_frames();
 }
 
 std::string WorkerTaskQueue::open(int folder, const std::vector<char*>& environment) {
@@ -314,9 +315,9 @@ int WorkerTaskQueue::make_or_take(const std::string& name, const std::string& sp
   return mkdirat(attempts_folder_, name.c_str(), kFolderMode) == 0 ? 0 : errno;
 }
 
-bool WorkerTaskQueue::make_folder(Task& task, const std::string& spare) {
+bool WorkerTaskQueue::make_folder(Task& task, const WorkerTask& order) {
   const std::string name = key_text(task.key);
-  const int made = make_or_take(name, spare);
+  const int made = make_or_take(name, order.spare_folder);
   if (made == EEXIST) {
     say(encode(Event{.kind = EventKind::kExists, .key = task.key}));
     return false;
@@ -324,18 +325,24 @@ bool WorkerTaskQueue::make_folder(Task& task, const std::string& spare) {
   errno = made;
   if (made == 0) {
     task.folder = openat(attempts_folder_, name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (task.folder >= 0 && (spare.empty() || set_mode(task.folder))) {
+    if (task.folder >= 0 && (order.spare_folder.empty() || set_mode(task.folder))) {
       task.output = open_emptied(task.folder, kStdoutFile);
       if (task.output >= 0) return true;
     }
   }
-  Outcome outcome{.cause = Cause::kNodeFault,
-                  .detail = "cannot create the attempt's folder " + name + ": " + words_of(errno),
-                  .started_unix_ns = task.started_unix_ns,
-                  .ended_unix_ns = wall_now().ns};
+  const int why = errno;
   close_if_open(task.folder);
-  say(encode(Event{.kind = EventKind::kEnded, .key = task.key, .outcome = outcome}));
+  fail_start(task, "cannot create the attempt's folder " + name + ": " + words_of(why));
   return false;
+}
+
+/// Only the agent learns of it, as of every start that comes to nothing.
+void WorkerTaskQueue::fail_start(const Task& task, std::string detail) {
+  const Outcome outcome{.cause = Cause::kNodeFault,
+                        .detail = std::move(detail),
+                        .started_unix_ns = task.started_unix_ns,
+                        .ended_unix_ns = wall_now().ns};
+  say(encode(Event{.kind = EventKind::kEnded, .key = task.key, .outcome = outcome}));
 }
 
 void WorkerTaskQueue::start_waiting() {
@@ -352,7 +359,15 @@ void WorkerTaskQueue::start(WorkerTask&& order) {
             .started_unix_ns = wall_now().ns,
             .started = boot_now(),
             .max_runtime = order.max_runtime};
-  if (!make_folder(task, order.spare_folder)) return;
+  if (!make_folder(task, order)) return;
+  const int payload =
+      order.payload_bytes == 0 ? -1 : take_payload(attempts_folder_, order.key, order.payload_bytes);
+  if (order.payload_bytes > 0 && payload < 0) {
+    const int why = errno;
+    close_if_open(task.folder);
+    close_if_open(task.output);
+    return fail_start(task, "cannot open the task's payload: " + words_of(why));
+  }
   if (task.max_runtime.ns > 0) task.deadline = task.started + task.max_runtime;
   const int64_t started_unix_ns = task.started_unix_ns;
   tasks_.emplace(order.key, std::move(task));
@@ -362,25 +377,52 @@ void WorkerTaskQueue::start(WorkerTask&& order) {
                    .pid = pid_,
                    .shim_pid = getpid(),
                    .started_unix_ns = started_unix_ns}));
-  add_frame(order.frame);
+  add_frame(order.frame, payload, order.payload_bytes);
 }
 
-void WorkerTaskQueue::add_frame(std::string_view frame) {
-  const auto size = static_cast<uint32_t>(frame.size());
-  for (std::size_t i = 0; i < kLengthBytes; ++i) to_worker_ += static_cast<char>(size >> (8 * i) & 0xFF);
-  to_worker_ += frame;
+void WorkerTaskQueue::add_frame(std::string_view frame, int payload, uint32_t payload_bytes) {
+  const auto size = static_cast<uint32_t>(frame.size() + payload_bytes);
+  Outgoing next{.text = {}, .file = payload, .left = payload_bytes};
+  for (std::size_t i = 0; i < kLengthBytes; ++i) next.text += static_cast<char>(size >> (8 * i) & 0xFF);
+  next.text += frame;
+  to_worker_.push_back(std::move(next));
+}
+
+/// False: the socket has no room, or the worker does not read any more, whose end says the rest.
+bool WorkerTaskQueue::write_frame(Outgoing& frame) {
+  std::array<char, kReadBytes> piece;
+  while (!frame.text.empty() || frame.left > 0) {
+    if (frame.text.empty()) {
+      const ssize_t size = read(frame.file, piece.data(), std::min<std::size_t>(piece.size(), frame.left));
+      if (size < 0 && errno == EINTR) continue;
+      if (size <= 0) {
+        broken_ = "a task's payload cannot be read: " + words_of(size < 0 ? errno : EIO);
+        return false;
+      }
+      frame.text.assign(piece.data(), static_cast<std::size_t>(size));
+      frame.left -= static_cast<uint32_t>(size);
+    }
+    const ssize_t size = send(frames_, frame.text.data(), frame.text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0) {
+      if (errno != EAGAIN) drop_frames();
+      return false;
+    }
+    frame.text.erase(0, static_cast<std::size_t>(size));
+  }
+  return true;
 }
 
 void WorkerTaskQueue::write_frames() {
-  while (!to_worker_.empty()) {
-    const ssize_t size = send(frames_, to_worker_.data(), to_worker_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0) {
-      if (errno != EAGAIN) to_worker_.clear();  // It does not read any more: its end says the rest.
-      return;
-    }
-    to_worker_.erase(0, static_cast<std::size_t>(size));
+  while (!to_worker_.empty() && write_frame(to_worker_.front())) {
+    close_if_open(to_worker_.front().file);
+    to_worker_.pop_front();
   }
+}
+
+void WorkerTaskQueue::drop_frames() {
+  for (Outgoing& frame : to_worker_) close_if_open(frame.file);
+  to_worker_.clear();
 }
 
 // Answers.

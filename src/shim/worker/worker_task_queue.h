@@ -71,6 +71,12 @@ class WorkerTaskQueue {
     std::string detail = {};             ///< The same in words.
     Time gives_up = kNever;              ///< The worker ends then, if it has not.
   };
+  /// Bytes for the worker, and behind them those of a file.
+  struct Outgoing {
+    std::string text;
+    int file = -1;
+    uint32_t left = 0;  ///< Bytes of the file, from where it is.
+  };
   /// An answer that is being read.
   struct Answer {
     std::string length;  ///< Up to four bytes.
@@ -89,12 +95,15 @@ class WorkerTaskQueue {
   void take_stop(const TaskStop& stop);
   void start_waiting();
   void start(WorkerTask&& task);
-  bool make_folder(Task& task, const std::string& spare);
+  bool make_folder(Task& task, const WorkerTask& order);
+  void fail_start(const Task& task, std::string detail);
+  void drop_frames();
   int make_or_take(const std::string& name, const std::string& spare);
   void begin_end(Task& task, Cause cause, std::string detail, Duration grace, Time now);
   bool has_longer(Task& task, Time now);
   void check_health(Time now);
-  void add_frame(std::string_view frame);
+  void add_frame(std::string_view frame, int payload = -1, uint32_t payload_bytes = 0);
+  bool write_frame(Outgoing& frame);
   void write_frames();
   void read_answers();
   void take_bytes(std::string_view bytes);
@@ -126,7 +135,7 @@ class WorkerTaskQueue {
   bool draining_ = false;   ///< It gets no further task: it is to end for one that it has.
   std::map<AttemptKey, Task> tasks_;
   std::deque<WorkerTask> waiting_;  ///< Without a folder yet.
-  std::string to_worker_;           ///< Unwritten rest of tasks' frames.
+  std::deque<Outgoing> to_worker_;  ///< Unwritten rest of tasks' frames.
   std::deque<std::string> told_;    ///< Packets for which the agent's socket had no room.
   /// For the packet that is read. Kept, and never cleared: of its pages only those are touched that packets
   /// fill.

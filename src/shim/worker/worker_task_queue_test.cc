@@ -76,9 +76,12 @@ class WorkerTaskQueueTest : public ::testing::Test {
     for (int i = 0; i < 5; ++i) task_queue_->wait(signals_, Duration{});
   }
   void give(const AttemptKey& key, const std::string& frame = "{}\npayload", Duration limit = {},
-            const std::string& spare = {}) {
-    const std::string packet =
-        encode(WorkerTask{.key = key, .max_runtime = limit, .frame = frame, .spare_folder = spare});
+            const std::string& spare = {}, uint32_t payload_bytes = 0) {
+    const std::string packet = encode(WorkerTask{.key = key,
+                                                 .max_runtime = limit,
+                                                 .frame = frame,
+                                                 .spare_folder = spare,
+                                                 .payload_bytes = payload_bytes});
     ASSERT_EQ(send(agent_, packet.data(), packet.size(), 0), static_cast<ssize_t>(packet.size()));
     turn();
   }
@@ -168,6 +171,45 @@ TEST_F(WorkerTaskQueueTest, ATaskGoesToTheWorkerAndItsAnswerIsItsOutcome) {
   EXPECT_EQ(event().kind, EventKind::kStarted);
   EXPECT_EQ(event().outcome.exit_code, 0);
   EXPECT_EQ(file(kOther, kStdoutFile), "");
+}
+
+TEST_F(WorkerTaskQueueTest, APayloadInAFileComesBehindItsFrame) {
+  connect_agent();
+  packet();
+  std::string payload(1'000'000, 'p');  // More than the socket holds.
+  payload.back() = '\0';
+  const std::string path = root_ + '/' + kPayloadsFolder + '/' + key_text(kTask);
+  std::filesystem::create_directory(root_ + '/' + kPayloadsFolder);
+  std::ofstream(path) << payload;
+  give(kTask, "{}\n", {}, {}, 1'000'000);
+  EXPECT_EQ(event().kind, EventKind::kStarted);
+  EXPECT_FALSE(std::filesystem::exists(path));
+  std::string read;
+  for (std::string piece = frame(); !piece.empty(); piece = frame()) {
+    read += piece;
+    turn();
+  }
+  const uint32_t size = 1'000'003;
+  EXPECT_TRUE(read == std::string(reinterpret_cast<const char*>(&size), 4) + "{}\n" + payload);
+  answer("12-1-0 0");
+  EXPECT_EQ(event().outcome.exit_code, 0);
+  give(kOther, "{}\nnext");
+  EXPECT_EQ(frame(), std::string("\x07\0\0\0{}\nnext", 11));
+}
+
+TEST_F(WorkerTaskQueueTest, ATaskWhosePayloadIsGoneIsNotBegun) {
+  connect_agent();
+  packet();
+  std::filesystem::create_directory(root_ + '/' + kPayloadsFolder);
+  std::ofstream(root_ + '/' + kPayloadsFolder + '/' + key_text(kTask)) << "short";
+  for (const AttemptKey& key : {kTask, kOther}) {
+    give(key, "{}\n", {}, {}, 70'000);
+    const Event ended = event();
+    EXPECT_EQ(ended.kind, EventKind::kEnded);
+    EXPECT_EQ(ended.outcome.cause, Cause::kNodeFault);
+    EXPECT_TRUE(ended.outcome.detail.starts_with("cannot open the task's payload: ")) << ended.outcome.detail;
+    EXPECT_EQ(frame(), "");
+  }
 }
 
 /// Files that this process writes have so many bytes at most; more is an error.

@@ -71,12 +71,13 @@ class AgentTasksService final : public GrpcService {
       const Submission task{.name = name_of(*caller, request->task_id()),
                             .user = request->user_id(),
                             .kind = kind_of(request->task_type())};
-      Answer<SubmitRequest> parsed = read_task(*request, workers_, backend_.containers_possible());
+      const TaskContent content = content_of(*request);
+      Answer<SubmitRequest> parsed = read_task(*request, content, workers_, backend_.containers_possible());
       if (!parsed && parsed.error().field == "task_id") return refuse(call, parsed.error(), *response);
       const auto told = [call, response](const Answer<JobId>& outcome) {
         answer_submission(call, outcome, *response);
       };
-      switch (index_.begin(task.name, content_of(*request), told)) {
+      switch (index_.begin(task.name, content, told)) {
         case TaskIndex::Begun::kKnown:
           return answer_known(call, caller, task, response);
         case TaskIndex::Begun::kOther:

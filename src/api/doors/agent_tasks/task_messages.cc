@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/net/base64.h"
+#include "base/text/task_payload.h"
 #include "base/text/task_worker.h"
 
 namespace gpusched::api {
@@ -70,13 +71,17 @@ std::optional<ApiError> check_task(const algogpu::TaskRequest& message) {
   if (auto problem = check_id("user_id", message.user_id())) return problem;
   if (auto problem = check_amount("gpu_memory_required", message.gpu_memory_required())) return problem;
   if (auto problem = check_amount("gpu_compute_required", message.gpu_compute_required())) return problem;
-  if (message.payload().size() > kPayloadBytesMax) {
+  if (message.payload().size() > kTaskPayloadBytesMax) {
     return invalid("payload", "payload has " + std::to_string(message.payload().size()) +
-                                  " bytes, and a task carries at most " + std::to_string(kPayloadBytesMax) +
+                                  " bytes, and a task carries at most " +
+                                  std::to_string(kTaskPayloadBytesMax) +
                                   "; put larger data where the worker can read it, and send its place");
   }
   return std::nullopt;
 }
+
+/// An older agent's worker would take the lack of a payload for an empty one.
+constexpr const char* kNoBase64 = "!";
 
 /// The payload is in the environment, where no other user sees it, and from there on the worker's input. The
 /// operator's line stands on a line of its own, so that it may end with a comment.
@@ -85,6 +90,17 @@ std::string script_of(const std::string& command) {
   return "command -v base64 > /dev/null || { echo 'base64 is not installed on this node' >&2; exit 127; }\n"
          "printf %s \"$" +
          variable + "\" | base64 -d | { unset " + variable + "\n" + command + "\n}";
+}
+
+/// The payload is the script's own input. Agents from before large payloads give it none, and it must not run
+/// without.
+std::string script_with_input(const std::string& command) {
+  const std::string bytes(kTaskPayloadBytesVariable);
+  return "[ -n \"$" + bytes +
+         "\" ] || { echo 'the agent of this node is too old for a payload of this size: upgrade gpu-agent' "
+         ">&2; "
+         "exit 125; }\nunset " +
+         bytes + ' ' + std::string(kTaskPayloadVariable) + '\n' + command;
 }
 
 /// For nodes whose agents call no endpoints themselves, and for what no worker can take. The URL has neither
@@ -154,8 +170,8 @@ TaskContent content_of(const algogpu::TaskRequest& message) {
   return content;
 }
 
-Answer<SubmitRequest> read_task(const algogpu::TaskRequest& message, const TaskWorkers& workers,
-                                bool containers_possible) {
+Answer<SubmitRequest> read_task(const algogpu::TaskRequest& message, TaskContent content,
+                                const TaskWorkers& workers, bool containers_possible) {
   if (auto problem = check_task(message)) return std::move(*problem);
   const TaskKind kind = kind_of(message.task_type());
   const std::string word = word_of(kind);
@@ -171,9 +187,10 @@ Answer<SubmitRequest> read_task(const algogpu::TaskRequest& message, const TaskW
   v1::JobRequest native;
   v1::JobSpec& spec = *native.mutable_spec();
   spec.set_name(message.task_id());
-  spec.set_script(script_of(command));
+  const bool is_large = message.payload().size() > kTaskPayloadInlineMax;
+  spec.set_script(is_large ? script_with_input(command) : script_of(command));
   auto& environment = *spec.mutable_environment();
-  environment[std::string(kTaskPayloadVariable)] = base64_encoded(message.payload());
+  environment[std::string(kTaskPayloadVariable)] = is_large ? kNoBase64 : base64_encoded(message.payload());
   environment["TASK_ID"] = message.task_id();
   environment["TASK_TYPE"] = word;
   environment["TASK_USER_ID"] = message.user_id();
@@ -189,7 +206,8 @@ Answer<SubmitRequest> read_task(const algogpu::TaskRequest& message, const TaskW
   resources.set_cpu_milli(endpoint.url.empty() ? static_cast<int32_t>(workers.cpu_milli[run_as]) : 0);
   Answer<JobRequest> job = read_job(native, containers_possible);
   if (!job) return job.error();
-  add_task_content(job->spec, content_of(message));
+  add_task_content(job->spec, content);
+  if (is_large) add_task_payload(job->spec, message.payload());
   if (const std::optional<WorkerRequest> worker = worker_request(workers, run_as))
     add_worker(job->spec, *worker);
   job->memory_is_default = message.gpu_memory_required() == 0;

@@ -17,8 +17,7 @@
 /// Tasks as jobs, and jobs and GPUs as the tasks door over gRPC has them.
 namespace gpusched::api {
 
-inline constexpr std::size_t kTaskIdBytesMax = 253;      ///< For the ids of tasks and users: they are labels.
-inline constexpr std::size_t kPayloadBytesMax = 65'536;  ///< It travels as one variable of the environment.
+inline constexpr std::size_t kTaskIdBytesMax = 253;  ///< For the ids of tasks and users: they are labels.
 
 /// Commands and endpoints that run tasks, and the GPU share that tasks get.
 struct TaskWorkers {
@@ -44,9 +43,9 @@ TaskKind kind_of(algogpu::TaskType type);
 /// version of the program: it is kept with the jobs.
 TaskContent content_of(const algogpu::TaskRequest& message);
 
-/// The task's job. Errors are for the client to read: a refused task.
-Answer<SubmitRequest> read_task(const algogpu::TaskRequest& message, const TaskWorkers& workers,
-                                bool containers_possible);
+/// The task's job, which keeps `content`, the message's. Errors are for the client to read: a refused task.
+Answer<SubmitRequest> read_task(const algogpu::TaskRequest& message, TaskContent content,
+                                const TaskWorkers& workers, bool containers_possible);
 
 algogpu::TaskStatus to_wire(TaskState state);
 /// "job-12: " and the sentence about it, or the job alone.

@@ -4,6 +4,7 @@
 
 #include "api/contract/spec_peek.h"
 #include "base/net/base64.h"
+#include "base/text/task_payload.h"
 #include "base/text/task_worker.h"
 #include "gpusched/v1/types.pb.h"
 
@@ -27,7 +28,7 @@ algogpu::TaskRequest task(algogpu::TaskType type = algogpu::TASK_TYPE_LLM) {
 }
 
 JobRequest job_of(const algogpu::TaskRequest& message) {
-  Answer<SubmitRequest> read = read_task(message, workers(), false);
+  Answer<SubmitRequest> read = read_task(message, content_of(message), workers(), false);
   EXPECT_TRUE(read.ok()) << (read.ok() ? "" : read.error().message);
   if (!read.ok() || read->jobs.size() != 1) return {};
   EXPECT_EQ(read->tenant, "");
@@ -41,7 +42,7 @@ v1::JobSpec spec_of(const algogpu::TaskRequest& message) {
 }
 
 std::string problem(const algogpu::TaskRequest& message) {
-  const Answer<SubmitRequest> read = read_task(message, workers(), false);
+  const Answer<SubmitRequest> read = read_task(message, content_of(message), workers(), false);
   return read.ok() ? "" : read.error().field + ": " + read.error().message;
 }
 
@@ -60,6 +61,24 @@ TEST(TaskMessages, ATaskIsAJobWithItsLabelsAndItsPayloadAsASecret) {
   EXPECT_NE(spec.script().find("\nanswer --with-model x # a comment\n}"), std::string::npos) << spec.script();
   EXPECT_EQ(spec_label(job_of(task()).spec, kTaskIdLabel), "t-1");
   EXPECT_FALSE(spec_label(job_of(task()).spec, "team").has_value());
+}
+
+TEST(TaskMessages, ALargePayloadStandsBehindTheSpecificationAndIsTheScriptsInput) {
+  algogpu::TaskRequest message = task();
+  message.set_payload(std::string(kTaskPayloadInlineMax, '\xFE'));
+  EXPECT_EQ(task_payload_of(job_of(message).spec), "");
+  EXPECT_EQ(spec_of(message).environment().at("TASK_PAYLOAD_BASE64"), base64_encoded(message.payload()));
+  message.mutable_payload()->push_back('\0');
+  const JobRequest job = job_of(message);
+  EXPECT_EQ(task_payload_of(job.spec), message.payload());
+  EXPECT_EQ(task_content_of(job.spec), content_of(message));
+  EXPECT_LT(without_task_payload(job.spec).size(), 2'000U);
+  const v1::JobSpec spec = spec_of(message);
+  // An older agent finds no payload that it would take for an empty one.
+  EXPECT_FALSE(base64_decoded(spec.environment().at("TASK_PAYLOAD_BASE64")).has_value());
+  EXPECT_EQ(spec.secret_variables(0), "TASK_PAYLOAD_BASE64");
+  EXPECT_TRUE(spec.script().starts_with("[ -n \"$TASK_PAYLOAD_BYTES\" ] || {")) << spec.script();
+  EXPECT_TRUE(spec.script().ends_with("\nanswer --with-model x # a comment")) << spec.script();
 }
 
 TEST(TaskMessages, ATasksContentIsAllThatDecidesAboutIt) {
@@ -88,7 +107,7 @@ TEST(TaskMessages, ATaskNamesThePersistentWorkerOfItsType) {
   persistent.persistent[static_cast<std::size_t>(TaskKind::kOther)] = true;
   persistent.idle_ms = 7'000;
   for (const auto type : {algogpu::TASK_TYPE_UNSPECIFIED, algogpu::TASK_TYPE_OTHER, algogpu::TASK_TYPE_LLM}) {
-    Answer<SubmitRequest> read = read_task(task(type), persistent, false);
+    Answer<SubmitRequest> read = read_task(task(type), content_of(task(type)), persistent, false);
     ASSERT_TRUE(read.ok());
     v1::JobSpec spec;
     ASSERT_TRUE(spec.ParseFromString(read->jobs[0].spec));
@@ -113,7 +132,8 @@ TEST(TaskMessages, ATaskNamesTheEndpointOfItsType) {
   sent.commands[llm] = "";
   sent.tasks_at_once[llm] = 4;
   sent.endpoints[llm] = {.url = "http://127.0.0.1:8000/v1/chat/completions", .timeout = milliseconds(2'500)};
-  Answer<SubmitRequest> read = read_task(task(algogpu::TASK_TYPE_LLM), sent, false);
+  Answer<SubmitRequest> read =
+      read_task(task(algogpu::TASK_TYPE_LLM), content_of(task(algogpu::TASK_TYPE_LLM)), sent, false);
   ASSERT_TRUE(read.ok());
   const auto worker = worker_of(read->jobs[0].spec);
   ASSERT_TRUE(worker.has_value());
@@ -127,7 +147,8 @@ TEST(TaskMessages, ATaskNamesTheEndpointOfItsType) {
                                "'http://127.0.0.1:8000/v1/chat/completions'\n}"),
             std::string::npos)
       << spec.script();
-  read = read_task(task(algogpu::TASK_TYPE_EMBEDDING), sent, false);
+  read = read_task(task(algogpu::TASK_TYPE_EMBEDDING), content_of(task(algogpu::TASK_TYPE_EMBEDDING)), sent,
+                   false);
   EXPECT_TRUE(!read.ok() || !worker_of(read->jobs[0].spec).has_value());
 }
 
@@ -135,7 +156,7 @@ TEST(TaskMessages, ATaskSaysHowManyItsWorkerHasAtOnce) {
   TaskWorkers persistent = workers();
   persistent.persistent[static_cast<std::size_t>(TaskKind::kLlm)] = true;
   persistent.tasks_at_once[static_cast<std::size_t>(TaskKind::kLlm)] = 8;
-  const Answer<SubmitRequest> read = read_task(task(), persistent, false);
+  const Answer<SubmitRequest> read = read_task(task(), content_of(task()), persistent, false);
   ASSERT_TRUE(read.ok());
   EXPECT_EQ(worker_of(read->jobs[0].spec)->tasks, "8");
 }
@@ -189,11 +210,11 @@ TEST(TaskMessages, WhatIsWrongWithATaskIsSaid) {
   message.set_gpu_compute_required(-1);
   EXPECT_TRUE(problem(message).starts_with("gpu_compute_required: ")) << problem(message);
   message = task();
-  message.set_payload(std::string(kPayloadBytesMax, 'p'));
+  message.set_payload(std::string(kTaskPayloadBytesMax, 'p'));
   EXPECT_EQ(problem(message), "");
   message.mutable_payload()->push_back('p');
   EXPECT_TRUE(
-      problem(message).starts_with("payload: payload has 65537 bytes, and a task carries at most 65536"))
+      problem(message).starts_with("payload: payload has 4194305 bytes, and a task carries at most 4194304"))
       << problem(message);
 }
 

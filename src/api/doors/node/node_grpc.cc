@@ -55,7 +55,15 @@ class Session final : public NodeSession, public std::enable_shared_from_this<Se
   Session(GrpcThread& thread, Stream* stream) : thread_(thread), stream_(stream) {}
 
   void send(const v1::SchedulerMessage& message) override { send(message, nullptr); }
-  void send(const v1::SchedulerMessage& own, const SharedPart& shared) override;
+  void send(const v1::SchedulerMessage& own, const SharedPart& shared) override {
+    enqueue({.own = own.SerializeAsString(), .shared = shared, .is_order = is_order(own)});
+  }
+  void send_start(const v1::SchedulerMessage& start, const Blob& held, std::string_view payload) override {
+    enqueue({.own = start.SerializeAsString() + payload_head(payload.size()),
+             .held = held,
+             .payload = payload,
+             .is_order = true});
+  }
   void close() override;
   /// Tells the agent why, and ends the stream. Any thread.
   void refuse(const ApiError& why);
@@ -92,12 +100,17 @@ class Session final : public NodeSession, public std::enable_shared_from_this<Se
   /// Waiting messages are packed: small, and of known size.
   struct Order {
     std::string own;
-    SharedPart shared;
+    SharedPart shared = nullptr;
+    Blob held = {};                 ///< Holds the payload.
+    std::string_view payload = {};  ///< Behind `own`, in the place of `shared`.
     bool is_order = false;
+
+    std::string_view rest() const { return shared == nullptr ? payload : std::string_view(*shared); }
   };
+  void enqueue(Order order);
   grpc::ByteBuffer pack(Order order);
   std::deque<Order> queue_;
-  std::size_t queue_bytes_ = 0;  ///< Without what is shared.
+  std::size_t queue_bytes_ = 0;  ///< Without what is shared or held by a job.
   std::size_t unhandled_ = 0;    ///< The agent's messages with the host.
   std::size_t unhandled_bytes_ = 0;
   bool reading_paused_ = false;
@@ -136,11 +149,15 @@ constexpr const char* kAddressesMetadata = "gpusched-addresses";
 /// Bytes both ways: what many agents are sent is packed once and never copied.
 using StreamBase = GrpcBidi<grpc::ByteBuffer, grpc::ByteBuffer>;
 
-/// A slice of bytes that live as long as it does.
+/// A slice of bytes that live as long as their holder, which it keeps.
+template <typename Holder>
+grpc::Slice slice_of(std::string_view bytes, Holder holder) {
+  return {const_cast<char*>(bytes.data()), bytes.size(),
+          [](void* held) { delete static_cast<Holder*>(held); }, new Holder(std::move(holder))};
+}
 grpc::Slice slice_of(SharedPart bytes) {
-  const std::string& text = *bytes;
-  return {const_cast<char*>(text.data()), text.size(),
-          [](void* held) { delete static_cast<SharedPart*>(held); }, new SharedPart(std::move(bytes))};
+  const std::string_view text = *bytes;
+  return slice_of(text, std::move(bytes));
 }
 
 class Stream final : public StreamBase, public GrpcWaiter {
@@ -476,8 +493,7 @@ void Session::answer_renewal(Session& session, const NodeEnrollment::Issued& iss
   session.send(message);
 }
 
-void Session::send(const v1::SchedulerMessage& own, const SharedPart& shared) {
-  Order order{.own = own.SerializeAsString(), .shared = shared, .is_order = is_order(own)};
+void Session::enqueue(Order order) {
   {
     const std::lock_guard lock(mutex_);
     if (stream_ == nullptr || closing_) return;
@@ -535,11 +551,11 @@ void Session::close() {
 grpc::ByteBuffer Session::pack(Order order) {
   std::array<grpc::Slice, 3> slices;
   if (order.is_order && seal_) {
-    const std::string_view shared = order.shared == nullptr ? std::string_view() : *order.shared;
-    slices[0] = grpc::Slice(seal_->head(order.own, shared));
+    slices[0] = grpc::Slice(seal_->head(order.own, order.rest()));
   }
   slices[1] = slice_of(std::make_shared<const std::string>(std::move(order.own)));
   if (order.shared != nullptr) slices[2] = slice_of(std::move(order.shared));
+  if (!order.payload.empty()) slices[2] = slice_of(order.payload, std::move(order.held));
   return {slices.data(), slices.size()};
 }
 

@@ -22,6 +22,15 @@ bool is_order(const v1::SchedulerMessage& message) {
   return !message.has_ack() && !message.has_heartbeat_seen() && !message.has_refused();
 }
 
+// A message that comes twice is merged from both.
+std::string payload_head(std::size_t bytes) {
+  std::string inside;
+  put_head(v1::StartAttempt::kPayloadFieldNumber, bytes, inside);
+  std::string head;
+  put_head(v1::SchedulerMessage::kStartFieldNumber, inside.size() + bytes, head);
+  return head + inside;
+}
+
 std::string OrderSeal::head(std::string_view own, std::string_view shared) {
   v1::SignedOrder seal;
   seal.set_sequence(++sequence_);

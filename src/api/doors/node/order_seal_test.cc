@@ -29,6 +29,18 @@ TEST(OrderSeals, HeadAndPartsAreOneSignedOrder) {
   }
 }
 
+TEST(OrderSeals, AStartAndItsPayloadAreOneOrder) {
+  v1::SchedulerMessage own;
+  own.mutable_start()->mutable_key()->set_job(7);
+  own.mutable_start()->set_spec("spec");
+  const std::string payload(70'000, '\xFF');
+  v1::SchedulerMessage sent;
+  ASSERT_TRUE(sent.ParseFromString(own.SerializeAsString() + payload_head(payload.size()) + payload));
+  EXPECT_EQ(sent.start().payload(), payload);
+  sent.mutable_start()->clear_payload();
+  EXPECT_EQ(sent.SerializeAsString(), own.SerializeAsString());
+}
+
 TEST(OrderSeals, AllButGreetingsAndWhatWasHeardAreOrders) {
   const auto* const descriptor = v1::SchedulerMessage::descriptor();
   for (int i = 0; i < descriptor->field_count(); ++i) {

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/text/task_content.h"
+#include "base/text/task_payload.h"
 #include "base/text/task_worker.h"
 
 namespace gpusched {
@@ -93,7 +94,7 @@ v1::StartAttempt common_start(const State& state, const Attempt& attempt, Durati
   const Job* job = state.jobs.find(attempt.job);
   CHECK(job != nullptr);
   v1::StartAttempt start;
-  std::string spec = job->is_element() ? element_spec(state, *job) : std::string(job->spec.view());
+  std::string spec = job->is_element() ? element_spec(state, *job) : without_task_payload(job->spec.view());
   remove_task_content(spec);
   add_worker_owner(spec, owner_of(state, *job));
   start.set_spec(std::move(spec));

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/text/task_content.h"
+#include "base/text/task_payload.h"
 #include "base/text/task_worker.h"
 #include "engine/testing/test_engine.h"
 
@@ -19,6 +20,7 @@ std::string owner_told(TestEngine& engine, TenantId tenant, CallerKind kind, con
   SubmitJobs command{.tenant = tenant, .jobs = {request_of({.cpu_milli = 1'000})}};
   std::string spec;
   add_task_content(spec, {.high = 1, .low = 2});
+  add_task_payload(spec, owner);
   add_worker(spec, {.command = "exec answer", .idle_ms = "1000"});
   command.jobs[0].spec = Blob(spec);
   command.owner_kind = kind;
@@ -33,6 +35,7 @@ std::string owner_told(TestEngine& engine, TenantId tenant, CallerKind kind, con
   EXPECT_EQ(worker->command, "exec answer");
   // Else no two tasks would be alike to an agent, and each would get a worker of its own.
   EXPECT_FALSE(task_content_of(start.spec()).is_known());
+  EXPECT_EQ(task_payload_of(start.spec()), "");
   return worker->owner;
 }
 
