@@ -94,9 +94,9 @@ HostCore::HostCore(State state, uint64_t position, HostTuning tuning, const Cloc
       queue_room_(state_) {
   run_times_->begin(state_);
   planner_.reset(state_, /*nodes_present=*/false);
-  nodes_.begin();
   starting_ = start_matters();
   if (starting_) queue_.push_back(Proposal{.command = NoteStart{}, .decision = {}});
+  nodes_.begin();  // Behind that: it may propose.
 }
 
 // Timers of what runs or is silent would count the time in which nobody watched; for what is kept for days it

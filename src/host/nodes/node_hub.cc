@@ -34,6 +34,14 @@ NodeHub::NodeHub(Hooks hooks, Duration lease, Duration heartbeat, Duration grace
           },
           hooks_.monotonic) {}
 
+void NodeHub::begin() {
+  leases_.begin();
+  // An earlier scheduler may have ended between a revocation and what follows from it.
+  for (const Node& node : hooks_.state().nodes) {
+    if (node.state == NodeState::kReady && is_revoked(node)) lose(node.id);
+  }
+}
+
 // Streams.
 
 void NodeHub::closed(SessionId id) {

@@ -56,7 +56,7 @@ class NodeHub {
   void send_starts() { orders_.send_starts(); }
   bool starts_wait() const { return orders_.starts_wait(); }
   /// Every ready node gets a fresh lease: the scheduler itself was away.
-  void begin() { leases_.begin(); }
+  void begin();
 
   /// Asks the attempt's node for a piece of its output. `done` gets kUnavailable when the node is not
   /// connected.

@@ -164,6 +164,25 @@ TEST(Revocation, UndoesAHeartbeatAndARegistrationThatWereOnTheirWay) {
   EXPECT_EQ(cluster.hub.node().state, NodeState::kUnreachable);
 }
 
+TEST(Revocation, BeforeACrashMakesTheNodeUnreachableAtTheNextStart) {
+  RevokedNode cluster;
+  Hub again;
+  again.state = cluster.hub.state.clone();
+  again.now = cluster.hub.now;
+  again.hub.begin();
+  EXPECT_TRUE(again.proposals.empty());
+  // The journal has the revocation as its last record.
+  Events events;
+  apply(again.state, RevokeNode{.node = "n1", .by = "admin"},
+        Stamp{.sequence = again.state.last.sequence + 1, .at = again.now}, events);
+  Hub third;
+  third.state = again.state.clone();
+  third.now = again.now;
+  third.hub.begin();
+  third.decide();
+  EXPECT_EQ(third.node().state, NodeState::kUnreachable);
+}
+
 TEST(Revocation, GivesBackAPlanThatWasOnItsWay) {
   RevokedNode cluster;
   const JobId job{cluster.hub
