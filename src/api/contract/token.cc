@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/net/ip_network.h"
 
 namespace gpusched::api {
 namespace {
@@ -122,7 +123,9 @@ bool bearer_matches(std::string_view authorization, std::string_view token) {
 
 bool is_loopback(std::string_view address) {
   if (address.starts_with("127.")) return address.find_first_not_of("0123456789.") == std::string_view::npos;
-  return address == "localhost" || address == "::1" || address == "[::1]";
+  if (address == "localhost") return true;
+  const std::optional<IpAddress> numeric = parse_ip_address(address);
+  return numeric && numeric->is_loopback();
 }
 
 bool answers_without_credential(std::string_view address, bool token_required, bool old_agent_handshake) {

@@ -62,10 +62,13 @@ TEST(Bearer, OnlyTheWholeTokenMatches) {
 }
 
 TEST(Loopback, IsWhatNobodyElseReaches) {
-  for (const char* address : {"127.0.0.1", "127.1.2.3", "::1", "localhost"})
-    EXPECT_TRUE(is_loopback(address));
-  for (const char* address : {"0.0.0.0", "10.0.0.1", "::", "192.168.1.1", "127.evil.example", ""})
-    EXPECT_FALSE(is_loopback(address));
+  for (const char* address :
+       {"127.0.0.1", "127.1.2.3", "::1", "[::1]", "localhost", "127.1", "0:0:0:0:0:0:0:1", "::ffff:127.0.0.1",
+        "::FFFF:127.9.9.9", "[::ffff:127.0.0.1]", "::ffff:7f00:1"})
+    EXPECT_TRUE(is_loopback(address)) << address;
+  for (const char* address : {"0.0.0.0", "10.0.0.1", "::", "192.168.1.1", "127.evil.example", "",
+                              "::ffff:10.0.0.1", "::127.0.0.1", "::ffff:0:127.0.0.1", "::2", "[127.0.0.1"})
+    EXPECT_FALSE(is_loopback(address)) << address;
 }
 
 }  // namespace
