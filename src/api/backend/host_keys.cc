@@ -48,11 +48,11 @@ KeyView view_of(const State& state, const AccessKey& key, const KeyIndex& keys) 
           .prefix = key.prefix,
           .bindings = std::move(in_force.bindings),
           .unix_users = std::move(in_force.unix_users),
-          .created_by = key.created_by,
+          .created_by = utf8_cleaned(key.created_by),
           .created_at = key.created_at,
           .expires_at = key.expires_at,
           .revoked_at = key.revoked_at,
-          .revoked_by = key.revoked_by,
+          .revoked_by = utf8_cleaned(key.revoked_by),
           .last_used_at = keys.last_use(key.id),
           .secret = {}};
 }

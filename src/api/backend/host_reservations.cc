@@ -6,6 +6,7 @@
 #include "api/contract/spec_peek.h"
 #include "api/views/state_views.h"
 #include "api/views/tenant_visibility.h"
+#include "base/utf8.h"
 
 namespace gpusched::api {
 namespace {
@@ -19,7 +20,7 @@ ReservationView view_of(const State& state, const Booking& booking) {
                        .begin = booking.begin,
                        .end = booking.end(),
                        .every = booking.every,
-                       .reason = booking.reason,
+                       .reason = utf8_cleaned(booking.reason),
                        .active = booking.active};
   if (const Tenant* tenant = state.find_tenant(booking.tenant)) view.tenant = tenant->name;
   for (const NodeId id : booking.nodes) {

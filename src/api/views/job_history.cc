@@ -5,6 +5,7 @@
 #include "api/contract/names.h"
 #include "api/views/job_sentences.h"
 #include "api/views/usage_view.h"
+#include "base/utf8.h"
 
 namespace gpusched::api {
 namespace {
@@ -73,13 +74,13 @@ std::string sentence_of(const State& state, const JobHistoryEntry& entry, bool o
 HistoryLine line_of(const State& state, const JobHistoryEntry& entry, bool of_array) {
   HistoryLine line{.at = entry.at,
                    .event = std::string(to_string(entry.step)),
-                   .message = sentence_of(state, entry, of_array),
+                   .message = utf8_cleaned(sentence_of(state, entry, of_array)),
                    .attempt = entry.attempt,
                    .node = {},
                    .members = entry.members,
                    .exit_code = entry.exit_code,
                    .signal = entry.signal,
-                   .by = entry.by};
+                   .by = utf8_cleaned(entry.by)};
   if (entry.step == JobStep::kEnded) {
     line.cause = to_string(entry.cause);
     line.usage = usage_view(entry.usage);
@@ -92,7 +93,7 @@ HistoryLine line_of(const State& state, const JobHistoryEntry& entry, bool of_ar
 
 HistoryView history_of(const State& state, const Job& job) {
   HistoryView out{.id = job.id, .dropped = 0, .lines = {}};
-  const std::string by(job.submitted_by.view());
+  const std::string by = utf8_cleaned(job.submitted_by.view());
   out.lines.push_back({.at = job.submitted_at,
                        .event = "submitted",
                        .message = by.empty() ? "submitted" : "submitted by " + by,

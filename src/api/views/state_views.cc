@@ -14,6 +14,7 @@
 #include "api/views/rights.h"
 #include "api/views/usage_view.h"
 #include "base/digest.h"
+#include "base/utf8.h"
 #include "engine/messages/rejection_rows.h"
 #include "engine/planner/planner.h"
 #include "model/topology.h"
@@ -167,7 +168,7 @@ void add_gang(const State& state, const Job& job, const JobDetails& details, Job
 void add_past(const State& state, const Job& job, JobView& out) {
   out.moved_at = job.extras->moved_at;
   out.usage = usage_view(job.last_usage());
-  out.submitted_by = job.submitted_by.view();
+  out.submitted_by = utf8_cleaned(job.submitted_by.view());
   out.owner = owner_text(state, job);
 }
 
@@ -215,7 +216,7 @@ JobView view_of(const Observer::View& view, const Job& job, const Viewer& viewer
     out.reservation = found != nullptr ? found->name : reservation_name(booking);
   }
   if (details.name) out.name = peek_spec(job.spec.view()).name;
-  if (details.message) out.message = message_of(view, job, node, viewer);
+  if (details.message) out.message = utf8_cleaned(message_of(view, job, node, viewer));
   if (is_final(job.state) && job.last_cause == EndCause::kExited) out.exit_code = job.exit_code;
   if (node != nullptr) {
     out.node_name = node->name;
@@ -233,7 +234,7 @@ JobView view_of(const Observer::View& view, const Job& job, const Viewer& viewer
     out.watch_since = job.extras->watch_since;
   }
   out.is_being_cancelled = job.cancel_requested && !is_final(job.state);
-  out.move_detail = move_of(state, job, viewer);
+  out.move_detail = utf8_cleaned(move_of(state, job, viewer));
   add_past(state, job, out);
   add_gang(state, job, details, out);
   add_flow(state, job, out);
@@ -390,11 +391,11 @@ void show_fitness(const Device& device, DeviceView& shown) {
     shown.quarantine_reason = device.detail;
   }
   if (!device.barred) return;
-  shown.quarantined_by = device.barred_by.empty() ? "operator" : device.barred_by;
-  shown.quarantine_reason = device.barred_detail;
+  shown.quarantined_by = device.barred_by.empty() ? "operator" : utf8_cleaned(device.barred_by);
+  shown.quarantine_reason = utf8_cleaned(device.barred_detail);
   shown.condition = to_string(DeviceCondition::kUnhealthy);
   shown.detail = "quarantined by " + shown.quarantined_by;
-  if (!device.barred_detail.empty()) shown.detail += ": " + device.barred_detail;
+  if (!device.barred_detail.empty()) shown.detail += ": " + shown.quarantine_reason;
   if (device.state == DeviceState::kQuarantined) shown.detail += "; " + device.detail;
   if (device.state == DeviceState::kFree) shown.state = to_string(DeviceState::kQuarantined);
 }
@@ -468,8 +469,8 @@ NodeView view_of(const State& state, const Node& node, const NodeTelemetry& tele
                .name = node.name,
                .contact = node.state,
                .state = life_of(node),
-               .state_by = node.availability_by,
-               .state_reason = node.availability_reason,
+               .state_by = utf8_cleaned(node.availability_by),
+               .state_reason = utf8_cleaned(node.availability_reason),
                .state_since = node.availability_since.valid() ? node.availability_since : node.state_since,
                .suspect = node.suspect_detail,
                .suspect_since = node.suspect_since,
@@ -543,8 +544,8 @@ ClusterView cluster_of(const State& state, const TelemetryTable& telemetry) {
   out.name = state.config.cluster;
   const Pause& pause = state.config.pause;
   out.paused_since = pause.since;
-  out.paused_by = pause.by;
-  out.pause_reason = pause.why;
+  out.paused_by = utf8_cleaned(pause.by);
+  out.pause_reason = utf8_cleaned(pause.why);
   return out;
 }
 

@@ -21,12 +21,12 @@ NodeIdentityView identity_view(const State& state, const NodeIdentity& identity)
           .state = identity.is_revoked() ? "revoked"
                    : over                ? "expired"
                                          : "active",
-          .admitted_by = identity.admitted_by,
+          .admitted_by = utf8_cleaned(identity.admitted_by),
           .admitted_at = identity.admitted_at,
           .renewed_at = identity.renewed_at,
           .expires_at = identity.expires_at,
           .revoked_at = identity.revoked_at,
-          .revoked_by = identity.revoked_by};
+          .revoked_by = utf8_cleaned(identity.revoked_by)};
 }
 
 /// The requester's name as kept: the caller by its credential, and in brackets what it calls itself.
