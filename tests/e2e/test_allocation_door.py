@@ -493,6 +493,40 @@ def test_every_post_and_delete_may_be_repeated(world, holder):
     assert stranger.ask("POST", "/api-keys", {}, 201, headers)["organization_id"] != user["organization_id"]
 
 
+@pytest.mark.own_world
+def test_a_repetition_after_a_crash_does_nothing_twice(world, holder):
+    admin = Api(world.scheduler.ports["http"], token=world.scheduler.token())
+    headers = {kind: {"Idempotency-Key": str(uuid.uuid4())} for kind in ("user", "key", "renewal", "second")}
+    user = {"email": f"{uuid.uuid4().hex[:6]}@example.org", "organization_id": world.tenants["vision"]}
+    assert admin.call("POST", f"{PREFIX}/users", user, headers["user"])[0] == 201
+    key = admin.call("POST", f"{PREFIX}/api-keys", {}, headers["key"])[1]
+    lease = holder.allocate(lease_minutes=30)
+    holder.wait_for(lease, "AVAILABLE")
+    told = parsed(holder.ask("POST", f"/gpu/{lease}/renew", {"lease_minutes": 50}, 200,
+                             headers["renewal"])["lease_expires_at"])
+    for _ in range(2):
+        world.scheduler.restart()
+        time.sleep(1.5)
+        again = holder.ask("POST", f"/gpu/{lease}/renew", {"lease_minutes": 50}, 200, headers["renewal"])
+        assert abs(parsed(again["lease_expires_at"]) - told) < 1
+        assert admin.call("POST", f"{PREFIX}/users", user, headers["user"])[0] == 409
+        users = admin.call("GET", f"{PREFIX}/users")[1]
+        assert [one["email"] for one in users].count(user["email"]) == 1
+        status, refused, _ = admin.call("POST", f"{PREFIX}/api-keys", {}, headers["key"])
+        assert status == 409 and "its secret was in that answer only" in str(refused), refused
+        keys = admin.call("GET", f"{PREFIX}/api-keys")[1]
+        assert [one["id"] for one in keys].count(key["id"]) == 1
+    # Another request, and one without a key, count from now.
+    later = holder.ask("POST", f"/gpu/{lease}/renew", {"lease_minutes": 50}, 200, headers["second"])
+    assert parsed(later["lease_expires_at"]) > told + 1
+    holder.ask("POST", f"/gpu/{lease}/renew", {"lease_minutes": 60}, 200)
+    assert parsed(holder.gpu(lease)["lease_expires_at"]) > told + 300
+    # No file has the secret.
+    secret = key["key"].encode()
+    files = [path for path in world.scheduler.data_dir.rglob("*") if path.is_file()]
+    assert files and not [path for path in files if secret in path.read_bytes()]
+
+
 def test_the_document_is_at_the_doors_own_port(world):
     api = Api(int(world.scheduler.settings["DOORS_ALLOCATION_PORT"]))
     status, page, _ = api.call("GET", "/docs")

@@ -1,5 +1,7 @@
 #include "api/doors/allocation/allocation_json.h"
 
+#include <sodium.h>
+
 #include <algorithm>
 #include <array>
 #include <boost/json/parse.hpp>
@@ -12,6 +14,7 @@
 #include "api/doors/json_fields.h"
 #include "api/fields/checks.h"
 #include "api/fields/job_rules.h"
+#include "base/check.h"
 #include "base/digest.h"
 #include "base/job_labels.h"
 #include "base/limits.h"
@@ -100,6 +103,14 @@ void write_use(JsonWriter& json, const JobView& job, const std::vector<std::stri
 
 }  // namespace
 
+std::string short_hash(std::string_view text, std::size_t bytes) {
+  std::string hash(crypto_generichash_BYTES_MIN, '\0');
+  CHECK(crypto_generichash(reinterpret_cast<unsigned char*>(hash.data()), hash.size(),
+                           reinterpret_cast<const unsigned char*>(text.data()), text.size(), nullptr,
+                           0) == 0);
+  return hash.substr(0, bytes);
+}
+
 std::string request_label(std::string_view request_key) {
   Digest digest;
   digest.mix(request_key);
@@ -185,7 +196,8 @@ Answer<TenantRequest> parse_organization(std::string_view body) {
   return request;
 }
 
-Answer<KeyRequest> parse_allocation_key(std::string_view body, std::string_view cluster) {
+Answer<KeyRequest> parse_allocation_key(std::string_view body, std::string_view cluster,
+                                        std::string_view repeats) {
   std::optional<std::string> user;
   std::optional<int64_t> days;
   bool never = false;
@@ -196,8 +208,8 @@ Answer<KeyRequest> parse_allocation_key(std::string_view body, std::string_view 
   if (auto problem = check_range("expires_in_days", days, 1, kKeyDaysMax)) return std::move(*problem);
   KeyRequest request;
   constexpr std::string_view kLetters = "abcdefghijkmnpqrstuvwxyz23456789";
-  for (const char drawn : random_bytes(10))
-    request.name += kLetters[static_cast<unsigned char>(drawn) % kLetters.size()];
+  const std::string seed = repeats.empty() ? random_bytes(10) : short_hash(repeats, 10);
+  for (const char drawn : seed) request.name += kLetters[static_cast<unsigned char>(drawn) % kLetters.size()];
   request.name = "allocation-" + request.name;
   request.roles = {{.role = Role::kUser, .tenant = {}}};
   if (user) {

@@ -25,9 +25,13 @@ Answer<Duration> parse_renewal(std::string_view body);
 /// Whether a heartbeat's body is an object, or empty. Nobody reads its contents.
 std::optional<ApiError> check_heartbeat(std::string_view body);
 Answer<TenantRequest> parse_organization(std::string_view body);
-/// The body of POST /api-keys. The key is its user's, or nobody's; then its name is drawn.
-Answer<KeyRequest> parse_allocation_key(std::string_view body, std::string_view cluster);
+/// The body of POST /api-keys. The key is its user's, or nobody's; then its name is drawn, or follows from
+/// `repeats`, the words that every repetition of the request has: so there is never a second key.
+Answer<KeyRequest> parse_allocation_key(std::string_view body, std::string_view cluster,
+                                        std::string_view repeats = {});
 
+/// The first bytes of the text's hash, at most 16.
+std::string short_hash(std::string_view text, std::size_t bytes);
 /// The label that leads from an Idempotency-Key to its lease.
 std::string request_label(std::string_view request_key);
 

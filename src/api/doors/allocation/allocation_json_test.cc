@@ -137,6 +137,10 @@ TEST(AllocationKeys, ExpireUnlessTheyAreToldNotTo) {
   EXPECT_EQ(parse_allocation_key(R"({"expires_in_days":null})", "c")->expires_after, Duration{});
   EXPECT_FALSE(parse_allocation_key(R"({"expires_in_days":0})", "c").ok());
   EXPECT_NE(parse_allocation_key("", "c")->name, parse_allocation_key("", "c")->name);
+  const std::string name = parse_allocation_key("", "c", "operator\na-key")->name;
+  EXPECT_EQ(parse_allocation_key("", "c", "operator\na-key")->name, name);
+  EXPECT_NE(parse_allocation_key("", "c", "operator\nb-key")->name, name);
+  EXPECT_EQ(name.size(), std::string("allocation-").size() + 10);
 }
 
 JobView lease(JobState state, JobReason reason = JobReason::kNone) {

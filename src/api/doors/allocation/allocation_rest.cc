@@ -41,6 +41,25 @@ const std::string& id_in(const std::vector<std::string>& path) {
 
 ApiError no_such_gpu() { return {ErrorKind::kJobNotFound, "GPU not found."}; }
 
+/// Not by this scheduler since its start, which would repeat the answer. A secret is kept by nobody.
+ApiError key_was_made() {
+  return {ErrorKind::kKeyExists,
+          "a key was made by an earlier request with this Idempotency-Key, and its secret was in that answer "
+          "only; revoke that key if the secret is lost, and use a new Idempotency-Key",
+          "Idempotency-Key"};
+}
+
+/// 16 digits that follow from the text.
+std::string short_hex(std::string_view text) {
+  std::string digits;
+  for (const char byte : short_hash(text, 8)) {
+    constexpr std::string_view kHexDigits = "0123456789abcdef";
+    digits += kHexDigits[static_cast<unsigned char>(byte) >> 4];
+    digits += kHexDigits[static_cast<unsigned char>(byte) & 15];
+  }
+  return digits;
+}
+
 void answer_once(const RestCallPtr& call, const RepeatedCalls::TurnPtr& turn, int status, std::string body) {
   if (turn != nullptr) turn->keep(status, body);
   call->send(status, std::move(body));
@@ -135,6 +154,12 @@ LeaseScene AllocationRest::scene_of(JobId lease, const DeviceTable* devices) con
 
 void AllocationRest::health(const HttpRequest&, const Segments&, const RestCallPtr& call) {
   call->send(200, std::string(kHealth));
+}
+
+std::string AllocationRest::repeats(const HttpRequest& request, const RestCallPtr& call) {
+  if (request.idempotency_key.empty()) return {};
+  const access::Caller& caller = *call->caller();
+  return std::string(to_string(caller.kind)) + ' ' + caller.name + '\n' + request.idempotency_key;
 }
 
 void AllocationRest::once(const HttpRequest& request, const RestCallPtr& call,
@@ -271,11 +296,29 @@ void AllocationRest::heartbeat(const HttpRequest& request, const Segments& path,
 void AllocationRest::renew(const HttpRequest& request, const Segments& path, const RestCallPtr& call) {
   const Answer<Duration> length = parse_renewal(request.body);
   if (!length) return call->fail(length.error());
+  std::string mark = repeats(request, call);
+  if (!mark.empty()) mark = " [renewal " + short_hex(mark + '\n' + std::to_string(length->ns)) + "]";
   once(request, call, [&](const RepeatedCalls::TurnPtr& turn) {
     with_lease(path, call,
-               [this, call, length = *length, by = requester_of(request), turn](const JobView& job) {
-                 extend(call, job, length, by, turn);
+               [this, call, length = *length, by = requester_of(request), mark, turn](const JobView& job) {
+                 extend_once(call, job, length, by, mark, turn);
                });
+  });
+}
+
+// The change and the mark of its request are one record of the journal: the lease's history shows both.
+void AllocationRest::extend_once(const RestCallPtr& call, const JobView& job, Duration by,
+                                 const std::string& asked_by, const std::string& mark,
+                                 const RepeatedCalls::TurnPtr& turn) {
+  if (mark.empty()) return extend(call, job, by, asked_by, turn);
+  backend_.get_history(call->caller(), job.id, {}, [=, this](const Answer<HistoryView>& history) {
+    if (!history) return call->fail(history.error());
+    const Time oldest = wall_now() - RepeatedCalls::kKept;
+    const bool is_done = std::ranges::any_of(history->lines, [&](const HistoryLine& line) {
+      return line.at >= oldest && line.by.ends_with(mark);
+    });
+    if (is_done) return show(call, job, turn);
+    extend(call, job, by, asked_by + mark, turn);
   });
 }
 
@@ -320,7 +363,8 @@ void AllocationRest::create_organization(const HttpRequest& request, const Segme
 }
 
 void AllocationRest::create_key(const HttpRequest& request, const Segments&, const RestCallPtr& call) {
-  Answer<KeyRequest> parsed = parse_allocation_key(request.body, cluster());
+  const std::string repeated = repeats(request, call);
+  Answer<KeyRequest> parsed = parse_allocation_key(request.body, cluster(), repeated);
   if (!parsed) return call->fail(parsed.error());
   parsed->by = requester_of(request);
   // A user means a key of its own, unless it names another user.
@@ -328,11 +372,15 @@ void AllocationRest::create_key(const HttpRequest& request, const Segments&, con
   if (!parsed->person && call->caller()->kind == access::CallerKind::kPerson)
     parsed->person = person_of_key_name(holder.substr(holder.rfind('/') + 1));
   once(request, call, [&](const RepeatedCalls::TurnPtr& turn) {
-    backend_.create_key(call->caller(), std::move(*parsed), [this, call, turn](Answer<KeyView> key) {
-      if (!key) return call->fail(key.error());
-      call->note().line.resource = key_name(key->id);
-      answer_once(call, turn, 201, key_json(cluster(), *key));
-    });
+    const bool is_marked = !repeated.empty() && !parsed->person;
+    backend_.create_key(call->caller(), std::move(*parsed),
+                        [this, call, is_marked, turn](Answer<KeyView> key) {
+                          if (!key && is_marked && key.error().kind == ErrorKind::kKeyExists)
+                            return call->fail(key_was_made());
+                          if (!key) return call->fail(key.error());
+                          call->note().line.resource = key_name(key->id);
+                          answer_once(call, turn, 201, key_json(cluster(), *key));
+                        });
   });
 }
 

@@ -78,6 +78,12 @@ class AllocationRest {
   /// Calls `use` unless the call repeats another one by its Idempotency-Key, whose answer it gets then.
   void once(const HttpRequest& request, const RestCallPtr& call,
             const std::function<void(const RepeatedCalls::TurnPtr&)>& use);
+  /// What every repetition of the request has and no other request; empty: it has no Idempotency-Key.
+  static std::string repeats(const HttpRequest& request, const RestCallPtr& call);
+  /// Extends the lease unless the request with this mark did: then the lease is shown. `mark` empty: the
+  /// request cannot be repeated.
+  void extend_once(const RestCallPtr& call, const JobView& job, Duration by, const std::string& asked_by,
+                   const std::string& mark, const RepeatedCalls::TurnPtr& turn);
   /// Answers for a lease that the caller does not see: whose it is is nobody's business, that it is one is
   /// told.
   void answer_unseen(const RestCallPtr& call, JobId id, const ApiError& error);
