@@ -19,6 +19,16 @@ TEST(RunCommand, BothStreamsAreKept) {
   EXPECT_EQ(told.errors, "err\n");
 }
 
+TEST(RunCommand, ItsInputIsWhatItReads) {
+  const std::vector<std::string> cat = {"/bin/cat"};
+  EXPECT_EQ(run_command(cat, {}, seconds(30), nullptr, "one\ntwo\n").output, "one\ntwo\n");
+  EXPECT_EQ(run_command(cat, {}, seconds(30)).output, "");
+  const std::string most(kCommandInputMax, 'x');
+  EXPECT_EQ(run_command(cat, {}, seconds(30), nullptr, most).output, most);
+  // Nobody reads it: that is no trouble for the one who wrote.
+  EXPECT_EQ(run_command({"/bin/sh", "-c", "exit 4"}, {}, seconds(30), nullptr, most).exit_code, 4);
+}
+
 TEST(RunCommand, AStopEndsItAndWhatItStarted) {
   std::atomic<bool> stop{true};
   EXPECT_EQ(
