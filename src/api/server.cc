@@ -9,6 +9,7 @@
 #include "api/backend/history/history_service.h"
 #include "api/backend/host_backend.h"
 #include "api/backend/keys/key_uses.h"
+#include "api/backend/machines/machine_service.h"
 #include "api/backend/nodes/node_enrollment.h"
 #include "api/contract/token.h"
 #include "api/doors/agent_tasks/agent_tasks_rest.h"
@@ -61,7 +62,8 @@ std::function<std::optional<SignIn>()> sign_in_of(const ServerOptions& options) 
 
 /// The REST doors.
 struct RestDoors {
-  RestDoors(HostBackend& backend, HistoryBackend& history, const ServerOptions& options)
+  RestDoors(HostBackend& backend, HistoryBackend& history, MachineBackend& machines,
+            const ServerOptions& options)
       : allocations(backend),
         agent_tasks(backend, backend.tasks()),
         rest(backend, options.version, options.token_file),
@@ -69,7 +71,7 @@ struct RestDoors {
         signing(backend, options.sign_in),
         native(
             backend, options.version, sign_in_of(options),
-            [this](const HttpRequest& request) { return signing.banner(request); }, &history),
+            [this](const HttpRequest& request) { return signing.banner(request); }, &history, &machines),
         sessions(backend, options.copy_bytes_max),
         dashboard(backend, {.version = options.version, .has_sign_in = [flow = options.sign_in] {
                               return flow != nullptr && flow->place() != nullptr;
@@ -119,7 +121,8 @@ constexpr std::string_view kMetricsOfApi = "/api/v1/metrics";
 }  // namespace
 
 struct Server::Impl {
-  Impl(const ServerOptions& server_options, Host& host, history::History* kept)
+  Impl(const ServerOptions& server_options, Host& host, history::History* kept,
+       const machines::Machines* machines)
       : options(server_options),
         node_addresses(options.anonymous.node_addresses_file),
         backend(host,
@@ -133,8 +136,10 @@ struct Server::Impl {
                                .sets_quota = options.anonymous.sets_quota},
                  .node_addresses = &node_addresses,
                  .key_uses = known_uses(options.key_uses_file),
-                 .learn_task_use = options.learn_task_use}),
+                 .learn_task_use = options.learn_task_use,
+                 .machines = machines}),
         history(host, kept),
+        machine_service(machines),
         enrollment(host, {.authority = options.node_authority,
                           .order_key = options.node_order_key,
                           .order_keys = options.node_order_keys,
@@ -150,7 +155,7 @@ struct Server::Impl {
                    .everybody = options.everybody,
                    .keys = &backend.keys(),
                    .tokens = has_networks() ? &networks : token_holders()},
-        doors{backend, history, options},
+        doors{backend, history, machine_service, options},
         admission(options.limits),
         gate(api_options(),
              [this](HttpRequest&& request, const RestCallPtr& call) {
@@ -316,6 +321,7 @@ struct Server::Impl {
       add_reload(*answer);
       add_audit(*answer);
       history.add_metrics(*answer);
+      machine_service.add_metrics(*answer);
       add_process(*answer);
       add_limits(*answer);
       for (const RequestMeter* meter : {&rest_reads, &rest_writes, &grpc_reads, &grpc_writes})
@@ -554,6 +560,7 @@ struct Server::Impl {
   NodeAddresses node_addresses;
   HostBackend backend;
   HistoryService history;
+  MachineService machine_service;
   NodeEnrollment enrollment;
   const NetworkCallers networks;
   const Doorkeeper doorkeeper;
@@ -582,7 +589,7 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() { shutdown(); }
 
 Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options, Host& host,
-                                              history::History* history) {
+                                              history::History* history, const machines::Machines* machines) {
   if (!is_loopback(options.address) && options.token.empty()) {
     return Error{ErrorCode::kInvalidArgument,
                  "listening on " + options.address +
@@ -602,7 +609,7 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options, Host
         "api.cors_origins"};
   }
   if (options.tokens != nullptr) options.tokens->attach(host);
-  auto impl = std::make_unique<Impl>(options, host, history);
+  auto impl = std::make_unique<Impl>(options, host, history, machines);
   const Result<Unit> started = impl->start(host);
   if (!started) return started.error();
   return std::unique_ptr<Server>(new Server(std::move(impl)));

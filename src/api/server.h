@@ -25,6 +25,9 @@
 namespace gpusched::history {
 class History;
 }
+namespace gpusched::machines {
+class Machines;
+}
 
 namespace gpusched::api {
 
@@ -114,9 +117,10 @@ class Server {
  public:
   /// Begins to serve. kInvalidArgument: an address that needs a token without one; kLocked: a port that
   /// somebody else has, and its setting as the error's field. After an error nothing of it is left with the
-  /// host. `history`: null: none is kept; it must outlive the server.
+  /// host. `history`, `machines`: null: there are none; they must outlive the server.
   static Result<std::unique_ptr<Server>> start(const ServerOptions& options, Host& host,
-                                               history::History* history = nullptr);
+                                               history::History* history = nullptr,
+                                               const machines::Machines* machines = nullptr);
   ~Server();
 
   uint16_t http_port() const { return ports().http; }

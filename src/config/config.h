@@ -194,6 +194,10 @@ struct Config {
     int64_t events_max = 200'000;
   } history;
 
+  struct Machines {
+    std::string pools_file;  ///< Empty: no machines are asked for.
+  } machines;
+
   struct Agent {
     std::string node_id;
     int64_t heartbeat_interval_ms = 5'000;

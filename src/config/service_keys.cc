@@ -414,6 +414,12 @@ constexpr ConfigKey kKeys[] = {
      .min = 1,
      .max = 10 * kMillion},
 
+    {.section = "machines",
+     .name = "pools_file",
+     .slot = [](Config& c) -> ConfigSlot { return &c.machines.pools_file; },
+     .meaning = "YAML file with pools of machines that are asked for when jobs wait and returned when idle "
+                "([autoscaling](../operate/autoscaling.md)); empty: none are."},
+
     {.section = "agent",
      .name = "node_id",
      .slot = [](Config& c) -> ConfigSlot { return &c.agent.node_id; },

@@ -16,6 +16,7 @@
 #include "main/callers/anonymous_callers.h"
 #include "main/fencing.h"
 #include "main/keys/order_key_files.h"
+#include "main/machines/pools_file.h"
 #include "main/own_certificate.h"
 #include "main/ports_file.h"
 #include "main/preempt_webhooks.h"
@@ -197,6 +198,9 @@ class ServiceImpl final : public Service {
   /// Before the first change that it has to be told of: at once.
   void open_history(const Config& config);
   void open_hooks(const Config& config);
+  /// Before the doors; they begin to act after these.
+  Result<Unit> open_pools(const Config& config);
+  void start_machines();
   Result<Unit> open_doors(const Config& config);
   const BoundPorts& ports() const override { return ports_; }
   int64_t active_jobs() override;
@@ -221,6 +225,7 @@ class ServiceImpl final : public Service {
   JwtService tokens_;
   std::unique_ptr<PreemptWebhooks> webhooks_;
   std::unique_ptr<Fencing> fencing_;
+  std::unique_ptr<machines::Machines> machines_;  ///< Null: no pools. Before the server, which asks it.
   std::unique_ptr<audit::AuditLog> audit_;  ///< Null: there is none. Before the server, which writes to it.
   std::unique_ptr<api::Server> server_;
   BoundPorts ports_;
@@ -352,6 +357,21 @@ void set_tasks(const Config::Tasks& tasks, api::ServerOptions& options) {
   options.learn_task_use = tasks.learn_use;
 }
 
+/// Program and first arguments of an agent on this machine. Over the socket it needs no token.
+std::vector<std::string> local_agent_words(const BoundPorts& ports) {
+  std::error_code failed;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", failed);
+  const std::filesystem::path agent =
+      failed ? std::filesystem::path("gpu-agent") : self.parent_path() / "gpu-agent";
+  const bool has_socket = !ports.agent_socket.empty();
+  std::vector<std::string> words = {
+      agent.string(), "--scheduler",
+      has_socket ? "unix:" + ports.agent_socket : "127.0.0.1:" + std::to_string(ports.grpc)};
+  if (!has_socket && !ports.grpc_certificate.empty())
+    words.insert(words.end(), {"--ca", ports.grpc_certificate});
+  return words;
+}
+
 /// The facts that are told beside the port numbers.
 BoundPorts beside_ports(const api::ServerOptions& options) {
   BoundPorts ports{.https = options.tls != nullptr};
@@ -400,8 +420,42 @@ void ServiceImpl::open_hooks(const Config& config) {
   }
 }
 
+Result<Unit> ServiceImpl::open_pools(const Config& config) {
+  if (config.machines.pools_file.empty()) return Unit{};
+  const Result<PoolsFile> file = load_pools_file(config.machines.pools_file);
+  if (!file.ok()) return file.error();
+  std::promise<std::string> cluster;
+  host_->observer().read(0,
+                         [&](const Observer::View& view) { cluster.set_value(view.state.config.cluster); });
+  Result<std::unique_ptr<machines::Machines>> opened =
+      open_machines(*file, {.data_dir = std::filesystem::absolute(data_dir_).lexically_normal().string(),
+                            .owner = cluster.get_future().get(),
+                            .agent = [this] { return local_agent_words(ports_); }});
+  if (!opened.ok()) return opened.error();
+  machines_ = std::move(*opened);
+  return Unit{};
+}
+
+void ServiceImpl::start_machines() {
+  if (machines_ == nullptr) return;
+  machines_->start(
+      {.read =
+           [this](uint64_t sequence, std::function<void(const State&, const std::vector<WaitReason>&)> look) {
+             host_->observer().read(sequence, [look = std::move(look)](const Observer::View& view) {
+               look(view.state, view.reasons);
+             });
+           },
+       .propose =
+           [this](Command command, std::function<void(bool, uint64_t)> done) {
+             host_->propose(std::move(command), [done = std::move(done)](const Result<Decided>& decided) {
+               done(decided.ok() && !decided->applied.rejection, decided.ok() ? decided->sequence : 0);
+             });
+           }});
+}
+
 Result<Unit> ServiceImpl::open_doors(const Config& config) {
   open_hooks(config);
+  if (const Result<Unit> opened = open_pools(config); !opened.ok()) return opened;
   Result<std::string> token = api::load_or_create_token(data_dir_);
   if (!token.ok()) return token.error();
   api::ServerOptions options{.address = config.api.address};
@@ -441,9 +495,11 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
     publish_ports(bound);
     note_order_keys(told);
   };
-  Result<std::unique_ptr<api::Server>> server = api::Server::start(options, *host_, history_);
+  Result<std::unique_ptr<api::Server>> server =
+      api::Server::start(options, *host_, history_, machines_.get());
   if (!server.ok()) return port_taken(server.error(), config);
   server_ = std::move(*server);
+  start_machines();
   return Unit{};
 }
 
@@ -537,6 +593,7 @@ void ServiceImpl::touch(std::function<void()> alive) {
 void ServiceImpl::stop() {
   if (std::exchange(stopped_, true)) return;
   if (fencing_ != nullptr) fencing_->stop();
+  if (machines_ != nullptr) machines_->stop();
   tokens_.stop();
   if (server_ != nullptr) server_->shutdown();
   remove_ports_file(data_dir_);  // As long as anybody was answered it says by whom.

@@ -11,8 +11,8 @@ from harness import PATIENCE_S, ROOT, bin_dir
 from ports import free_port
 
 GUIDE = ROOT / "docs" / "operate"
-PAGES = ("install", "configure", "nodes", "back-up", "recover", "troubleshoot", "when-hardware-fails", "alerts",
-         "audit", "history", "keys", "jwt", "security", "tls", "three-machines")  # The last one by test_three_machines.py.
+PAGES = ("install", "configure", "nodes", "autoscaling", "back-up", "recover", "troubleshoot", "when-hardware-fails",
+         "alerts", "audit", "history", "keys", "jwt", "security", "tls", "three-machines")  # The last one by test_three_machines.py.
 # Folders that a page names, as they are in a world.
 PLACES = re.compile(r"/(?=(?:usr/local/bin|var/lib/gpu-|var/log/gpu-|var/backups/gpu-|etc/gpu-))")
 
@@ -166,6 +166,15 @@ def test_nodes(site):
     assert "explain.json" in printed[6] and "stdout.tail" in printed[6]
     assert "Xid 79" in printed[7]
     assert "GiB" in printed[8] and "GiB" in printed[9]
+
+
+def test_autoscaling(site):
+    printed = run_page(site, "autoscaling")
+    assert "burst" in printed[0] and "No machines." in printed[0]
+    assert "a machine of pool burst is being started" in printed[1] and "pool=burst" in printed[1].replace(": ", "=")
+    assert re.search(r"^burst +local +0 +0-2 +4\.50", printed[2], re.MULTILINE), printed[2]
+    events = re.findall(r"machine_[a-z]+", printed[2].partition('"event"')[2])
+    assert events == ["machine_requested", "machine_ready", "machine_draining", "machine_ending", "machine_gone"]
 
 
 def test_tls(site):

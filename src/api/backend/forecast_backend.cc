@@ -16,6 +16,7 @@
 #include "base/limits.h"
 #include "forecast/changes.h"
 #include "host/core/refusals.h"
+#include "machines/machines.h"
 
 namespace gpusched::api {
 namespace {
@@ -125,6 +126,31 @@ PlanView plan_view(ForecastService::Table& table, forecast::World& world, const 
   return out;
 }
 
+/// What machines mean for the job, in one clause behind why it waits.
+void add_outlook(const machines::JobOutlook& outlook, ExplainView& out) {
+  using provision::Outlook;
+  switch (outlook.outlook) {
+    case Outlook::kStarting: {
+      const int64_t left = (outlook.ready_in.ms() + 999) / 1'000;
+      const std::string about =
+          left < 90 ? std::to_string(left) + " s" : std::to_string((left + 30) / 60) + " min";
+      out.message += "; a machine of pool " + outlook.pool + " is being started, " +
+                     (left > 0 ? "about " + about : std::string("and is late"));
+      out.evidence.emplace_back("machine_ready_in_seconds", left);
+      return;
+    }
+    case Outlook::kAtMaximum:
+      out.message += "; pool " + outlook.pool + " has all the machines that it may have";
+      return;
+    case Outlook::kOverBudget:
+      out.message += "; pool " + outlook.pool + " has no budget for another machine";
+      return;
+    case Outlook::kUnavailable:
+      out.message += "; the provider of pool " + outlook.pool + " gives no machine at present";
+      return;
+  }
+}
+
 }  // namespace
 
 void HostBackend::explain_job(const CallerPtr& caller, JobId job, const std::string& tenant,
@@ -137,6 +163,10 @@ void HostBackend::explain_job(const CallerPtr& caller, JobId job, const std::str
     ExplainView out = explain(view, **found, viewer);
     if ((*found)->is_queued() && !view.state.config.pause.on())
       out.evidence = evidence_of(shown_to(viewer, view.state, view.reason_of(**found)));
+    if (options_.machines != nullptr && (*found)->is_queued() && !view.state.config.pause.on() &&
+        provision::lifted_by_machine(view.reason_of(**found))) {
+      if (const auto outlook = options_.machines->outlook_of((*found)->job_class)) add_outlook(*outlook, out);
+    }
     if (out.state != JobState::kPending) return done(std::move(out));
     const JobId array = (*found)->array;
     host_.forecasts().ask(

@@ -26,6 +26,10 @@
 #include "api/views/viewer.h"
 #include "host/host.h"
 
+namespace gpusched::machines {
+class Machines;
+}
+
 namespace gpusched::api {
 
 /// The client's error when a proposal was refused.
@@ -41,6 +45,8 @@ struct HostBackendOptions {
       nullptr;                 ///< Forgets removed nodes; null: nobody. It must outlive the backend.
   KeyUses key_uses = {};       ///< Uses of keys that are known from before.
   bool learn_task_use = true;  ///< The GPU memory of tasks of agents that ask for none is learned.
+  /// Machines of providers; null: no pools are configured. They must outlive the backend.
+  const machines::Machines* machines = nullptr;
 };
 
 /// The doors' backend over a host: commands go to its thread, reads to its observer's. Here every call is

@@ -5,6 +5,7 @@
 #include "api/views/state_views.h"
 #include "api/views/tenant_visibility.h"
 #include "base/limits.h"
+#include "machines/machines.h"
 
 namespace gpusched::api {
 namespace {
@@ -87,6 +88,12 @@ void HostBackend::resume_node(const CallerPtr& caller, const std::string& node, 
                               Done<NodeView> done) {
   if (auto refused = refuse(*caller, access::Action::kResumeNode, "put a node back into service"))
     return done(std::move(*refused));
+  // What is decided about a machine that nothing runs on must not be overtaken by a job.
+  if (options_.machines != nullptr && options_.machines->is_returning(node)) {
+    return done(ApiError{ErrorKind::kConflict, "node " + node.substr(0, 64) +
+                                                   " is a machine that is being given back to its provider; "
+                                                   "it cannot be put back into service"});
+  }
   with_node(
       node,
       [this, caller, by, done](NodeId id) {

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "cli/framework/history_verbs.h"
+#include "cli/framework/machine_verbs.h"
 
 namespace gpusched::cli {
 namespace {
@@ -53,6 +54,8 @@ constexpr std::array kVerbs = {
     VerbDefinition{"cluster", kCluster, "Count nodes, GPUs and jobs", define_cluster},
     VerbDefinition{"quality", kCluster, "Show how accurate predicted run times and starts were",
                    define_quality},
+    VerbDefinition{"machines", kCluster, "List machines that come from providers, and their pools",
+                   define_machines},
     VerbDefinition{"move list", kCluster, "Propose moves of running jobs that would let others start",
                    define_move_list, "moves"},
     VerbDefinition{"move apply", kCluster, "Carry out a proposed move", define_move_apply},

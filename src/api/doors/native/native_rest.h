@@ -14,6 +14,7 @@
 #include "access/actions.h"
 #include "api/contract/backend.h"
 #include "api/contract/history.h"
+#include "api/contract/machines.h"
 #include "api/contract/names.h"
 #include "api/contract/token.h"
 #include "api/doors/native/native_rest_json.h"
@@ -74,17 +75,18 @@ struct NativeCall {
 class NativeRest {
  public:
   /// `sign_in`: how people get tokens of a provider, or nothing; null: they do not. Any thread. `banner`:
-  /// what the document's page says of who looks at it, in HTML; null: nothing. `history`: null: none is
-  /// kept.
+  /// what the document's page says of who looks at it, in HTML; null: nothing. `history`, `machines`: null:
+  /// there are none.
   explicit NativeRest(Backend& backend, std::string version,
                       std::function<std::optional<SignIn>()> sign_in = nullptr,
                       std::function<std::string(const HttpRequest&)> banner = nullptr,
-                      HistoryBackend* history = nullptr)
+                      HistoryBackend* history = nullptr, MachineBackend* machines = nullptr)
       : backend_(backend),
         version_(std::move(version)),
         sign_in_(std::move(sign_in)),
         banner_(std::move(banner)),
-        history_(history) {}
+        history_(history),
+        machines_(machines) {}
   /// Where timers run; before the first request.
   void attach(HttpServer& server) { server_ = &server; }
 
@@ -173,6 +175,7 @@ class NativeRest {
   void list_history(NativeCall& call);
   void get_usage(NativeCall& call);
   void copy_history(NativeCall& call);
+  void list_machines(NativeCall& call);
 
   Backend& backend_;
   HttpServer* server_ = nullptr;
@@ -180,6 +183,7 @@ class NativeRest {
   const std::function<std::optional<SignIn>()> sign_in_;
   const std::function<std::string(const HttpRequest&)> banner_;
   HistoryBackend* const history_;
+  MachineBackend* const machines_;
 };
 
 // --- For the door's own sources: how it reads bodies and sends answers. ---

@@ -7,6 +7,7 @@
 #include "gpusched/v1/edits.pb.h"
 #include "gpusched/v1/history.pb.h"
 #include "gpusched/v1/login.pb.h"
+#include "gpusched/v1/machines.pb.h"
 #include "gpusched/v1/scheduler.pb.h"
 #include "gpusched/v1/services.pb.h"
 
@@ -393,6 +394,10 @@ void NativeRest::Routes::nodes(Table& table) {
   const Descriptor* const words = v1::DrainNodeRequest::descriptor();
   table.add(kGet, "v1/nodes", kSeeNode, "list_nodes", &NativeRest::list_nodes, "Lists nodes by name.")
       .answers(v1::ListNodesResponse::descriptor());
+  table
+      .add(kGet, "v1/machines", kSeeNode, "list_machines", &NativeRest::list_machines,
+           "Lists pools of machines, and the machines that came from them, by name.")
+      .answers(v1::ListMachinesResponse::descriptor());
   table.add(kGet, "v1/nodes/{node_name}", kSeeNode, "get_node", &NativeRest::get_node, "Returns a node.")
       .answers(node);
   table
