@@ -6,7 +6,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 
-.PHONY: help deps deps-extra build daily man-pages install uninstall package test nightly check format bench bench-against quality chaos mutants dev demo fuzz asan tsan tidy lint proto coverage clean
+.PHONY: help deps deps-extra build daily man-pages install uninstall package test test-kube nightly check format bench bench-against quality chaos mutants dev demo fuzz asan tsan tidy lint proto coverage clean
 
 help: ## list the targets
 	@echo "gpu-scheduler: make <target>"
@@ -40,6 +40,10 @@ package: daily ## pack the programs: a wheel, Debian packages, a tar file, their
 
 test: deps ## what .ci/run runs: build, format, demonstration, all tests but the long ones, a smoke of each sanitizer
 	@tools/test
+
+test-kube: deps ## the Kubernetes tests on a real control plane; builds it once into a cache (minutes; needs Go 1.25 or newer)
+	@tools/control-plane build
+	@tools/run-tests --only kube
 
 nightly: deps ## hours: every test, all sanitizers and fuzzers, fresh seeds, kills, planted bugs (STAGES="asan fuzz")
 	@tools/install-deps --nightly

@@ -168,7 +168,7 @@ SETUP = "@pytest.fixture(scope='module')\ndef world(): assert runs('world') > 1\
 
 def run_e2e(folder, files, *arguments, made_up="e2e"):
     """Runs a copy of the runner in a checkout that has only these end-to-end tests."""
-    (folder / "tools").mkdir()
+    (folder / "tools").mkdir(exist_ok=True)
     (folder / "tools" / "run-tests").write_bytes(RUNNER.read_bytes())
     (folder / "tests" / made_up).mkdir(parents=True)
     for name, text in files.items():
@@ -287,3 +287,33 @@ def test_each_tests_time_is_kept_and_the_longest_are_shown(tmp_path, monkeypatch
     assert lines[0].split() == ["7200.5", "s", "A.Long"]
     assert any("tests/e2e/test_a.py::test_" in line for line in lines)
     assert any("one (all of it)" in line for line in times.read_text().splitlines())
+
+
+# --- Suites that need what is not everywhere ---
+
+def run_kube(folder, check, *arguments):
+    """Runs the runner in a checkout that has one Kubernetes test, where tools/control-plane is the shell text `check`."""
+    (folder / "tools").mkdir()
+    program(folder / "tools", "control-plane", check)
+    (folder / "tests" / "house").mkdir(parents=True)
+    (folder / "tests" / "house" / "test_house.py").write_text("def test_it(): pass\n")
+    return run_e2e(folder, {"test_a.py": "def test_it(): pass\n"}, *arguments, made_up="kube")
+
+
+def test_a_suite_whose_needs_are_missing_is_left_out_by_name(tmp_path):
+    tally = tmp_path / "tally"
+    status, lines = run_kube(tmp_path, "echo 'not built: kubectl'; exit 1", "--tally", str(tally))
+    assert (status, lines[-2:]) == (0, ["left out: kube (not built: kubectl)", "1 passed, 0 failed"])
+    done = subprocess.run([str(RUNNER), "--total", str(tally)], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["left out: kube (not built: kubectl)", "1 passed, 0 failed"]
+
+
+def test_a_suite_whose_needs_are_there_runs(tmp_path):
+    status, lines = run_kube(tmp_path, 'test "$*" = check')
+    assert (status, lines[-1]) == (0, "2 passed, 0 failed")
+    assert not [line for line in lines if line.startswith("left out")]
+
+
+def test_a_suite_that_was_asked_for_and_is_left_out_is_no_success(tmp_path):
+    status, lines = run_kube(tmp_path, "echo 'no Go'; exit 1", "--only", "kube")
+    assert (status, lines[-2:]) == (1, ["left out: kube (no Go)", "0 passed, 0 failed"])
