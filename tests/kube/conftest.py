@@ -25,6 +25,20 @@ def session_folder_fixture():
     shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.fixture(scope="session", name="go_program")
+def go_program_fixture():
+    """Builds the program of kube/cmd/NAME, once; its path."""
+    built = {}
+
+    def build(name):
+        if name not in built:
+            kubernetes.run_go("build", "-ldflags=-s -w", "-o", "../build/kube/", f"./cmd/{name}")
+            built[name] = kubernetes.ROOT / "build" / "kube" / name
+        return built[name]
+
+    return build
+
+
 def _started(folder, mark):
     reason = kubernetes.why_not()
     if reason:

@@ -9,7 +9,9 @@ import contextlib
 import http.client
 import itertools
 import json
+import os
 import pathlib
+import signal
 import ssl
 import subprocess
 import sys
@@ -36,9 +38,14 @@ def programs():
     return pathlib.Path(subprocess.run([TOOL, "folder"], capture_output=True, text=True, check=True).stdout.strip())
 
 
-def go():
-    """The go command that builds the modules of this project."""
-    return subprocess.run([TOOL, "go"], capture_output=True, text=True, check=True).stdout.strip()
+def run_go(*words):
+    """Runs the go command in the module of kube/; what it prints."""
+    go = subprocess.run([TOOL, "go"], capture_output=True, text=True, check=True).stdout.strip()
+    settings = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "auto", "GOFLAGS": "-buildvcs=false -mod=readonly -trimpath -p=2"}
+    done = subprocess.run([go, *words], cwd=ROOT / "kube", capture_output=True, text=True, check=False,
+                          env={**os.environ, **settings})
+    assert done.returncode == 0, (words, done.stdout, done.stderr)
+    return done.stdout
 
 
 class Authority:
@@ -135,6 +142,15 @@ class ControlPlane:
         """kill -9 of `etcd` or `kube-apiserver`."""
         self._processes[name].kill()
         self._processes[name].wait()
+
+    @contextlib.contextmanager
+    def paused(self, name):
+        """Meanwhile `etcd` or `kube-apiserver` does nothing."""
+        self._processes[name].send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._processes[name].send_signal(signal.SIGCONT)
 
     def stop(self):
         for name in ("kube-apiserver", "etcd"):
