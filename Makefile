@@ -41,7 +41,7 @@ package: daily ## pack the programs: a wheel, Debian packages, a tar file, their
 test: deps ## what .ci/run runs: build, format, demonstration, all tests but the long ones, a smoke of each sanitizer
 	@tools/test
 
-test-kube: deps ## the Kubernetes tests on a real control plane; builds it once into a cache (minutes; needs Go 1.25 or newer)
+test-kube: daily ## the Kubernetes tests on a real control plane; builds it once into a cache (minutes; needs Go 1.25 or newer)
 	@tools/control-plane build
 	@tools/run-tests --only kube
 

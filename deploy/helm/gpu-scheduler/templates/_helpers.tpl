@@ -17,9 +17,19 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .part }}
 {{- end }}
 
-{{/* An image: (dict "root" $ "image" .Values.webhook.image) */}}
+{{/* An image: (dict "root" $ "image" .Values.webhook.image); without a repository that of the scheduler */}}
 {{- define "gpu-scheduler.image" -}}
-{{- printf "%s:%s" .image.repository (default .root.Chart.AppVersion .image.tag) }}
+{{- $image := .image }}
+{{- if not $image.repository }}{{ $image = .root.Values.image }}{{ end }}
+{{- printf "%s:%s" $image.repository (default .root.Chart.AppVersion $image.tag) }}
+{{- end }}
+
+{{- define "gpu-scheduler.tokenSecret" -}}
+{{- default (printf "%s-token" (include "gpu-scheduler.fullname" .)) .Values.engine.tokenSecret }}
+{{- end }}
+
+{{- define "gpu-scheduler.tlsSecret" -}}
+{{- default (printf "%s-engine-tls" (include "gpu-scheduler.fullname" .)) .Values.engine.tlsSecret }}
 {{- end }}
 
 {{/* Security context of containers that need no privilege at all */}}
