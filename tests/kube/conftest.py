@@ -56,6 +56,14 @@ def control_plane_fixture(session_folder):
     plane.stop()
 
 
+@pytest.fixture(scope="module", name="module_plane")
+def module_plane_fixture(session_folder, request):
+    """A control plane for the tests of one file, which change what no namespace has."""
+    plane = _started(session_folder / request.module.__name__, session_folder)
+    yield plane
+    plane.stop()
+
+
 @pytest.fixture(name="own_control_plane")
 def own_control_plane_fixture(session_folder, request):
     """A control plane for a test that kills it."""

@@ -63,29 +63,30 @@ def test_published_names_hold():
 
 @pytest.mark.parametrize("values", [{}, ALL, {"networkPolicy__enabled": False, "webhook__excludeNamespaces": []}],
                          ids=["default", "all", "least"])
-def test_the_api_server_takes_every_object(control_plane, values):
-    namespace = control_plane.namespace()
+def test_the_api_server_takes_every_object(module_plane, values):
+    namespace = module_plane.namespace()
     found = chart.objects(namespace=namespace, **values)
     # The Prometheus operator's definitions are not here.
     taken = [one for one in found if one["kind"] != "ServiceMonitor"]
     assert len(found) - len(taken) == (1 if values is ALL else 0)
-    done = control_plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-",
+    done = module_plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-",
                                  text_in=yaml.safe_dump_all(taken))
     assert done.stdout.count("created (server dry run)") == len(taken)
     assert "Warning" not in done.stderr, done.stderr
 
 
-def test_pods_need_no_privilege_but_those_of_agents(control_plane):
+def test_pods_need_no_privilege_but_those_of_agents(module_plane):
     """By the API server's own judgement: the level `restricted` of its pod security."""
-    namespace = control_plane.namespace(labels={"pod-security.kubernetes.io/enforce": "restricted"})
+    namespace = module_plane.namespace(labels={"pod-security.kubernetes.io/enforce": "restricted"})
     answers = {}
     for name, spec in templates(chart.objects(agent__enabled=True)).items():
         if "serviceAccountName" in spec:
-            control_plane.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": spec["serviceAccountName"]}})
+            account = {"metadata": {"name": spec["serviceAccountName"]}}
+            module_plane.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
         if name == "gpu-scheduler-engine":  # As its volume claim template.
             spec["volumes"].append({"name": "data", "emptyDir": {}})
         body = {"metadata": {"name": name}, "spec": spec}
-        answers[name] = control_plane.api("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", body)
+        answers[name] = module_plane.api("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", body)
     assert answers["gpu-scheduler-engine"][0] == answers["gpu-scheduler-webhook"][0] == 201, answers
     status, refused = answers["gpu-scheduler-agent"]
     assert status == 403
@@ -102,6 +103,13 @@ def test_jobs_and_the_scheduler_get_no_credential_of_the_cluster():
     assert tls["secret"]["items"] == [{"key": "ca.crt", "path": "ca.crt"}]
 
 
+def test_the_definitions_are_those_of_the_programs():
+    kinds = {one["spec"]["names"]["kind"] for one in chart.objects() if one["kind"] == "CustomResourceDefinition"}
+    files = [yaml.safe_load(path.read_text()) for path in (ROOT / "kube" / "crds").glob("*.yaml")]
+    assert kinds == {one["spec"]["names"]["kind"] for one in files}
+    assert not [one for one in chart.objects(crds__install=False) if one["kind"] == "CustomResourceDefinition"]
+
+
 # --- Plain manifests ---
 
 PLAIN = ROOT / "deploy" / "k8s" / "gpu-scheduler.yaml"
@@ -111,7 +119,8 @@ HEADER = """# The scheduler and its agents, as docs/operate/kubernetes.md ("With
 
 
 def test_the_plain_manifest_is_what_the_chart_makes():
-    made = HEADER + chart.template(webhook__enabled=False, agent__enabled=True, engine__tokenSecret="gpu-scheduler-token",
+    made = HEADER + chart.template(crds__install=False, nodeStatusPolicy__enabled=False, webhook__enabled=False,
+                                   agent__enabled=True, engine__tokenSecret="gpu-scheduler-token",
                                    engine__tlsSecret="gpu-scheduler-engine-tls")
     if RECORD:
         PLAIN.write_text(made)
@@ -136,39 +145,49 @@ class Release:
 
 
 @pytest.fixture(name="release")
-def release_fixture(control_plane):
-    release = Release(control_plane, control_plane.namespace())
+def release_fixture(module_plane):
+    release = Release(module_plane, module_plane.namespace())
     yield release
-    chart.helm("uninstall", "gpu-scheduler", "-n", release.namespace, "--kubeconfig", control_plane.admin, "--ignore-not-found")
+    # Definitions outlive their release, and belong to it.
+    module_plane.kubectl("delete", "crds", "--all")
+    release.call("uninstall", "--ignore-not-found")
 
 
-def test_an_upgrade_keeps_every_secret(release, control_plane):
+def test_an_upgrade_keeps_every_secret(release, module_plane):
     printed = release.call("install")
     assert f"https://gpu-scheduler-engine.{release.namespace}.svc:8080" in printed
     names = ("gpu-scheduler-token", "gpu-scheduler-engine-tls", "gpu-scheduler-webhook-cert")
-    control_plane.kubectl("patch", "secret", names[2], "-n", release.namespace, "--type=merge", "-p",
+    module_plane.kubectl("patch", "secret", names[2], "-n", release.namespace, "--type=merge", "-p",
                           json.dumps({"data": {"tls.crt": "Y2VydGlmaWNhdGU="}}))
-    control_plane.kubectl("patch", "mutatingwebhookconfiguration", "gpu-scheduler-webhook", "--type=json", "-p",
+    module_plane.kubectl("patch", "mutatingwebhookconfiguration", "gpu-scheduler-webhook", "--type=json", "-p",
                           '[{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": "%s"}]'
-                          % control_plane.authority.data("ca.crt"))
+                          % module_plane.authority.data("ca.crt"))
     before = [release.secret(name) for name in names]
     assert re.fullmatch(rb"[0-9a-f]{64}", before[0]["token"])
     release.call("upgrade", webhook__replicas=3, engine__config={"scheduler": {"queue_order": "fair_share"}})
     assert [release.secret(name) for name in names] == before
-    configuration = control_plane.get("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/gpu-scheduler-webhook")
-    assert configuration["webhooks"][0]["clientConfig"]["caBundle"] == control_plane.authority.data("ca.crt")
-    deployment = control_plane.get(f"/apis/apps/v1/namespaces/{release.namespace}/deployments/gpu-scheduler-webhook")
+    configurations = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+    configuration = module_plane.get(f"{configurations}/gpu-scheduler-webhook")
+    assert configuration["webhooks"][0]["clientConfig"]["caBundle"] == module_plane.authority.data("ca.crt")
+    deployment = module_plane.get(f"/apis/apps/v1/namespaces/{release.namespace}/deployments/gpu-scheduler-webhook")
     assert deployment["spec"]["replicas"] == 3
 
 
-def test_what_is_uninstalled_is_gone(release, control_plane):
+def test_what_is_uninstalled_is_gone(release, module_plane):
     release.call("install", agent__enabled=True)
+    claim = {"apiVersion": "gpu.scheduling/v1", "kind": "GpuClaim", "metadata": {"name": "kept", "namespace": release.namespace},
+             "spec": {"devices": {"count": 1}}}
+    harness.wait_until("claims are known", lambda: module_plane.kubectl(
+        "apply", "-f", "-", text_in=json.dumps(claim), expected=None).returncode == 0)
     release.call("uninstall")
     kinds = "secrets,configmaps,services,statefulsets,deployments,daemonsets,roles,rolebindings,networkpolicies,pdb"
-    left = control_plane.kubectl("get", kinds, "-n", release.namespace, "-o", "name").stdout.split()
+    left = module_plane.kubectl("get", kinds, "-n", release.namespace, "-o", "name").stdout.split()
     assert left == []
-    cluster = control_plane.kubectl("get", "clusterroles,clusterrolebindings,mutatingwebhookconfigurations", "-o", "name").stdout
+    cluster = module_plane.kubectl("get", "clusterroles,clusterrolebindings,mutatingwebhookconfigurations,"
+                                    "validatingadmissionpolicies,validatingadmissionpolicybindings", "-o", "name").stdout
     assert "gpu-scheduler" not in cluster
+    # Nobody's claims go away with the programs.
+    module_plane.kubectl("get", "gclaim", "kept", "-n", release.namespace)
 
 
 # --- Its programs ---
@@ -250,11 +269,11 @@ class Pods:
     def cli(self, *words):
         """gpu-cli as the scheduler's own user, who may read its token."""
         data = self.place("/var/lib/gpu-scheduler")
-        done = subprocess.run(["setpriv", "--reuid=10001", "--regid=10001", "--clear-groups", harness.program("gpu-cli"), "--api-url",
-                               f"https://localhost:{self.ports['8080']}", "--ca-file", self.place("/etc/gpu-scheduler/tls") / "ca.crt",
-                               "--token-file", data / "token", *words], capture_output=True, text=True, check=False,
-                              env={"PATH": "/usr/bin:/bin", "HOME": str(self.folder)}, timeout=harness.PATIENCE_S)
-        return done
+        access = [f"--api-url=https://localhost:{self.ports['8080']}", f"--token-file={data}/token",
+                  f"--ca-file={self.place('/etc/gpu-scheduler/tls')}/ca.crt"]
+        return subprocess.run(["setpriv", "--reuid=10001", "--regid=10001", "--clear-groups", harness.program("gpu-cli"),
+                               *access, *words], capture_output=True, text=True, check=False, timeout=harness.PATIENCE_S,
+                              env={"PATH": "/usr/bin:/bin", "HOME": str(self.folder)})
 
     def stop(self):
         for process in reversed(self.running):
@@ -263,10 +282,10 @@ class Pods:
 
 
 @pytest.fixture(name="pods")
-def pods_fixture(control_plane, session_folder):
+def pods_fixture(module_plane, session_folder):
     if not harness.IS_ROOT:
         pytest.skip("what runs as other users is tested as root")
-    pods = Pods(control_plane, session_folder / "pods")
+    pods = Pods(module_plane, session_folder / "pods")
     yield pods
     pods.stop()
 
