@@ -7,7 +7,7 @@ import control_plane as kubernetes
 import yaml
 
 FOLDER = kubernetes.ROOT / "deploy" / "helm" / "gpu-scheduler"
-KUBE_VERSION = "1.36.3"
+KUBE_VERSION = kubernetes.VERSION
 
 
 def helm(*words, expected=0):

@@ -32,7 +32,9 @@ def go_program_fixture():
 
     def build(name):
         if name not in built:
-            kubernetes.run_go("build", "-ldflags=-s -w", "-o", "../build/kube/", f"./cmd/{name}")
+            # A scheduler without a version calls itself v0.0.0.
+            version = f"-X k8s.io/component-base/version.gitVersion=v{kubernetes.VERSION}"
+            kubernetes.run_go("build", f"-ldflags=-s -w {version}", "-o", "../build/kube/", f"./cmd/{name}")
             built[name] = kubernetes.ROOT / "build" / "kube" / name
         return built[name]
 

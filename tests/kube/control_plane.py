@@ -22,6 +22,7 @@ from ports import free_port  # noqa: E402
 
 ROOT = harness.ROOT
 TOOL = ROOT / "tools" / "control-plane"
+VERSION = "1.36.3"
 ADMIN_TOKEN = "admin-token"
 SERVER_NAMES = ("IP:127.0.0.1,IP:10.0.0.1,DNS:localhost,DNS:kubernetes,DNS:kubernetes.default,"
                 "DNS:kubernetes.default.svc")
