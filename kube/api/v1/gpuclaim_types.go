@@ -50,7 +50,7 @@ type DeviceRequest struct {
 	// +kubebuilder:validation:Maximum=64
 	// +optional
 	Count int32 `json:"count,omitempty"`
-	// policy: contiguous takes devices that are well linked, spread takes devices far apart, preferIds those named.
+	// policy: contiguous takes neighbours by id, spread takes devices far apart, preferIds those named.
 	// +kubebuilder:default=contiguous
 	// +optional
 	Policy Policy `json:"policy,omitempty"`

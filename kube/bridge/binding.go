@@ -1,0 +1,211 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	v1 "gpusched/kube/api/v1"
+	"gpusched/kube/engine/pb"
+)
+
+const bindTries = 5
+
+// What the plug-in asks, in the order of a scheduling cycle.
+
+// Held says why a pod is held before the scheduling queue; empty: the engine has placed it.
+func (b *Bridge) Held(pod *corev1.Pod) string {
+	if pod.Annotations[v1.AnnotationClaim] == "" {
+		return MissingClaim
+	}
+	if a := b.attemptOf(pod.UID); a == nil || a.stage >= bound {
+		return "waits for the GPU engine"
+	}
+	return ""
+}
+
+// Place is the node that the engine chose; false: none, or the engine is not heard now and nothing may be bound.
+func (b *Bridge) Place(uid types.UID) (string, bool) {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	a := b.attempts[uid]
+	if a == nil || a.stage != placed || !b.heard(a.Node) {
+		return "", false
+	}
+	return a.Node, true
+}
+
+// With the mutex held.
+func (b *Bridge) heard(node string) bool {
+	n := b.nodes[node]
+	return n != nil && n.link.Connected() && b.troubles[engineName] == ""
+}
+
+// Refused notes that the pod is not bound where the engine wants it, and why. A pod that was bound after all stays bound.
+func (b *Bridge) Refused(uid types.UID, reason string) {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	a := b.attempts[uid]
+	if a == nil || a.stage >= bound {
+		return
+	}
+	if a.reason == "" {
+		a.reason = reason
+	}
+	a.stage = leaving
+	b.podQueue.Add(a.ref)
+}
+
+// Prepare makes what must be durable before the pod is bound: the engine's decision in the pod's annotations, and the
+// leases of its devices, all or none.
+func (b *Bridge) Prepare(ctx context.Context, pod *corev1.Pod, nodeName string) error {
+	a, err := b.begin(pod, nodeName)
+	if err != nil {
+		return err
+	}
+	err = b.prepare(ctx, a, pod)
+	if err != nil {
+		b.mutex.Lock()
+		if now := b.attempts[pod.UID]; now != nil && now.same(a.key(), a.PlacedAt) && now.reason == "" {
+			now.reason = err.Error()
+		}
+		b.mutex.Unlock()
+	}
+	return err
+}
+
+func (b *Bridge) begin(pod *corev1.Pod, nodeName string) (*attempt, error) {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	a, j := b.attempts[pod.UID], b.jobs[pod.UID]
+	switch {
+	case a == nil || a.stage != placed || a.Node != nodeName:
+		return nil, errors.New("the engine has taken its decision back")
+	case !b.heard(nodeName):
+		return nil, errors.New("the GPU engine is not heard: nothing is bound until it is")
+	case j == nil || j.id != a.job():
+		return nil, errors.New("the pod's job is another one by now")
+	}
+	claim := b.claim(pod.Namespace, pod.Annotations[v1.AnnotationClaim])
+	if claim == nil || keyOf(pod.UID, versionOf(claim)) != j.key {
+		return nil, errors.New("the claim has changed")
+	}
+	a.stage = binding
+	seen := *a
+	return &seen, nil
+}
+
+func (b *Bridge) prepare(ctx context.Context, a *attempt, pod *corev1.Pod) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": map[string]string{
+		v1.AnnotationAttempt: a.text(), v1.AnnotationAllocated: a.list(), v1.AnnotationAllocatedNode: a.Node}}})
+	if err != nil {
+		return err
+	}
+	_, err = b.options.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{})
+	if err != nil {
+		return err
+	}
+	if err := b.store.Take(ctx, pod, a.Node, a.ids()); err != nil {
+		return err
+	}
+	if now := b.attemptOf(pod.UID); now == nil || now.stage != binding || !now.same(a.key(), a.PlacedAt) {
+		// It was taken back meanwhile, perhaps before the leases were there.
+		return errors.Join(errors.New("the engine has taken its decision back"),
+			b.store.Drop(context.WithoutCancel(ctx), pod.Namespace, pod.UID, a.Node, a.ids()))
+	}
+	return nil
+}
+
+// Bind binds the pod as it is seen with the record of this attempt: a binding that is under way when the record is removed
+// fails at the API server, however late it arrives there.
+func (b *Bridge) Bind(ctx context.Context, pod *corev1.Pod, nodeName string) error {
+	a := b.attemptOf(pod.UID)
+	if a == nil || a.stage != binding {
+		return errors.New("the engine has taken its decision back")
+	}
+	ref := refOf(pod)
+	var err error
+	for range bindTries {
+		var now *corev1.Pod
+		if now, err = b.live(ctx, ref); err != nil {
+			return err
+		}
+		if now == nil {
+			return errors.New("the pod is gone")
+		}
+		if r := readRecord(now); r == nil || !r.same(a.key(), a.PlacedAt) {
+			return errors.New("the record of the engine's decision was removed from the pod")
+		}
+		if now.Spec.NodeName == nodeName {
+			return nil
+		}
+		err = b.options.Client.CoreV1().Pods(pod.Namespace).Bind(ctx, &corev1.Binding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
+				ResourceVersion: now.ResourceVersion},
+			Target: corev1.ObjectReference{Kind: "Node", Name: nodeName}}, metav1.CreateOptions{})
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+	return err
+}
+
+// settle takes back what was prepared for a pod that is not bound, and tells the engine.
+func (b *Bridge) settle(ctx context.Context, a *attempt) error {
+	pod, err := b.live(ctx, a.ref)
+	if err != nil {
+		return err
+	}
+	if pod != nil && pod.Spec.NodeName != "" {
+		return b.boundAfterAll(ctx, a, pod)
+	}
+	if pod != nil && pod.Annotations[v1.AnnotationAttempt] != "" {
+		if err := b.removeRecord(ctx, pod); err != nil {
+			return err
+		}
+	}
+	outcome := &pb.Outcome{Cause: pb.Outcome_NOT_STARTED, Detail: a.reason}
+	if a.ordered {
+		outcome.Cause = pb.Outcome_STOPPED
+	}
+	return b.end(ctx, a, outcome)
+}
+
+// The binding succeeded though its answer was lost; or somebody else bound the pod, which has none of the devices then.
+func (b *Bridge) boundAfterAll(ctx context.Context, a *attempt, pod *corev1.Pod) error {
+	r := readRecord(pod)
+	if r == nil || !r.same(a.key(), a.PlacedAt) || pod.Spec.NodeName != a.Node {
+		return b.end(ctx, a, &pb.Outcome{Cause: pb.Outcome_NOT_STARTED, Detail: "the pod was bound by somebody else"})
+	}
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	if now := b.attempts[a.ref.UID]; now != nil && now.same(a.key(), a.PlacedAt) {
+		klog.InfoS("The pod was bound after all", "pod", klog.KObj(pod))
+		now.stage, now.stopping = bound, now.ordered
+		b.podQueue.Add(a.ref)
+	}
+	return nil
+}
+
+// Removes the record from the pod as it was seen: a pod that has changed since, and may be bound, is looked at again.
+func (b *Bridge) removeRecord(ctx context.Context, pod *corev1.Pod) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID,
+		"resourceVersion": pod.ResourceVersion, "annotations": map[string]any{v1.AnnotationAttempt: nil,
+			v1.AnnotationAllocated: nil, v1.AnnotationAllocatedNode: nil}}})
+	if err != nil {
+		return err
+	}
+	_, err = b.options.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

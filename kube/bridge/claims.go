@@ -1,0 +1,182 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	v1 "gpusched/kube/api/v1"
+)
+
+const (
+	priorityMax = 1_000_000
+	messageMax  = 1024
+
+	conditionBound = "Bound"
+)
+
+// Why a claim cannot be met by this version; empty: it can.
+func unsupported(claim *v1.GpuClaim) string {
+	spec := &claim.Spec
+	not := func(what string) string {
+		return fmt.Sprintf("gpu claim %q waits: %s is not supported yet", claim.Name, what)
+	}
+	switch {
+	case spec.GangRef != "":
+		return not("gangRef")
+	case spec.Devices.Policy == v1.PolicyPreferIDs:
+		return not("policy preferIds")
+	case spec.Devices.Exclusivity == v1.Shared, spec.Devices.Exclusivity == v1.MIG:
+		return not("exclusivity " + string(spec.Devices.Exclusivity))
+	case spec.Topology != nil && spec.Topology.Mode == v1.TopologyRequired:
+		return not("topology.mode Required")
+	case spec.Devices.Count <= 0:
+		return fmt.Sprintf("gpu claim %q asks for %d devices: count must be 1 or more", claim.Name, spec.Devices.Count)
+	}
+	return ""
+}
+
+func priorityOf(pod *corev1.Pod) int32 {
+	if pod.Spec.Priority == nil {
+		return 0
+	}
+	return min(max(*pod.Spec.Priority, -priorityMax), priorityMax)
+}
+
+// "key=value", in the order of keys.
+func sortedLabels(labels map[string]string) []string {
+	words := make([]string, 0, len(labels))
+	for key, value := range labels {
+		words = append(words, key+"="+value)
+	}
+	slices.Sort(words)
+	return words
+}
+
+// Writes what became of a claim, when that is something else than it says.
+func (b *Bridge) syncClaim(ctx context.Context, name types.NamespacedName) error {
+	claim := b.claim(name.Namespace, name.Name)
+	if claim == nil {
+		return nil
+	}
+	wanted := b.statusOf(claim)
+	if equality.Semantic.DeepEqual(wanted, claim.Status) {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": claim.UID}, "status": asPatch(&wanted)})
+	if err != nil {
+		return err
+	}
+	_, err = b.options.Dynamic.Resource(claimsResource).Namespace(name.Namespace).Patch(ctx, name.Name,
+		types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+// A merge patch says with null what is no more.
+func asPatch(status *v1.GpuClaimStatus) map[string]any {
+	patch := map[string]any{"phase": status.Phase, "message": status.Message, "conditions": status.Conditions}
+	for key, value := range map[string]string{"nodeName": status.NodeName, "allocated": status.Allocated,
+		"podName": status.PodName, "podUID": status.PodUID, "job": status.Job} {
+		patch[key] = nil
+		if value != "" {
+			patch[key] = value
+		}
+	}
+	patch["gpuIds"] = nil
+	if len(status.GpuIDs) > 0 {
+		patch["gpuIds"] = status.GpuIDs
+	}
+	return patch
+}
+
+func (b *Bridge) statusOf(claim *v1.GpuClaim) v1.GpuClaimStatus {
+	status := v1.GpuClaimStatus{Phase: v1.PhasePending, Conditions: slices.Clone(claim.Status.Conditions)}
+	reason := "NoPod"
+	status.Message = "no pod uses the claim"
+	pod := b.ownerOf(claim)
+	if problem := unsupported(claim); problem != "" && (pod == nil || pod.Spec.NodeName == "") {
+		reason, status.Message = "NotSupported", problem
+	}
+	if pod != nil {
+		status.PodName, status.PodUID = pod.Name, string(pod.UID)
+		b.mutex.Lock()
+		a, j, refusal := b.attempts[pod.UID], b.jobs[pod.UID], b.refusals[pod.UID]
+		trouble := b.troubles[engineName]
+		switch {
+		case a != nil && a.stage != leaving:
+			status.NodeName, status.GpuIDs, status.Job = a.Node, a.ids(), a.job()
+			status.Allocated = a.Node + ":" + a.list()
+			status.Phase, reason, status.Message = v1.PhaseReserved, "Reserved", "the pod is about to be bound"
+			if a.stage == bound {
+				status.Phase, reason, status.Message = v1.PhaseBound, "Bound", "the pod has its devices"
+			}
+		case pod.Spec.NodeName != "" && !b.recovered:
+			b.mutex.Unlock()
+			return claim.Status // Not known yet.
+		case pod.Spec.NodeName != "":
+			reason, status.Message = "BoundElsewhere", "the pod was bound by somebody else, without devices"
+		case trouble != "":
+			reason, status.Message = "EngineAway", trouble
+		case refusal != "":
+			if reason != "NotSupported" {
+				status.Phase, reason = v1.PhaseFailed, "Refused"
+			}
+			status.Message = refusal
+		case j != nil:
+			status.Job, reason, status.Message = j.id, "Waiting", j.message
+		default:
+			reason, status.Message = "Waiting", "the pod is about to be submitted"
+		}
+		b.mutex.Unlock()
+	}
+	status.Message = cut(status.Message)
+	condition := metav1.Condition{Type: conditionBound, Status: metav1.ConditionFalse, Reason: reason,
+		Message: status.Message, ObservedGeneration: claim.Generation}
+	if status.Phase == v1.PhaseBound {
+		condition.Status = metav1.ConditionTrue
+	}
+	meta.SetStatusCondition(&status.Conditions, condition)
+	return status
+}
+
+func cut(text string) string {
+	if len(text) <= messageMax {
+		return text
+	}
+	return strings.ToValidUTF8(text[:messageMax], "")
+}
+
+// Says in the pod's condition why it waits, when it does not say so already.
+func (b *Bridge) tell(ctx context.Context, pod *corev1.Pod, message string) error {
+	message = cut(message)
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Message == message {
+			return nil
+		}
+	}
+	condition := corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
+		Reason: corev1.PodReasonUnschedulable, Message: message, LastTransitionTime: metav1.Now()}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID},
+		"status": map[string]any{"conditions": []corev1.PodCondition{condition}}})
+	if err != nil {
+		return err
+	}
+	_, err = b.options.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}, "status")
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}

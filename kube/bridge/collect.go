@@ -1,0 +1,190 @@
+package bridge
+
+import (
+	"context"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	v1 "gpusched/kube/api/v1"
+	"gpusched/kube/engine"
+	"gpusched/kube/engine/pb"
+	"gpusched/kube/leases"
+)
+
+// A lease of a pod that lives and is not bound may be under way to it, from another program of this kind.
+const unboundFor = 15 * time.Second
+
+// Asks how the jobs of waiting pods are. The engine's orders come by the nodes' connections; this is for what is told
+// nowhere else: why a job waits, and that it is over without ever having been placed.
+func (b *Bridge) pollJobs(ctx context.Context) error {
+	pending, err := b.options.Engine.JobsOfPods(ctx, pb.JobState_JOB_STATE_PENDING)
+	if err != nil {
+		return err
+	}
+	seen := map[string]*pb.Job{}
+	for _, one := range pending {
+		seen[one.JobId] = one
+	}
+	b.mutex.Lock()
+	var unseen []PodRef
+	var changed []PodRef
+	for uid, j := range b.jobs {
+		ref, _ := b.waiting(uid)
+		if ref.UID == "" || b.attempts[uid] != nil {
+			continue
+		}
+		one := seen[j.id]
+		if one == nil {
+			unseen = append(unseen, ref)
+		} else if j.state != one.State || j.message != one.Message {
+			j.state, j.message = one.State, one.Message
+			changed = append(changed, ref)
+		}
+	}
+	b.mutex.Unlock()
+	for _, ref := range unseen {
+		if err := b.askJob(ctx, ref); err != nil {
+			return err
+		}
+	}
+	for _, ref := range append(changed, unseen...) {
+		b.touch(ref)
+	}
+	return nil
+}
+
+func (b *Bridge) askJob(ctx context.Context, ref PodRef) error {
+	j := b.jobOf(ref.UID)
+	if j == nil {
+		return nil
+	}
+	one, err := b.options.Engine.Job(ctx, j.id)
+	if engine.Away(err) {
+		return err
+	}
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	now := b.jobs[ref.UID]
+	if now == nil || now.id != j.id {
+		return nil
+	}
+	if err != nil { // The engine does not know it, perhaps restored from an older copy.
+		now.state, now.message = pb.JobState_JOB_STATE_FAILED, engine.Reason(err)
+		return nil
+	}
+	now.state, now.message = one.State, one.Message
+	return nil
+}
+
+func (b *Bridge) touch(ref PodRef) {
+	b.podQueue.Add(ref)
+	if pod, err := b.podLister.Pods(ref.Namespace).Get(ref.Name); err == nil {
+		b.touchClaim(pod)
+	}
+}
+
+// Removes what a crash left: jobs and leases of pods that are no more. A look-up that fails is not an absence.
+func (b *Bridge) collect(ctx context.Context) {
+	b.collectJobs(ctx)
+	for _, object := range b.leases.GetStore().List() {
+		lease := object.(*coordinationv1.Lease)
+		left, err := b.isLeft(ctx, lease)
+		if err == nil && left {
+			klog.InfoS("Removing a lease that no pod needs", "lease", klog.KObj(lease), "holder", leases.Holder(lease))
+			err = b.store.Delete(ctx, lease)
+		}
+		if err != nil {
+			klog.InfoS("A lease stays, for it is not known whether a pod needs it", "lease", klog.KObj(lease), "reason", err)
+		}
+	}
+}
+
+// Whether no pod needs the lease.
+func (b *Bridge) isLeft(ctx context.Context, lease *coordinationv1.Lease) (bool, error) {
+	b.mutex.Lock()
+	for _, a := range b.attempts {
+		if string(a.ref.UID) == leases.Holder(lease) && a.ref.Namespace == lease.Namespace && a.holds(lease.Name) {
+			b.mutex.Unlock()
+			return false, nil
+		}
+	}
+	b.mutex.Unlock()
+	pods := b.options.Client.CoreV1().Pods(lease.Namespace)
+	found, err := b.pods.GetIndexer().ByIndex(podsByUID, leases.Holder(lease))
+	name := lease.Labels[v1.LabelPod]
+	if err == nil && len(found) == 1 {
+		name = refOf(found[0].(*corev1.Pod)).Name
+	}
+	if name == "" { // A pod with a name that is no label, and in no cache: look for its uid.
+		all, err := pods.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err
+		}
+		for i := range all.Items {
+			if string(all.Items[i].UID) == leases.Holder(lease) {
+				name = all.Items[i].Name
+			}
+		}
+		if name == "" {
+			return true, nil
+		}
+	}
+	pod, err := pods.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if pod.UID != types.UID(leases.Holder(lease)) || over(pod) {
+		return true, nil
+	}
+	if pod.Spec.NodeName != "" { // Another program of this kind, or an engine that lost its data: the pod has it.
+		r := readRecord(pod)
+		return r != nil && !(&attempt{record: *r}).holds(lease.Name), nil
+	}
+	return time.Since(lease.CreationTimestamp.Time) > unboundFor, nil
+}
+
+func (a *attempt) holds(lease string) bool {
+	for _, id := range a.ids() {
+		if leases.Name(a.Node, id) == lease {
+			return true
+		}
+	}
+	return false
+}
+
+// Cancels jobs that belong to no pod at two looks: a submission may be under way at one.
+func (b *Bridge) collectJobs(ctx context.Context) {
+	known, err := b.options.Engine.JobsOfPods(ctx, living...)
+	if err != nil {
+		return
+	}
+	b.collectNodes(known)
+	strays := map[string]bool{}
+	for _, one := range known {
+		ref, ok := refOfJob(one)
+		if !ok {
+			continue
+		}
+		if j := b.jobOf(ref.UID); j != nil && j.id == one.JobId {
+			continue
+		}
+		strays[one.JobId] = true
+		if !b.strays[one.JobId] {
+			continue
+		}
+		klog.InfoS("Cancelling a job that belongs to no pod", "job", one.JobId, "pod", klog.KRef(ref.Namespace, ref.Name))
+		if err := b.options.Engine.Cancel(ctx, one.JobId); err != nil {
+			return
+		}
+	}
+	b.strays = strays
+}

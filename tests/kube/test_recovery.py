@@ -1,0 +1,128 @@
+"""Either program dies at any time: pods keep their devices, no device has two pods, nothing is left over."""
+
+import random
+import time
+
+import pytest
+from control_plane import harness
+from gpu_world import GpuWorld, job_of, record_of
+
+KILLS = 8
+
+
+@pytest.fixture(scope="module", name="cluster")
+def cluster_fixture(control_plane, go_program, session_folder):
+    world = GpuWorld(control_plane, go_program("gpu-scheduler-kube"), session_folder)
+    yield world
+    world.end()
+
+
+@pytest.fixture(name="namespace")
+def namespace_fixture(cluster):
+    yield cluster.plane.namespace()
+    cluster.clear()
+
+
+def test_a_pod_that_ended_while_the_program_was_away_is_accounted(cluster, namespace):
+    node = cluster.add_node(gpus=3)
+    for name in ("done", "deleted", "running"):
+        cluster.claim(namespace, name)
+        cluster.pod(namespace, name, name)
+    jobs = {name: job_of(cluster.wait_bound(namespace, name)) for name in ("done", "deleted", "running")}
+    kept = f"gpu-{node}-{record_of(cluster.get_pod(namespace, 'running'))['devices'][0]['id']}"
+    cluster.bridge.kill()
+    cluster.finish(namespace, "done", exit_code=5)
+    cluster.delete_pod(namespace, "deleted")
+    cluster.bridge.start()
+    done = cluster.engine.api().wait_for(jobs["done"])
+    assert (done["state"], done["exit_code"]) == ("failed", 5)
+    cluster.engine.api().wait_for(jobs["deleted"])
+    cluster.wait_leases(namespace, {kept})
+    harness.wait_until("two GPUs are free", lambda: cluster.free(node) == 2)
+    running = cluster.engine.api().job(jobs["running"])
+    assert (running["state"], running["attempts"]) == ("running", 1)
+
+
+def test_a_pod_that_waits_keeps_its_job_over_restarts_of_both_programs(cluster, namespace):
+    cluster.claim(namespace)
+    cluster.pod(namespace)
+    job = cluster.wait_job(namespace)
+    cluster.bridge.kill()
+    cluster.engine.restart()
+    cluster.bridge.start()
+    cluster.add_node(gpus=1)
+    assert job_of(cluster.wait_bound(namespace)) == job
+
+
+def test_a_claim_that_was_edited_while_the_program_was_away_gets_what_it_says_now(cluster, namespace):
+    cluster.claim(namespace, count=2)
+    cluster.pod(namespace)
+    cluster.wait_message(namespace, "pod", "job-")
+    cluster.bridge.kill()
+    cluster.patch(f"/apis/gpu.scheduling/v1/namespaces/{namespace}/gpuclaims/claim", {"spec": {"devices": {"count": 1}}})
+    cluster.bridge.start()
+    cluster.add_node(gpus=4)
+    assert len(record_of(cluster.wait_bound(namespace))["devices"]) == 1
+
+
+def test_leases_of_pods_that_are_no_more_are_removed_and_others_stay(cluster, namespace):
+    node = cluster.add_node(gpus=4)
+    cluster.claim(namespace)
+    cluster.pod(namespace)
+    held = {f"gpu-{node}-{one['id']}" for one in record_of(cluster.wait_bound(namespace))["devices"]}
+    for number, (pod, holder) in enumerate((("gone", "gone-uid"), ("pod", "an-earlier-pod-of-this-name")), start=2):
+        cluster.plane.create(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases", {
+            "metadata": {"name": f"gpu-{node}-{number}", "labels": {"gpu.scheduling/managed": "true",
+                                                                    "gpu.scheduling/pod": pod}},
+            "spec": {"holderIdentity": holder}})
+    cluster.wait_leases(namespace, held)
+    harness.wait_until("three GPUs are free", lambda: cluster.free(node) == 3)
+
+
+def test_kills_in_the_middle_of_binding_bind_no_device_twice_and_leave_nothing(cluster, namespace):
+    nodes = [cluster.add_node(gpus=4) for _ in range(2)]
+    draw = random.Random(harness.SEED)
+    names = [f"p{i}" for i in range(8)]
+    for number in range(KILLS):
+        cluster.claim(namespace, names[number])
+        cluster.pod(namespace, names[number], names[number])
+        time.sleep(draw.uniform(0, 1.5))
+        victim = cluster.engine if number % 3 == 2 else cluster.bridge
+        victim.kill()
+        victim.start()
+    pods = [cluster.wait_bound(namespace, name) for name in names]
+    held = [(record_of(pod)["node"], one["id"]) for pod in pods for one in record_of(pod)["devices"]]
+    assert sorted(held) == sorted((node, gpu) for node in nodes for gpu in range(4))
+    cluster.wait_leases(namespace, {f"gpu-{node}-{gpu}" for node, gpu in held})
+    for name in names:
+        cluster.finish(namespace, name)
+    cluster.wait_leases(namespace, ())
+    for node in nodes:
+        harness.wait_until(f"all GPUs of {node} are free", lambda node=node: cluster.free(node) == 4)
+    assert not [job for job in cluster.engine.api().jobs() if job["state"] not in harness.FINAL]
+
+
+def test_nothing_is_written_while_nothing_changes(cluster, namespace):
+    cluster.add_node(gpus=1)
+    for name in ("bound", "waits"):
+        cluster.claim(namespace, name)
+        cluster.pod(namespace, name, name)
+    cluster.wait_bound(namespace, "bound")
+    cluster.wait_message(namespace, "waits", "job-")
+    cluster.wait_claim(namespace, "Bound", "bound")
+
+    def versions():
+        paths = [f"/api/v1/namespaces/{namespace}/pods", f"/apis/gpu.scheduling/v1/namespaces/{namespace}/gpuclaims",
+                 f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"]
+        return [item["metadata"]["resourceVersion"] for path in paths for item in cluster.plane.get(path)["items"]]
+
+    harness.wait_until("it has come to rest", lambda: settled(versions))
+    before = versions()
+    time.sleep(6)
+    assert versions() == before
+
+
+def settled(versions):
+    before = versions()
+    time.sleep(3)
+    return versions() == before
