@@ -125,6 +125,11 @@ func (b *Bridge) statusOf(claim *v1.GpuClaim) v1.GpuClaimStatus {
 		case pod.Spec.NodeName != "" && !b.recovered:
 			b.mutex.Unlock()
 			return claim.Status // Not known yet.
+		case pod.Spec.NodeName != "" && bindingOf(pod) != nil:
+			r := bindingOf(pod)
+			status.NodeName, status.GpuIDs, status.Allocated = r.Node, r.ids(), r.Node+":"+r.list()
+			status.Phase, reason = v1.PhaseBound, "UnknownToEngine"
+			status.Message = "the pod has its devices, and the engine no longer knows the pod's job"
 		case pod.Spec.NodeName != "":
 			reason, status.Message = "BoundElsewhere", "the pod was bound by somebody else, without devices"
 		case trouble != "":

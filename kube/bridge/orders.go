@@ -132,7 +132,7 @@ func (b *Bridge) Stop(name string, order *pb.StopAttempt) {
 			continue
 		}
 		if a.stage == bound {
-			a.stopping, a.grace = true, (order.GraceMs+999)/1000
+			a.stopping = true
 		} else {
 			a.ordered = true
 			a.reason, a.stage = "the engine ended the attempt", leaving

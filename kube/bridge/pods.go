@@ -162,7 +162,7 @@ func (b *Bridge) syncWaiting(ctx context.Context, pod *corev1.Pod, request *engi
 	case j.state == pb.JobState_JOB_STATE_CANCELLED:
 		// Somebody with a right to it said in the engine that this work is to end.
 		klog.InfoS("The pod's job was cancelled: evicting the pod", "pod", klog.KObj(pod), "job", j.id)
-		return b.evict(ctx, ref, 0)
+		return b.evict(ctx, ref)
 	case engine.Final(j.state): // Its attempt was lost before the pod was bound.
 		b.mutex.Lock()
 		b.forget(ref.UID)
@@ -265,18 +265,30 @@ func (b *Bridge) syncBound(ctx context.Context, pod *corev1.Pod) error {
 	a := b.attempts[ref.UID]
 	if a == nil || a.Node != pod.Spec.NodeName {
 		b.mutex.Unlock()
-		return b.withdraw(ctx, ref, "the pod was bound by somebody else") // Not by us: its devices are not ours to count.
+		return b.leaveElsewhere(ctx, ref)
 	}
 	if a.stage != bound {
+		a.stopping = a.stage == leaving && a.ordered
 		a.stage = bound
 		klog.InfoS("Bound", "pod", klog.KObj(pod), "node", a.Node, "devices", a.list(), "job", a.job())
 	}
-	stopping, grace := a.stopping, a.grace
+	stopping := a.stopping
 	b.reportStarted(a)
 	b.mutex.Unlock()
 	b.touchClaim(pod)
 	if stopping && pod.DeletionTimestamp == nil {
-		return b.evict(ctx, ref, grace)
+		return b.evict(ctx, ref)
+	}
+	return nil
+}
+
+// Somebody else bound the pod: it has none of the devices that the engine chose for it.
+func (b *Bridge) leaveElsewhere(ctx context.Context, ref PodRef) error {
+	if err := b.withdraw(ctx, ref, "the pod was bound by somebody else"); err != nil {
+		return err
+	}
+	if a := b.attemptOf(ref.UID); a != nil {
+		return b.settle(ctx, a)
 	}
 	return nil
 }
@@ -290,13 +302,10 @@ func (b *Bridge) reportStarted(a *attempt) {
 		PlacedAtNs: a.PlacedAt, StartedUnixNs: time.Now().UnixNano()}}})
 }
 
-// Asks the API server to end the pod. A PodDisruptionBudget may refuse: it is asked again.
-func (b *Bridge) evict(ctx context.Context, ref PodRef, grace int64) error {
+// Asks the API server to end the pod, with the pod's own grace. A PodDisruptionBudget may refuse: it is asked again.
+func (b *Bridge) evict(ctx context.Context, ref PodRef) error {
 	eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &ref.UID}}}
-	if grace > 0 {
-		eviction.DeleteOptions.GracePeriodSeconds = &grace
-	}
 	err := b.options.Client.CoreV1().Pods(ref.Namespace).EvictV1(ctx, eviction)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil

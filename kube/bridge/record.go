@@ -61,6 +61,14 @@ func readRecord(pod *corev1.Pod) *record {
 	return &r
 }
 
+// The record by which the pod was bound; nil: it was bound otherwise, or not at all.
+func bindingOf(pod *corev1.Pod) *record {
+	if r := readRecord(pod); r != nil && r.Node == pod.Spec.NodeName {
+		return r
+	}
+	return nil
+}
+
 func (r *record) text() string {
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -117,7 +125,6 @@ type attempt struct {
 	ordered bool
 	// stopping: the engine wants the bound pod to end.
 	stopping bool
-	grace    int64 // Seconds; 0: the pod's own.
-	told     bool  // Started is reported.
-	tries    int   // How often the pod was put into the scheduling queue.
+	told     bool // Started is reported.
+	tries    int  // How often the pod was put into the scheduling queue.
 }

@@ -56,8 +56,9 @@ class Bridge:
         self.process = None
 
     def start(self):
-        self.process = self.plane.run(self.program, f"--config={self.file}", "--bind-address=127.0.0.1", f"--secure-port={free_port()}",
-                                      f"--cert-dir={self.plane.folder}/scheduler-certificates", "--v=2")
+        self.process = self.plane.run(
+            self.program, f"--config={self.file}", "--bind-address=127.0.0.1", f"--secure-port={free_port()}",
+            f"--cert-dir={self.plane.folder}/scheduler-certificates", "--v=2")
         return self
 
     def kill(self):

@@ -106,7 +106,8 @@ def test_no_device_is_ever_in_two_pods(cluster, namespace):
     nodes = [cluster.add_node(gpus=4) for _ in range(2)]
     count = 12  # Eight devices: four pods wait.
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda i: (cluster.claim(namespace, f"c{i}"), cluster.pod(namespace, f"p{i}", f"c{i}")), range(count)))
+        list(pool.map(lambda i: (cluster.claim(namespace, f"c{i}"), cluster.pod(namespace, f"p{i}", f"c{i}")),
+                      range(count)))
 
     def bound():
         items = cluster.plane.get(f"/api/v1/namespaces/{namespace}/pods")["items"]

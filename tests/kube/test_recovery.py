@@ -1,6 +1,9 @@
 """Either program dies at any time: pods keep their devices, no device has two pods, nothing is left over."""
 
+import contextlib
+import http.client
 import random
+import re
 import time
 
 import pytest
@@ -8,6 +11,7 @@ from control_plane import harness
 from gpu_world import GpuWorld, job_of, record_of
 
 KILLS = 8
+REQUESTS = (r'apiserver_request_total\{.*resource="(pods|gpuclaims|gpunodestatuses|leases)".*verb="(\w+)".*\} (\S+)$')
 
 
 @pytest.fixture(scope="module", name="cluster")
@@ -102,6 +106,44 @@ def test_kills_in_the_middle_of_binding_bind_no_device_twice_and_leave_nothing(c
     assert not [job for job in cluster.engine.api().jobs() if job["state"] not in harness.FINAL]
 
 
+def test_kills_of_the_api_server_and_of_etcd_bind_no_device_twice_and_leave_nothing(own_control_plane, go_program,
+                                                                                    session_folder):
+    plane = own_control_plane
+    cluster = GpuWorld(plane, go_program("gpu-scheduler-kube"), session_folder)
+    try:
+        namespace = plane.namespace()
+        node = cluster.add_node(gpus=8)
+        names = [f"p{i}" for i in range(8)]
+        draw = random.Random(harness.SEED)
+        for number, victim in enumerate(("kube-apiserver", "etcd")):
+            for name in names[4 * number:4 * number + 4]:
+                cluster.claim(namespace, name)
+                cluster.pod(namespace, name, name)
+            time.sleep(draw.uniform(0, 0.2))
+            plane.kill(victim)
+            if victim == "etcd":
+                plane.start_etcd()
+            else:
+                plane.start_apiserver()
+            harness.wait_until("the API server answers", lambda: is_ready(plane))
+        pods = [cluster.wait_bound(namespace, name) for name in names]
+        held = [one["id"] for pod in pods for one in record_of(pod)["devices"]]
+        assert sorted(held) == list(range(8))
+        cluster.wait_leases(namespace, {f"gpu-{node}-{gpu}" for gpu in held})
+        for name in names:
+            cluster.finish(namespace, name)
+        cluster.wait_leases(namespace, ())
+        harness.wait_until("all GPUs are free", lambda: cluster.free(node) == 8)
+    finally:
+        cluster.end()
+
+
+def is_ready(plane):
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        return plane.api("GET", "/readyz")[0] == 200
+    return False
+
+
 def test_nothing_is_written_while_nothing_changes(cluster, namespace):
     cluster.add_node(gpus=1)
     for name in ("bound", "waits"):
@@ -111,18 +153,25 @@ def test_nothing_is_written_while_nothing_changes(cluster, namespace):
     cluster.wait_message(namespace, "waits", "job-")
     cluster.wait_claim(namespace, "Bound", "bound")
 
-    def versions():
-        paths = [f"/api/v1/namespaces/{namespace}/pods", f"/apis/gpu.scheduling/v1/namespaces/{namespace}/gpuclaims",
-                 f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"]
-        return [item["metadata"]["resourceVersion"] for path in paths for item in cluster.plane.get(path)["items"]]
-
-    harness.wait_until("it has come to rest", lambda: settled(versions))
-    before = versions()
+    harness.wait_until("it has come to rest", lambda: settled(cluster.plane))
+    before = writes(cluster.plane)
     time.sleep(6)
-    assert versions() == before
+    assert writes(cluster.plane) == before
 
 
-def settled(versions):
-    before = versions()
+def writes(plane):
+    """How many requests to change something the API server has answered; but for renewals of its own lease."""
+    status, text = plane.api("GET", "/metrics")
+    assert status == 200
+    total = 0
+    for line in text.splitlines():
+        match = re.match(REQUESTS, line)
+        if match and match[2] in ("APPLY", "DELETE", "PATCH", "POST", "PUT") and (match[1], match[2]) != ("leases", "PUT"):
+            total += int(float(match[3]))
+    return total
+
+
+def settled(plane):
+    before = writes(plane)
     time.sleep(3)
-    return versions() == before
+    return writes(plane) == before

@@ -141,6 +141,20 @@ def test_a_bound_claim_cannot_be_edited_and_a_waiting_one_can(cluster, namespace
     cluster.patch(path, {"metadata": {"labels": {"a": "b"}}})
 
 
+def test_a_pod_that_somebody_else_binds_has_no_devices_and_no_job(cluster, namespace):
+    node = cluster.add_node(gpus=1)
+    cluster.claim(namespace, count=2)
+    cluster.pod(namespace)
+    job = cluster.wait_job(namespace)
+    cluster.plane.create(f"/api/v1/namespaces/{namespace}/pods/pod/binding", {
+        "metadata": {"name": "pod"}, "target": {"kind": "Node", "name": node}})
+    assert cluster.engine.api().wait_for(job)["state"] == "cancelled"
+    claim = cluster.wait_claim(namespace, "Pending", words="bound by somebody else")
+    assert claim["status"]["conditions"][0]["reason"] == "BoundElsewhere"
+    assert not cluster.leases(namespace)
+    assert cluster.free(node) == 1
+
+
 def test_a_claim_that_no_node_can_meet_says_so(cluster, namespace):
     node = cluster.add_node(gpus=2)
     cluster.claim(namespace, count=3)
