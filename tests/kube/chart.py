@@ -36,3 +36,12 @@ def of_kind(found, kind, name=None):
     chosen = [one for one in found if one["kind"] == kind and name in (None, one["metadata"]["name"])]
     assert len(chosen) == 1, (kind, name, [(one["kind"], one["metadata"]["name"]) for one in found])
     return chosen[0]
+
+
+def containers(template):
+    return [*template.get("initContainers", []), *template["containers"]]
+
+
+def templates(found):
+    """{name: the pods' specification} of what starts pods."""
+    return {one["metadata"]["name"]: one["spec"]["template"]["spec"] for one in found if "template" in one.get("spec", {})}

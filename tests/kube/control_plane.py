@@ -247,6 +247,11 @@ class ControlPlane:
         assert status == 201, (path, status, answer)
         return answer
 
+    def patch(self, path, body):
+        status, answer = self.api("PATCH", path, body, "application/merge-patch+json")
+        assert status == 200, (path, status, answer)
+        return answer
+
     def namespace(self, name=None, labels=None):
         """Makes a namespace with its `default` service account; its name."""
         name = name or f"ns-{next(self._serial)}"

@@ -4,27 +4,17 @@ import base64
 import json
 import os
 import re
-import subprocess
 
 import chart
 import pytest
 import yaml
-from control_plane import ROOT, free_port, harness
+from control_plane import ROOT, harness
 
 ALL = {"agent__enabled": True, "serviceMonitor__enabled": True,
        "networkPolicy__clients": [{"namespaceSelector": {"matchLabels": {"team": "research"}}}],
        "networkPolicy__monitoring": [{"namespaceSelector": {}}], "imagePullSecrets": [{"name": "registry"}],
        "engine__storage__className": "fast", "agent__runtimeClassName": "nvidia", "agent__simGpus": "4xA100-SXM4-80GB"}
 RECORD = os.environ.get("GPUSCHED_RECORD_GOLDEN")
-
-
-def containers(template):
-    return [*template.get("initContainers", []), *template["containers"]]
-
-
-def templates(found):
-    """{name: the pods' specification} of what starts pods."""
-    return {one["metadata"]["name"]: one["spec"]["template"]["spec"] for one in found if "template" in one.get("spec", {})}
 
 
 # --- Its values ---
@@ -47,11 +37,13 @@ def test_a_wrong_value_is_refused_with_its_name(name, value, message):
 def test_published_names_hold():
     found = chart.objects(serviceAccountName="own", webhook__image__repository="registry.example/webhook",
                           webhook__image__tag="7", image__repository="registry.example/engine", agent__enabled=True)
-    for kind in ("ClusterRole", "ClusterRoleBinding", "ServiceAccount"):
-        chart.of_kind(found, kind, "own-webhook")
+    for part in ("scheduler", "webhook"):
+        chart.of_kind(found, "ClusterRole", f"own-{part}")
+        chart.of_kind(found, "ClusterRoleBinding", f"own-{part}")
+    chart.of_kind(found, "ServiceAccount", "own")
     chart.of_kind(found, "Secret", "gpu-scheduler-webhook-cert")
-    images = {name: {one["image"] for one in containers(spec)} for name, spec in templates(found).items()}
-    assert images == {"gpu-scheduler-engine": {"registry.example/engine:0.1.0"},
+    images = {name: {one["image"] for one in chart.containers(spec)} for name, spec in chart.templates(found).items()}
+    assert images == {"gpu-scheduler": {"gpu-scheduler-kube:0.1.0"}, "gpu-scheduler-engine": {"registry.example/engine:0.1.0"},
                       "gpu-scheduler-agent": {"registry.example/engine:0.1.0"},
                       "gpu-scheduler-webhook": {"registry.example/webhook:7"}}
     webhook = chart.of_kind(found, "MutatingWebhookConfiguration")["webhooks"][0]
@@ -79,7 +71,7 @@ def test_pods_need_no_privilege_but_those_of_agents(module_plane):
     """By the API server's own judgement: the level `restricted` of its pod security."""
     namespace = module_plane.namespace(labels={"pod-security.kubernetes.io/enforce": "restricted"})
     answers = {}
-    for name, spec in templates(chart.objects(agent__enabled=True)).items():
+    for name, spec in chart.templates(chart.objects(agent__enabled=True)).items():
         if "serviceAccountName" in spec:
             account = {"metadata": {"name": spec["serviceAccountName"]}}
             module_plane.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
@@ -87,8 +79,8 @@ def test_pods_need_no_privilege_but_those_of_agents(module_plane):
             spec["volumes"].append({"name": "data", "emptyDir": {}})
         body = {"metadata": {"name": name}, "spec": spec}
         answers[name] = module_plane.api("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", body)
-    assert answers["gpu-scheduler-engine"][0] == answers["gpu-scheduler-webhook"][0] == 201, answers
-    status, refused = answers["gpu-scheduler-agent"]
+    status, refused = answers.pop("gpu-scheduler-agent")
+    assert {answer[0] for answer in answers.values()} == {201} and len(answers) == 3, answers
     assert status == 403
     # What an agent needs, and nothing more.
     for word in ("allowPrivilegeEscalation", "seccompProfile", "host namespaces", "privileged ("):
@@ -96,7 +88,7 @@ def test_pods_need_no_privilege_but_those_of_agents(module_plane):
 
 
 def test_jobs_and_the_scheduler_get_no_credential_of_the_cluster():
-    specs = templates(chart.objects(agent__enabled=True))
+    specs = chart.templates(chart.objects(agent__enabled=True))
     for name in ("gpu-scheduler-engine", "gpu-scheduler-agent"):
         assert specs[name]["automountServiceAccountToken"] is False and "serviceAccountName" not in specs[name]
     tls = {volume["name"]: volume for volume in specs["gpu-scheduler-agent"]["volumes"]}["tls"]
@@ -120,7 +112,7 @@ HEADER = """# The scheduler and its agents, as docs/operate/kubernetes.md ("With
 
 def test_the_plain_manifest_is_what_the_chart_makes():
     made = HEADER + chart.template(crds__install=False, nodeStatusPolicy__enabled=False, webhook__enabled=False,
-                                   agent__enabled=True, engine__tokenSecret="gpu-scheduler-token",
+                                   scheduler__enabled=False, agent__enabled=True, engine__tokenSecret="gpu-scheduler-token",
                                    engine__tlsSecret="gpu-scheduler-engine-tls")
     if RECORD:
         PLAIN.write_text(made)
@@ -188,125 +180,3 @@ def test_what_is_uninstalled_is_gone(release, module_plane):
     assert "gpu-scheduler" not in cluster
     # Nobody's claims go away with the programs.
     module_plane.kubectl("get", "gclaim", "kept", "-n", release.namespace)
-
-
-# --- Its programs ---
-
-class Pods:
-    """The chart's own command lines as processes of this machine, with the users and capabilities that it gives."""
-
-    def __init__(self, plane, folder):
-        self.plane, self.folder = plane, folder
-        folder.mkdir()
-        folder.chmod(0o755)
-        self.found = chart.objects(agent__enabled=True, agent__simGpus="2xA100-SXM4-80GB", agent__defaultUser="nobody",
-                                   agent__options=["--user-min-uid=1"])
-        self.specs = templates(self.found)
-        self.ports = {port: free_port() for port in ("8080", "9090", "9091")}
-        self.running = []
-
-    def place(self, path):
-        return self.folder / path.lstrip("/").replace("/", "-")
-
-    def words(self, text):
-        """A word of the chart as it holds here: folders below ours, ports that are free, this machine as the Service."""
-        text = re.sub(r"/var/lib/gpu-(?:scheduler|agent)(?=/|$)|/etc/gpu-scheduler/(?:config|tls|token)(?=/|$)",
-                      lambda match: str(self.place(match[0])), text)
-        text = text.replace("gpu-scheduler-engine.gpu-scheduler.svc:9090", f"localhost:{self.ports['9090']}")
-        return text.replace("$(NODE_NAME)", "n1").replace("$(POD_IP)", "127.0.0.1")
-
-    def mount(self, spec, owner):
-        """Secrets and configuration as the kubelet lays them out, for the pod's group."""
-        group = spec["securityContext"].get("fsGroup", 0)
-        mounts = {mount["name"]: mount["mountPath"] for one in containers(spec) for mount in one["volumeMounts"]}
-        for volume in spec["volumes"]:
-            if "secret" in volume:
-                secret = chart.of_kind(self.found, "Secret", volume["secret"]["secretName"])["data"]
-                keys = [item["key"] for item in volume["secret"].get("items", [])] or secret
-                files = {key: base64.b64decode(secret[key]) for key in keys}
-            elif "configMap" in volume:
-                text = chart.of_kind(self.found, "ConfigMap", volume["configMap"]["name"])["data"]["scheduler.yaml"]
-                config = yaml.safe_load(text)
-                config["api"].update(http_port=self.ports["8080"], grpc_port=self.ports["9090"])
-                config["metrics"]["port"] = self.ports["9091"]
-                for key in ("tls_cert_path", "tls_key_path"):
-                    config["api"][key] = self.words(config["api"][key])
-                files = {"scheduler.yaml": yaml.safe_dump(config).encode()}
-            else:
-                continue
-            place = self.place(mounts[volume["name"]])
-            place.mkdir(exist_ok=True)
-            for name, content in files.items():
-                (place / name).write_bytes(content)
-                (place / name).chmod(volume.get("secret", {}).get("defaultMode", 0o644))
-                os.chown(place / name, 0, group)
-        data = self.place(mounts["data"])
-        data.mkdir()
-        os.chown(data, 0, group)
-        data.chmod(0o2770 if owner else 0o755)
-
-    def start(self, spec, container):
-        context = {**spec["securityContext"], **container["securityContext"]}
-        user, group = context["runAsUser"], context.get("runAsGroup", 0)
-        kept = ",".join("+" + name.lower() for name in context["capabilities"].get("add", []))
-        limits = ["setpriv", f"--reuid={user}", f"--regid={group}", f"--groups={group}", "--no-new-privs",
-                  f"--bounding-set=-all{',' + kept if kept else ''}", "--inh-caps=-all"]
-        words = [self.words(word) for word in (*container["command"], *container.get("args", []))]
-        if words[0].startswith("gpu-"):
-            words[0] = harness.program(words[0])
-        return self.plane.run(*limits, *words)
-
-    def run(self, name):
-        spec = self.specs[name]
-        self.mount(spec, owner="fsGroup" in spec["securityContext"])
-        for container in spec.get("initContainers", []):
-            first = self.start(spec, container)
-            assert first.wait(harness.PATIENCE_S) == 0, first.log.read_text()
-        process = self.start(spec, spec["containers"][0])
-        self.running.append(process)
-        return process
-
-    def cli(self, *words):
-        """gpu-cli as the scheduler's own user, who may read its token."""
-        data = self.place("/var/lib/gpu-scheduler")
-        access = [f"--api-url=https://localhost:{self.ports['8080']}", f"--token-file={data}/token",
-                  f"--ca-file={self.place('/etc/gpu-scheduler/tls')}/ca.crt"]
-        return subprocess.run(["setpriv", "--reuid=10001", "--regid=10001", "--clear-groups", harness.program("gpu-cli"),
-                               *access, *words], capture_output=True, text=True, check=False, timeout=harness.PATIENCE_S,
-                              env={"PATH": "/usr/bin:/bin", "HOME": str(self.folder)})
-
-    def stop(self):
-        for process in reversed(self.running):
-            process.terminate()
-            process.wait(harness.PATIENCE_S)
-
-
-@pytest.fixture(name="pods")
-def pods_fixture(module_plane, session_folder):
-    if not harness.IS_ROOT:
-        pytest.skip("what runs as other users is tested as root")
-    pods = Pods(module_plane, session_folder / "pods")
-    yield pods
-    pods.stop()
-
-
-def test_a_job_runs_on_what_the_chart_starts(pods):
-    engine = pods.run("gpu-scheduler-engine")
-
-    def serves():
-        assert engine.poll() is None, engine.log.read_text()
-        return pods.cli("cluster").returncode == 0
-
-    harness.wait_until("the scheduler serves", serves)
-    agent = pods.run("gpu-scheduler-agent")
-
-    def ready():
-        assert agent.poll() is None, agent.log.read_text()
-        return "n1    ready" in pods.cli("nodes").stdout
-
-    harness.wait_until("the node is ready", ready)
-    done = pods.cli("submit", "--gpus", "1", "--wait", "--logs", "--", "sh", "-c", "id -un; echo got $CUDA_VISIBLE_DEVICES; "
-                    f"cat {pods.place('/etc/gpu-scheduler/token')}/token 2>&1")
-    assert "nobody\ngot GPU-sim-n1-" in done.stdout, (done.stdout, done.stderr)
-    # The token that gives every right is not the jobs'.
-    assert "Permission denied" in done.stdout

@@ -19,7 +19,7 @@ class Agents:
 
     def __init__(self, plane):
         self.plane, self.namespace = plane, plane.namespace()
-        found = chart.objects(namespace=self.namespace, engine__enabled=False, webhook__enabled=False)
+        found = chart.objects(namespace=self.namespace, engine__enabled=False, scheduler__enabled=False, webhook__enabled=False)
         plane.apply(*[one for one in found if one["kind"] == "CustomResourceDefinition"])
         plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
         plane.apply(*[one for one in found if one["kind"].startswith("ValidatingAdmission")])

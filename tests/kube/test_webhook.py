@@ -42,7 +42,7 @@ class Webhook:
         self.replicas = []
 
     def install(self, **values):
-        found = chart.objects(namespace=self.namespace, engine__enabled=False, **values)
+        found = chart.objects(namespace=self.namespace, engine__enabled=False, scheduler__enabled=False, **values)
         wanted = ("ServiceAccount", "Secret", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding",
                   "MutatingWebhookConfiguration")
         chosen = [one for one in found if one["kind"] in wanted]
