@@ -41,7 +41,7 @@ def test_a_script_for_sbatch_runs_with_what_it_asks_for(cluster):
 
 
 def test_nothing_that_has_no_equal_is_lost_in_silence(cluster):
-    for line, instead in (("--qos=high", "--priority"), ("--ntasks=8", "torchrun"), ("--mem-per-cpu=4G", "--mem 32G"),
+    for line, instead in (("--qos=high", "--priority"), ("--ntasks=8", "torchrun"), ("--mem-per-gpu=4G", "the amount of the job"),
                           ("-C a100", "--gpu-model"), ("--mail-type=END", "gpu-cli wait"), ("--frobnicate=1", "gpu-cli submit --help")):
         done = cluster.cli("submit", script(cluster, "#SBATCH -t 60", f"#SBATCH {line}"), expected=2)
         assert done.stderr.startswith("gpu-cli: job.sh:3: #SBATCH --" if line.startswith("--") else "gpu-cli: job.sh:3: #SBATCH -C")
@@ -68,8 +68,10 @@ def test_an_account_is_a_tenant_and_a_partition_a_label(cluster):
 
 
 def test_a_script_that_uses_slurms_variables_is_told(cluster):
-    done = cluster.cli("submit", "--hold", script(cluster, "#SBATCH --array=0-3", "echo $SLURM_ARRAY_TASK_ID"), expected=0)
-    assert done.stderr == "gpu-cli: job.sh:3: $SLURM_ARRAY_TASK_ID is not set here; use $GPU_SCHEDULER_ARRAY_INDEX\n"
+    done = cluster.cli("submit", "--hold", script(cluster, "#SBATCH -c 1", "echo $SLURM_JOB_ID $SLURM_RESTART_COUNT"),
+                       expected=0)
+    assert done.stderr == ("gpu-cli: job.sh: no value is set here for SLURM_RESTART_COUNT (line 3); an empty value can "
+                           "change what a command does\n")
 
 
 @pytest.mark.parametrize("words, ours", [

@@ -76,6 +76,54 @@ def test_an_interpreter_that_is_not_there_is_named(cluster):
     assert "cannot start '/no/such/interpreter'" in cluster.api().output(job, "stderr")
 
 
+def test_a_script_with_sbatch_lines_has_the_variables_of_slurm(cluster):
+    text = ("#!/bin/bash\n#SBATCH --job-name=train -c 2 --gres=gpu:2 --ntasks=1\n"
+            "touch \"$SLURM_TMPDIR/x\" && rm -rf $SLURM_TMPDIR/* && env | grep ^SLURM | sort\n"
+            "echo \"$TMPDIR $GPU_SCHEDULER_JOB_ID\"\n")
+    *lines, last = output_of(cluster, "slurm.sh", text).splitlines()
+    tmp, job = last.split()
+    number = job.removeprefix("job-")
+    assert dict(line.split("=", 1) for line in lines) == {
+        "SLURM_JOB_ID": number, "SLURM_JOBID": number, "SLURM_JOB_NAME": "train",
+        "SLURM_SUBMIT_DIR": str(cluster.folder), "SLURM_CPUS_PER_TASK": "2", "SLURM_CPUS_ON_NODE": "2",
+        "SLURM_GPUS": "2", "SLURM_GPUS_ON_NODE": "2", "SLURM_NNODES": "1", "SLURM_JOB_NUM_NODES": "1",
+        "SLURM_JOB_NODELIST": "n1", "SLURM_NODELIST": "n1", "SLURMD_NODENAME": "n1", "SLURM_TASKS_PER_NODE": "1",
+        "SLURM_NTASKS": "1", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM_TMPDIR": tmp}
+
+
+def test_an_element_has_the_variables_of_slurms_arrays(cluster):
+    script = cluster.folder / "array.sh"
+    script.write_text("#!/bin/bash\n#SBATCH --array=2-8:3 -c 1\n"
+                      "echo $SLURM_ARRAY_JOB_ID $SLURM_ARRAY_TASK_ID $SLURM_ARRAY_TASK_COUNT $SLURM_ARRAY_TASK_MIN "
+                      "$SLURM_ARRAY_TASK_MAX $SLURM_ARRAY_TASK_STEP $SLURM_JOB_ID\n")
+    array = cluster.cli("submit", str(script), expected=0).stdout.strip()
+    cluster.cli("wait", array, expected=0)
+    number = int(array.removeprefix("job-"))
+    assert cluster.cli("logs", f"{number}_5", expected=0).stdout == f"{number} 5 3 2 8 3 {number + 2}\n"
+
+
+def test_what_only_slurm_has_is_told_at_submission(cluster):
+    script = cluster.folder / "warned.sh"
+    script.write_text("#!/bin/bash\n#SBATCH -c 1 --hint=nomultithread\nsrun -n 1 true\n"
+                      "rm -rf /tmp/x$SLURM_SCRATCH/*\n")
+    warned = cluster.cli("submit", "--hold", str(script), expected=0)
+    assert warned.stderr.splitlines() == [
+        "gpu-cli: warned.sh:2: #SBATCH --hint is left out: it only tunes how a job runs",
+        "gpu-cli: warned.sh: no value is set here for SLURM_SCRATCH (line 4); an empty value can change what a command "
+        "does",
+        "gpu-cli: warned.sh:3: srun: write its command alone: the script runs once on each node (torchrun and mpirun "
+        "start more)"], warned.stderr
+    cluster.cli("cancel", "--yes", warned.stdout.strip(), expected=0)
+
+
+def test_all_refused_lines_of_a_script_are_told_at_once(cluster):
+    script = cluster.folder / "refused.sh"
+    script.write_text("#!/bin/bash\n#SBATCH --qos=high\n#SBATCH --nice=5 --licenses=x\ntrue\n")
+    refused = cluster.cli("submit", str(script), expected=2)
+    assert [line.split(": ")[1:3] for line in refused.stderr.splitlines()] == [
+        ["refused.sh:2", "#SBATCH --qos"], ["refused.sh:3", "#SBATCH --nice"], ["refused.sh:3", "#SBATCH --licenses"]]
+
+
 @NEEDS_ROOT
 @pytest.mark.parametrize("arguments", [[], ["--private-tmp"]], ids=["shared tmp", "own tmp"])
 def test_nobody_else_reads_or_replaces_a_script(new_world, users, arguments):

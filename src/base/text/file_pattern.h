@@ -18,7 +18,8 @@ struct FileWords {
   std::string node = {};         ///< %N: the node's name.
 };
 
-/// Lists the letters, for people.
+/// Lists the letters, for people. A width of at most 10 digits may stand before the letter of a number:
+/// "%4a".
 inline constexpr std::string_view kFilePatternHelp =
     "%j (job), %A (array), %a (index in it), %t (member), %x (name), %u (user), %N (node) and %% exist";
 

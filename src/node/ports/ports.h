@@ -108,6 +108,7 @@ struct BoxPlan {
   std::optional<shim::Credentials> identity = {};       ///< The same as numbers.
   std::map<std::string, std::string> environment = {};  ///< HOME and the like; the job's own entries win.
   std::string device_fence = "advisory";                ///< Or "cgroup": no other device can be opened.
+  std::string tmp_folder = {};  ///< The attempt's own folder for temporary files, as the job sees it.
 };
 
 /// Decides the boxes of attempts, by what the job asks, the operator allows and the machine can do.

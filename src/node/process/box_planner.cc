@@ -230,6 +230,7 @@ Result<BoxPlan> BoxPlanner::plan(const v1::StartAttempt& order, const v1::JobSpe
                       {"LOGNAME", user->name},
                       {"SHELL", user->shell},
                       {"TMPDIR", box.private_tmp ? "/tmp" : folder}};
+  plan.tmp_folder = plan.environment["TMPDIR"];
   // A container has a TMPDIR of its own, which is not seen from here.
   if (spec.image().empty())
     plan.environment[shim::kCheckpointVariable] = plan.environment["TMPDIR"] + '/' + shim::kCheckpointFile;

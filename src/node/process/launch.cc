@@ -15,6 +15,7 @@
 #include "base/text/task_payload.h"
 #include "base/text/trace_variable.h"
 #include "gpusched/v1/types.pb.h"
+#include "node/process/slurm_variables.h"
 #include "node/tasks/worker_plan.h"
 #include "shim/container/container_runner.h"
 #include "shim/protocol.h"
@@ -318,6 +319,9 @@ std::vector<std::string> build_environment(const v1::StartAttempt& order, const 
       variables["GPU_SCHEDULER_MIG_PROFILE"] = share.mig_profile();
     }
   }
+  std::string tmp = box.tmp_folder.empty() ? variables["TMPDIR"] : box.tmp_folder;
+  if (!spec.image().empty()) tmp = shim::kContainerTmpFolder;
+  add_slurm_variables(variables, order, spec, {.name = defaults.node, .tmp = tmp});
   variables[std::string(shim::kMarkerVariable)] = to_string(from_wire(order.key())) + '@' + defaults.instance;
 
   std::vector<std::string> entries;

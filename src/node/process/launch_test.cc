@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
+#include "base/text/slurm_script.h"
 #include "base/text/task_worker.h"
 
 namespace gpusched {
@@ -120,6 +122,97 @@ TEST(Launch, AScriptIsRunByTheShellWithItsArguments) {
   ASSERT_TRUE(request.ok());
   EXPECT_EQ(request->arguments, (std::vector<std::string>{"/bin/sh", "-c", "echo $1", "script", "x"}));
   EXPECT_EQ(request->script, "");
+}
+
+v1::JobSpec sbatch_spec(const std::string& script = "#!/bin/bash\n#SBATCH -c 2\ntrue\n") {
+  v1::JobSpec spec;
+  spec.set_name("train");
+  spec.set_script(script);
+  spec.set_working_directory("/home/ada/work");
+  return spec;
+}
+
+/// The value of a variable; "-": it is not set.
+std::string value_of(const std::vector<std::string>& environment, const std::string& name) {
+  for (const std::string& entry : environment) {
+    if (entry.starts_with(name + "=")) return entry.substr(name.size() + 1);
+  }
+  return "-";
+}
+
+TEST(Launch, AScriptWithSbatchLinesHasTheVariablesOfSlurm) {
+  v1::StartAttempt order = grant(grant(order_of(sbatch_spec()), 0, "GPU-a"), 1, "GPU-b");
+  order.set_cpu_milli(2'500);
+  LaunchDefaults defaults = kDefaults;
+  defaults.node = "n7";
+  v1::JobSpec spec = sbatch_spec();
+  (*spec.mutable_environment())["SLURM_JOB_ID"] = "of another job";
+  const BoxPlan box{.tmp_folder = "/data/attempts/12-1/tmp"};
+  const auto environment = build_environment(order, spec, defaults, box);
+  for (const auto& [name, value] :
+       std::map<std::string, std::string>{{"SLURM_JOB_ID", "12"},
+                                          {"SLURM_JOBID", "12"},
+                                          {"SLURM_JOB_NAME", "train"},
+                                          {"SLURM_SUBMIT_DIR", "/home/ada/work"},
+                                          {"SLURM_CPUS_PER_TASK", "2"},
+                                          {"SLURM_CPUS_ON_NODE", "2"},
+                                          {"SLURM_NTASKS", "-"},
+                                          {"SLURM_NNODES", "1"},
+                                          {"SLURM_JOB_NUM_NODES", "1"},
+                                          {"SLURM_JOB_NODELIST", "n7"},
+                                          {"SLURM_NODELIST", "n7"},
+                                          {"SLURM_TASKS_PER_NODE", "1"},
+                                          {"SLURM_PROCID", "0"},
+                                          {"SLURM_LOCALID", "0"},
+                                          {"SLURM_NODEID", "0"},
+                                          {"SLURMD_NODENAME", "n7"},
+                                          {"SLURM_TMPDIR", "/data/attempts/12-1/tmp"},
+                                          {"SLURM_GPUS", "2"},
+                                          {"SLURM_GPUS_ON_NODE", "2"},
+                                          {"SLURM_ARRAY_TASK_ID", "-"},
+                                          {"OMPI_MCA_plm", "^slurm"}}) {
+    EXPECT_EQ(value_of(environment, name), value) << name;
+  }
+  const auto plain = build_environment(order, sbatch_spec("#!/bin/bash\ntrue\n"), defaults, box);
+  for (const std::string_view name : kSlurmVariables)
+    EXPECT_EQ(value_of(plain, std::string(name)), "-") << name;
+}
+
+TEST(Launch, EveryVariableOfSlurmThatIsToldOfIsSet) {
+  const v1::JobSpec all = [] {
+    v1::JobSpec spec = sbatch_spec("#SBATCH -n 1\necho $SLURM_NTASKS $SLURM_NPROCS\n");
+    for (const char* const name : {"INDEX", "COUNT", "FIRST", "LAST", "STEP"})
+      (*spec.mutable_environment())[std::string("GPU_SCHEDULER_ARRAY_") + name] = name;
+    (*spec.mutable_environment())["GPU_SCHEDULER_ARRAY_ID"] = "job-11";
+    return spec;
+  }();
+  v1::StartAttempt order = grant(order_of(all), 0, "GPU-a");
+  order.mutable_key()->set_member(2);
+  for (const char* const node : {"n1", "n2", "n2"}) {
+    v1::Gang::Member& member = *order.mutable_gang()->add_members();
+    member.set_node(node);
+    member.set_gpus(1);
+  }
+  const auto environment = build_environment(order, all, kDefaults);
+  for (const std::string_view name : kSlurmVariables)
+    EXPECT_NE(value_of(environment, std::string(name)), "-") << name;
+  for (const std::string_view name : kSlurmArrayVariables)
+    EXPECT_NE(value_of(environment, std::string(name)), "-") << name;
+  for (const auto& [name, value] : std::map<std::string, std::string>{{"SLURM_ARRAY_JOB_ID", "11"},
+                                                                      {"SLURM_ARRAY_TASK_ID", "INDEX"},
+                                                                      {"SLURM_ARRAY_TASK_MAX", "LAST"},
+                                                                      {"SLURM_NTASKS", "3"},
+                                                                      {"SLURM_NPROCS", "3"},
+                                                                      {"SLURM_NNODES", "2"},
+                                                                      {"SLURM_JOB_NODELIST", "n1,n2"},
+                                                                      {"SLURM_TASKS_PER_NODE", "1,2"},
+                                                                      {"SLURM_PROCID", "2"},
+                                                                      {"SLURM_LOCALID", "1"},
+                                                                      {"SLURM_NODEID", "1"},
+                                                                      {"SLURM_GPUS", "3"},
+                                                                      {"SLURM_GPUS_ON_NODE", "1"}}) {
+    EXPECT_EQ(value_of(environment, name), value) << name;
+  }
 }
 
 /// A box with the paths as the job has them.

@@ -17,10 +17,10 @@ Error bad_option(const std::string& option, const std::string& why) {
   return {.code = ErrorCode::kInvalidArgument, .message = option + ": " + why};
 }
 
-/// Whether a variable belongs to the caller's shell and not to a job.
+/// Whether a variable belongs to the caller's shell, or to the job that it runs in, and not to a new job.
 bool is_of_the_shell(std::string_view name) {
   return name == "_" || name == "PWD" || name == "OLDPWD" || name == "SHLVL" ||
-         name.starts_with("GPU_SCHEDULER_");
+         name.starts_with("GPU_SCHEDULER_") || name.starts_with("SLURM_") || name.starts_with("SLURMD_");
 }
 
 /// Why a variable cannot be sent; empty: it can.

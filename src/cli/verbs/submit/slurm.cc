@@ -48,6 +48,8 @@ struct SlurmOption {
   Result<Words> (*read)(const std::string& value) = nullptr;
   /// Text to write instead; empty, with nothing above: it has nothing to do here.
   std::string_view instead = {};
+  /// It only tunes how a job runs: it is left out, with a warning.
+  bool tunes = false;
 };
 
 Result<Words> read_time(const std::string& value) {
@@ -144,10 +146,6 @@ Result<Words> read_open_mode(const std::string& value) {
   return bad("files are appended to; remove the line, or let the script empty the file");
 }
 
-Result<Words> read_whole_size(const std::string&) {
-  return bad("write the memory of the whole job, such as #GPU --mem 32G");
-}
-
 constexpr SlurmOption kOptions[] = {
     {.name = "job-name", .letter = 'J', .ours = "--name"},
     {.name = "cpus-per-task", .letter = 'c', .ours = "--cpus"},
@@ -155,8 +153,6 @@ constexpr SlurmOption kOptions[] = {
     {.name = "ntasks", .letter = 'n', .read = read_tasks},
     {.name = "ntasks-per-node", .read = read_tasks},
     {.name = "mem", .read = read_memory},
-    {.name = "mem-per-cpu", .read = read_whole_size},
-    {.name = "mem-per-gpu", .read = read_whole_size},
     {.name = "time", .letter = 't', .read = read_time},
     {.name = "array", .letter = 'a', .ours = "--array"},
     {.name = "dependency", .letter = 'd', .read = read_dependency},
@@ -198,7 +194,6 @@ constexpr SlurmOption kOptions[] = {
     {.name = "exclude",
      .letter = 'x',
      .instead = "label the nodes, and write #GPU --without-label KEY=VALUE"},
-    {.name = "cpus-per-gpu", .instead = "write the CPUs of the whole job, such as #GPU --cpus 8"},
     {.name = "signal",
      .instead = "no signal is sent before the time limit; to be warned of a preemption write #GPU "
                 "--preempt-signal USR1 --preempt-grace 2m"},
@@ -209,18 +204,79 @@ constexpr SlurmOption kOptions[] = {
      .instead = "write #GPU --on-node-loss continue"},
     {.name = "test-only", .takes = Takes::kNothing, .instead = "remove the line, and use gpu-cli plan"},
     {.name = "wrap", .instead = "write the command into the script"},
+    {.name = "hint", .tunes = true},
+    {.name = "threads-per-core", .tunes = true},
+    {.name = "get-user-env", .takes = Takes::kMaybeValue, .tunes = true},
+    {.name = "distribution", .letter = 'm', .tunes = true},
+    {.name = "cpu-freq", .tunes = true},
+    {.name = "gpu-freq", .tunes = true},
+    {.name = "gpu-bind", .tunes = true},
+    {.name = "mem-bind", .tunes = true},
+    {.name = "gres-flags", .tunes = true},
+    {.name = "ntasks-per-core", .tunes = true},
+    {.name = "ntasks-per-socket", .tunes = true},
+    {.name = "sockets-per-node", .tunes = true},
+    {.name = "cores-per-socket", .tunes = true},
+    {.name = "extra-node-info", .letter = 'B', .tunes = true},
+    {.name = "acctg-freq", .tunes = true},
+    {.name = "profile", .tunes = true},
+    {.name = "propagate", .takes = Takes::kMaybeValue, .tunes = true},
+    {.name = "switches", .tunes = true},
+    {.name = "contiguous", .takes = Takes::kNothing, .tunes = true},
+    {.name = "spread-job", .takes = Takes::kNothing, .tunes = true},
+    {.name = "use-min-nodes", .takes = Takes::kNothing, .tunes = true},
+    {.name = "wait-all-nodes", .tunes = true},
+    {.name = "delay-boot", .tunes = true},
+    {.name = "time-min", .tunes = true},
+    {.name = "overcommit", .letter = 'O', .takes = Takes::kNothing, .tunes = true},
+    {.name = "oversubscribe", .letter = 's', .takes = Takes::kNothing, .tunes = true},
+    {.name = "kill-on-invalid-dep", .tunes = true},
+    {.name = "ignore-pbs", .takes = Takes::kNothing, .tunes = true},
+    {.name = "wckey", .tunes = true},
 };
 
-/// Those that say how many GPUs: they are understood together.
-constexpr SlurmOption kGpuOptions[] = {{.name = "gpus", .letter = 'G'},
-                                       {.name = "gpus-per-node"},
-                                       {.name = "gpus-per-task"},
-                                       {.name = "gres"},
-                                       {.name = "account", .letter = 'A'}};
+/// Those that say how much of something: they are understood together.
+constexpr SlurmOption kSizeOptions[] = {{.name = "gpus", .letter = 'G'}, {.name = "gpus-per-node"},
+                                        {.name = "gpus-per-task"},       {.name = "gres"},
+                                        {.name = "mem-per-cpu"},         {.name = "mem-per-gpu"},
+                                        {.name = "cpus-per-gpu"},        {.name = "account", .letter = 'A'}};
+
+/// Further options of sbatch: a beginning that one of them has too is not unique.
+constexpr std::string_view kFurtherNames[] = {"batch",
+                                              "bb",
+                                              "bbf",
+                                              "cluster-constraint",
+                                              "clusters",
+                                              "container",
+                                              "container-id",
+                                              "core-spec",
+                                              "export-file",
+                                              "extra",
+                                              "gid",
+                                              "gpus-per-socket",
+                                              "help",
+                                              "licenses",
+                                              "mcs-label",
+                                              "mincpus",
+                                              "network",
+                                              "nodefile",
+                                              "ntasks-per-gpu",
+                                              "power",
+                                              "prefer",
+                                              "reboot",
+                                              "resv-ports",
+                                              "segment",
+                                              "stepmgr",
+                                              "thread-spec",
+                                              "tmp",
+                                              "tres-bind",
+                                              "tres-per-task",
+                                              "usage",
+                                              "version"};
 
 const SlurmOption* find_option(const std::string& name) {
   for (const std::span<const SlurmOption> options :
-       {std::span<const SlurmOption>(kOptions), std::span<const SlurmOption>(kGpuOptions)}) {
+       {std::span<const SlurmOption>(kOptions), std::span<const SlurmOption>(kSizeOptions)}) {
     for (const SlurmOption& option : options) {
       const bool is_long = name.starts_with("--") && std::string_view(name).substr(2) == option.name;
       const bool is_short = option.letter != 0 && name == std::string("-") + option.letter;
@@ -228,6 +284,29 @@ const SlurmOption* find_option(const std::string& name) {
     }
   }
   return nullptr;
+}
+
+/// The names of sbatch's options that begin like this one.
+Words names_that_begin(std::string_view beginning) {
+  Words names;
+  const auto add = [&](std::string_view name) {
+    if (name.starts_with(beginning)) names.push_back("--" + std::string(name));
+  };
+  for (const SlurmOption& option : kOptions) add(option.name);
+  for (const SlurmOption& option : kSizeOptions) add(option.name);
+  for (const std::string_view name : kFurtherNames) add(name);
+  return names;
+}
+
+/// The whole name of an option, of which sbatch takes a unique beginning. Other names stay as they are.
+Result<std::string> whole_name(const std::string& name) {
+  if (!name.starts_with("--") || name.size() < 3 || find_option(name) != nullptr) return name;
+  const Words names = names_that_begin(std::string_view(name).substr(2));
+  if (names.size() == 1) return names.front();
+  if (names.empty() || std::ranges::find(names, name) != names.end()) return name;
+  std::string list;
+  for (const std::string& one : names) list += (list.empty() ? "" : ", ") + one;
+  return bad("it is the beginning of several options; write one of " + list);
 }
 
 /// "gpu:a100:2", "a100:2", "2": {count, model}; nothing when it is none.
@@ -248,6 +327,20 @@ std::optional<std::pair<std::string, std::string>> read_gpus(std::string text, b
   return is_gres ? std::optional(std::pair("1", parts[0])) : std::nullopt;
 }
 
+/// "gpu:a100_3g.40gb:1" and "3g.40gb": {profile, model}; nothing when no MIG profile is in it.
+std::optional<std::pair<std::string, std::string>> read_slice(const std::string& model) {
+  const std::size_t line = model.rfind('_');
+  const std::string profile = line == std::string::npos ? model : model.substr(line + 1);
+  const std::size_t point = profile.find("g.");
+  const bool is_profile = point != std::string::npos && is_number(profile.substr(0, point)) &&
+                          profile.find("gb") != std::string::npos &&
+                          is_number(profile.substr(point + 2, profile.find("gb") - point - 2));
+  if (!is_profile) return std::nullopt;
+  std::string name = line == std::string::npos ? "" : model.substr(0, line);
+  if (name.starts_with("nvidia_")) name.erase(0, 7);
+  return std::pair(profile, name.substr(0, name.find_first_of("_-")));
+}
+
 std::string no_equal(const std::string& place, const std::string& name, std::string_view instead) {
   return place + "#SBATCH " + name + ": " + std::string(instead);
 }
@@ -260,7 +353,9 @@ std::string in_folder(const std::string& folder, const std::string& path) {
 }  // namespace
 
 std::optional<int64_t> slurm_seconds(const std::string& text) {
-  if (text == "UNLIMITED" || text == "INFINITE" || text == "0") return 0;
+  std::string lower;
+  for (const char c : text) lower += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  if (lower == "unlimited" || lower == "infinite" || lower == "0") return 0;
   const std::size_t dash = text.find('-');
   const bool has_days = dash != std::string::npos;
   int64_t numbers[4] = {};
@@ -282,33 +377,44 @@ std::optional<int64_t> slurm_seconds(const std::string& text) {
   return clock[0] * 60 + clock[1];
 }
 
-Result<Unit> SlurmRequest::take(const Words& words, const std::string& place) {
+void SlurmRequest::take(const Words& words, const std::string& place) {
   for (std::size_t at = 0; at < words.size(); ++at) {
     const std::string& word = words[at];
     const bool is_long = word.starts_with("--");
-    if (!word.starts_with('-') || word.size() < 2)
-      return bad(
+    if (!word.starts_with('-') || word.size() < 2) {
+      problems_.push_back(
           place + "\"" + word +
           "\" in a #SBATCH line is not an option; write #GPU lines with the options of gpu-cli submit");
+      return;
+    }
     const std::size_t equals = is_long ? word.find('=') : 2;
-    const std::string name = word.substr(0, equals);
-    const SlurmOption* const option = find_option(name);
+    const std::string given = word.substr(0, equals);
+    const Result<std::string> name = whole_name(given);
+    const SlurmOption* const option = name ? find_option(*name) : nullptr;
     if (option == nullptr) {
-      return bad(no_equal(place, name,
-                          "it has no equivalent here; remove the line, or write a #GPU line with what you "
-                          "need (gpu-cli submit --help)"));
+      problems_.push_back(no_equal(place, given,
+                                   name ? "it has no equivalent here; remove the line, or write a #GPU line "
+                                          "with what you need (gpu-cli submit --help)"
+                                        : name.error().message));
+      return;  // Whether the next word is its value is not known.
     }
     std::optional<std::string> value;
     if (is_long && equals != std::string::npos) value = word.substr(equals + 1);
     if (!is_long && word.size() > 2) value = word.substr(word[2] == '=' ? 3 : 2);
     if (!value && option->takes == Takes::kValue) {
-      if (at + 1 >= words.size()) return bad(no_equal(place, name, "it needs a value"));
+      if (at + 1 >= words.size()) {
+        problems_.push_back(no_equal(place, *name, "it needs a value"));
+        return;
+      }
       value = words[++at];
     }
-    Result<Unit> taken = take_option(name, value, place);
-    if (!taken) return taken;
+    if (value && value->empty()) {
+      problems_.push_back(no_equal(place, *name, "its value is empty; give one, or remove the option"));
+      continue;
+    }
+    if (const Result<Unit> taken = take_option(*name, value, place); !taken)
+      problems_.push_back(taken.error().message);
   }
-  return Unit{};
 }
 
 Result<Unit> SlurmRequest::take_option(const std::string& name, const std::optional<std::string>& value,
@@ -319,9 +425,18 @@ Result<Unit> SlurmRequest::take_option(const std::string& name, const std::optio
     account_ = text;
     return Unit{};
   }
+  if (option.tunes) {
+    warnings_.push_back(place + "#SBATCH " + name + " is left out: it only tunes how a job runs");
+    return Unit{};
+  }
   if (option.name.starts_with("gpus") || option.name == "gres") return take_gpus(name, text, place);
+  if (option.name.starts_with("mem-per") || option.name == "cpus-per-gpu")
+    return take_each(name, text, place);
   if (!option.instead.empty()) return bad(no_equal(place, name, option.instead));
   if (option.name == "chdir") folder_ = text;
+  if (option.name.starts_with("ntasks")) asks_for_tasks_ = true;
+  if (option.name == "cpus-per-task") cpus_ = text;
+  if (option.name == "mem") memory_place_ = place;
   Words ours;
   if (option.read != nullptr) {
     Result<Words> read = option.read(text);
@@ -351,25 +466,95 @@ Result<Unit> SlurmRequest::take_gpus(const std::string& name, const std::string&
                         "\"" + text + "\" is not one number of GPUs; write #GPU --gpus 2 --gpu-model a100"));
   }
   const Gpus gpus{.place = place, .option = name, .count = read->first, .model = read->second};
+  if (read_slice(gpus.model) && gpus.count != "1")
+    return bad(no_equal(place, name, "a job has one MIG slice; write --gres=gpu:" + gpus.model + ":1"));
   (name == "--gpus" || name == "-G" ? all_ : each_node_) = gpus;
   return Unit{};
 }
 
+Result<Unit> SlurmRequest::take_each(const std::string& name, const std::string& text,
+                                     const std::string& place) {
+  Each each{.place = place, .option = name, .amount = 0};
+  if (name == "--cpus-per-gpu") {
+    if (!is_number(text) || text.size() > 6)
+      return bad(no_equal(place, name, "\"" + text + "\" is not a number"));
+    each.amount = std::stoll(text);
+    cpus_each_ = each;
+    return Unit{};
+  }
+  const Result<int64_t> size = parse_size_mb(text);
+  if (!size) return bad(no_equal(place, name, size.error().message));
+  each.amount = *size;
+  if (each.amount == 0)
+    return bad(no_equal(place, name, "0 means a node's whole memory to Slurm; write #GPU --exclusive"));
+  memory_each_ = each;
+  return Unit{};
+}
+
+/// --gpus, --gpus-per-node or --mig.
+Result<Words> SlurmRequest::gpu_words() const {
+  if (!all_ && !each_node_) return Words{};
+  const bool gang = !nodes_.empty();
+  const Gpus& gpus = each_node_ ? *each_node_ : *all_;
+  if (all_ && (each_node_ || gang) && !(each_node_ && !gang && all_->count == each_node_->count)) {
+    return bad(no_equal(all_->place, all_->option,
+                        "with several nodes, or beside another number of GPUs, it is not clear how many each "
+                        "node gets; write --gpus-per-node alone"));
+  }
+  if (const auto slice = read_slice(gpus.model)) {
+    Words out = {"--mig", slice->first};
+    if (!slice->second.empty()) out.insert(out.end(), {"--gpu-model", slice->second});
+    return out;
+  }
+  Words out = {gang ? "--gpus-per-node" : "--gpus", gpus.count};
+  if (!gpus.model.empty()) out.insert(out.end(), {"--gpu-model", gpus.model});
+  return out;
+}
+
+/// --cpus and --mem of what is asked for each GPU or CPU.
+Result<Words> SlurmRequest::size_words(const Given& given) const {
+  Words out;
+  const Gpus* const asked = each_node_ ? &*each_node_ : all_ ? &*all_ : nullptr;
+  const std::string gpus = !given.gpu_count.empty() ? given.gpu_count : asked == nullptr ? "0" : asked->count;
+  const auto of_gpus = [&](const Each& each) -> Result<int64_t> {
+    if (!is_number(gpus) || gpus.size() > 6 || std::stoll(gpus) == 0)
+      return bad(
+          no_equal(each.place, each.option, "the script asks for no GPUs; write the amount of the job"));
+    return each.amount * std::stoll(gpus);
+  };
+  std::string cpus = given.cpus.empty() ? cpus_ : given.cpus;
+  if (cpus_each_ && given.cpus.empty()) {
+    if (!cpus_.empty())
+      return bad(no_equal(cpus_each_->place, cpus_each_->option, "the script gives --cpus-per-task too"));
+    const Result<int64_t> all = of_gpus(*cpus_each_);
+    if (!all) return all.error();
+    cpus = std::to_string(*all);
+    out.insert(out.end(), {"--cpus", cpus});
+  }
+  if (!memory_each_ || given.memory) return out;
+  if (!memory_place_.empty())
+    return bad(no_equal(memory_each_->place, memory_each_->option, "the script gives --mem too"));
+  int64_t memory_mb = memory_each_->amount * (is_number(cpus) && cpus.size() <= 6 ? std::stoll(cpus) : 1);
+  if (memory_each_->option == "--mem-per-gpu") {
+    const Result<int64_t> all = of_gpus(*memory_each_);
+    if (!all) return all.error();
+    memory_mb = *all;
+  }
+  out.insert(out.end(), {"--mem", std::to_string(memory_mb) + "M"});
+  return out;
+}
+
 Result<Words> SlurmRequest::words(const Given& given) const {
   Words out = words_;
-  const bool gang = !nodes_.empty();
-  if (gang) out.insert(out.end(), {"--nodes", nodes_});
-  if (!given.gpus && (all_ || each_node_)) {
-    const Gpus& gpus = each_node_ ? *each_node_ : *all_;
-    if (all_ && (each_node_ || gang) && !(each_node_ && !gang && all_->count == each_node_->count)) {
-      return bad(
-          no_equal(all_->place, all_->option,
-                   "with several nodes, or beside another number of GPUs, it is not clear how many each "
-                   "node gets; write --gpus-per-node alone"));
-    }
-    out.insert(out.end(), {gang ? "--gpus-per-node" : "--gpus", gpus.count});
-    if (!gpus.model.empty()) out.insert(out.end(), {"--gpu-model", gpus.model});
+  if (!nodes_.empty()) out.insert(out.end(), {"--nodes", nodes_});
+  if (!given.gpus) {
+    const Result<Words> gpus = gpu_words();
+    if (!gpus) return gpus.error();
+    out.insert(out.end(), gpus->begin(), gpus->end());
   }
+  const Result<Words> sizes = size_words(given);
+  if (!sizes) return sizes.error();
+  out.insert(out.end(), sizes->begin(), sizes->end());
   const std::string output = in_folder(folder_, output_);
   if (!output_.empty() && !given.output) out.insert(out.end(), {"--output", output});
   // Without a file of its own, standard error goes to the same one.
@@ -386,16 +571,16 @@ std::string slurm_hint(const std::string& name, const std::string& value) {
   SlurmRequest request;
   Words given = {name};
   if (option->takes == Takes::kValue) given.push_back(value);
-  const Result<Unit> taken =
-      value.empty() && option->takes == Takes::kValue ? Result<Unit>(bad("")) : request.take(given, "");
-  if (taken) {
+  const bool is_missing = value.empty() && option->takes == Takes::kValue;
+  if (!is_missing) request.take(given, "");
+  if (!is_missing && request.problems().empty()) {
     const Result<Words> ours = request.words({});
     if (!ours || ours->empty()) return "leave it out: it has no effect here";
     std::string line;
     for (const std::string& word : *ours) line += (line.empty() ? "" : " ") + word;
     return "write: " + line;
   }
-  std::string sentence = taken.error().message;
+  std::string sentence = is_missing ? "" : request.problems().front();
   if (const std::size_t colon = sentence.find(": ");
       sentence.starts_with("#SBATCH ") && colon != std::string::npos)
     sentence.erase(0, colon + 2);

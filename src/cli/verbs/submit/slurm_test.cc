@@ -17,9 +17,10 @@ struct SlurmLines {
   explicit SlurmLines(const std::string& text) {
     Grammar grammar;
     declare_submit_options(grammar, options);
-    const Result<Unit> read =
-        read_script_lines({.text = text, .name = "train.sh"}, grammar, warnings, &account);
-    if (!read) error = read.error().message;
+    const ScriptLines read = read_script_lines({.text = text, .name = "train.sh"}, grammar);
+    warnings = read.warnings;
+    account = read.account;
+    for (const std::string& problem : read.problems) error += (error.empty() ? "" : "\n") + problem;
   }
 };
 
@@ -79,7 +80,16 @@ TEST(SlurmLines, GiveWayToGpuLines) {
 TEST(SlurmLines, AreRefusedWithWhatToWriteInstead) {
   EXPECT_EQ(SlurmLines("#!/bin/sh\n#SBATCH --qos=high\n").error,
             "train.sh:2: #SBATCH --qos: write #GPU --priority low, medium or high");
-  for (const char* const option : {"--mem-per-cpu=4G",
+  for (const char* const option : {"--mem-per-gpu=4G",
+                                   "--cpus-per-gpu=4",
+                                   "--mem-per-cpu=0",
+                                   "--mem-per-cpu=1G --mem=2G",
+                                   "--gres=gpu:a100_3g.40gb:2",
+                                   "--gpu=2",
+                                   "--ntasks-per=1",
+                                   "--licenses=x",
+                                   "--account=",
+                                   "--job-name ''",
                                    "-n 8",
                                    "-C a100",
                                    "--nodelist=n1",
@@ -117,10 +127,71 @@ TEST(SlurmLines, BehindTheFirstCommandAreNotRead) {
                                       "ignored, as by sbatch; move it up"}));
 }
 
-TEST(SlurmLines, SayWhatSlurmsVariablesAreCalledHere) {
-  EXPECT_EQ(SlurmLines("#SBATCH --array=1-3\npython train.py --seed $SLURM_ARRAY_TASK_ID\n").warnings,
-            (std::vector<std::string>{
-                "train.sh:2: $SLURM_ARRAY_TASK_ID is not set here; use $GPU_SCHEDULER_ARRAY_INDEX"}));
+TEST(SlurmLines, AreRefusedAllAtOnce) {
+  EXPECT_EQ(
+      SlurmLines("#SBATCH --qos=a -c 2\n#SBATCH --nice -C x --mem=1G\n").error,
+      "train.sh:1: #SBATCH --qos: write #GPU --priority low, medium or high\n"
+      "train.sh:2: #SBATCH --nice: write #GPU --priority low\n"
+      "train.sh:2: #SBATCH -C: write #GPU --node-label KEY=VALUE, or --gpu-model MODEL; gpu-cli node show "
+      "NODE has the labels");
+}
+
+TEST(SlurmLines, ThatOnlyTuneAreLeftOutWithAWarning) {
+  const SlurmLines lines(
+      "#SBATCH --hint=nomultithread -m block:cyclic --get-user-env --threads-per-core=1\n");
+  EXPECT_EQ(lines.error, "");
+  ASSERT_EQ(lines.warnings.size(), 4u);
+  EXPECT_EQ(lines.warnings[0], "train.sh:1: #SBATCH --hint is left out: it only tunes how a job runs");
+  EXPECT_EQ(lines.warnings[1], "train.sh:1: #SBATCH -m is left out: it only tunes how a job runs");
+}
+
+TEST(SlurmLines, MultiplyWhatIsAskedForEachCpuOrGpu) {
+  EXPECT_EQ(SlurmLines("#SBATCH --mem-per-cpu=4G -c 8\n").options.memory, "32768M");
+  EXPECT_EQ(SlurmLines("#SBATCH --mem-per-cpu=1500M\n").options.memory, "1500M");
+  const SlurmLines gpus("#SBATCH --gres=gpu:a100:4 --mem-per-gpu=10G --cpus-per-gpu=6\n");
+  EXPECT_EQ(gpus.error, "");
+  EXPECT_EQ(gpus.options.memory, "40960M");
+  EXPECT_EQ(gpus.options.cpus, 24);
+  EXPECT_EQ(SlurmLines("#SBATCH --cpus-per-gpu=4 --mem-per-cpu=1G -G 2\n").options.memory, "8192M");
+  EXPECT_EQ(SlurmLines("#SBATCH --mem-per-cpu=1G -c 8\n#GPU --cpus 2\n").options.memory, "2048M");
+  EXPECT_EQ(SlurmLines("#SBATCH --mem-per-cpu=1G -c 8\n#GPU --mem 3G\n").options.memory, "3G");
+  EXPECT_EQ(SlurmLines("#SBATCH --mem-per-gpu=1G -G 8\n#GPU --gpus 2\n").options.memory, "2048M");
+}
+
+TEST(SlurmLines, TakeUniqueBeginningsOfOptions) {
+  const SlurmLines lines("#SBATCH --job=train --cpus-per-t 2 --part=gpu --begin=now+1hour\n");
+  EXPECT_EQ(lines.error, "");
+  EXPECT_EQ(lines.options.name, "train");
+  EXPECT_EQ(lines.options.cpus, 2);
+  EXPECT_EQ(lines.options.node_labels, std::vector<std::string>{"partition=gpu"});
+  EXPECT_TRUE(
+      SlurmLines("#SBATCH --gpus-per=2\n").error.find("write one of --gpus-per-node, --gpus-per-task") !=
+      std::string::npos);
+}
+
+TEST(SlurmLines, UnderstandMigSlices) {
+  const SlurmLines lines("#SBATCH --gres=gpu:a100_3g.40gb:1\n");
+  EXPECT_EQ(lines.error, "");
+  EXPECT_EQ(lines.options.mig, "3g.40gb");
+  EXPECT_EQ(lines.options.gpu_model, "a100");
+  EXPECT_FALSE(lines.options.gpus.has_value());
+  EXPECT_EQ(SlurmLines("#SBATCH --gres=gpu:1g.10gb\n").options.mig, "1g.10gb");
+  EXPECT_EQ(SlurmLines("#SBATCH --gpus-per-node=nvidia_a100_1g.5gb:1\n").options.gpu_model, "a100");
+}
+
+TEST(SlurmLines, GiveTheNumberOfTasks) {
+  const auto read = [](const std::string& text) {
+    Grammar grammar;
+    SubmitOptions options;
+    declare_submit_options(grammar, options);
+    return read_script_lines({.text = text, .name = "train.sh"}, grammar);
+  };
+  EXPECT_TRUE(read("#SBATCH --ntasks-per-node=1\n").asks_for_tasks);
+  EXPECT_FALSE(read("#SBATCH -N 2\n").asks_for_tasks);
+}
+
+TEST(SlurmLines, PadNumbersInNamesOfFiles) {
+  EXPECT_EQ(SlurmLines("#SBATCH -o out-%5j_%4a.txt\n").options.output, "out-%5j_%4a.txt");
 }
 
 TEST(SlurmTimes, AreMinutesFirst) {
@@ -130,6 +201,8 @@ TEST(SlurmTimes, AreMinutesFirst) {
   EXPECT_EQ(slurm_seconds("1-12"), 129'600);
   EXPECT_EQ(slurm_seconds("1-12:30"), 131'400);
   EXPECT_EQ(slurm_seconds("UNLIMITED"), 0);
+  EXPECT_EQ(slurm_seconds("unlimited"), 0);
+  EXPECT_EQ(slurm_seconds("Infinite"), 0);
   for (const char* const text : {"", "1h", "1-", "1:2:3:4", "-1"}) EXPECT_FALSE(slurm_seconds(text)) << text;
 }
 

@@ -148,11 +148,19 @@ Result<std::string> submission_body(const Session& session, SubmitOptions& submi
     SubmitOptions lines;
     Grammar lines_grammar;
     declare_submit_options(lines_grammar, lines);
-    std::vector<std::string> warnings;
-    const Result<Unit> understood = read_script_lines(*script, lines_grammar, warnings, &submit.tenant);
+    const ScriptLines read_lines = read_script_lines(*script, lines_grammar);
     warn(session.io(), script->notes);
-    warn(session.io(), warnings);
-    if (!understood) return understood.error();
+    warn(session.io(), read_lines.warnings);
+    if (!read_lines.problems.empty()) {
+      // All of them at once; the last one is the command's error.
+      std::vector<std::string> problems = read_lines.problems;
+      const std::string last = problems.back();
+      problems.pop_back();
+      warn(session.io(), problems);
+      return Error{.code = ErrorCode::kInvalidArgument, .message = last};
+    }
+    submit.tenant = read_lines.account;
+    submit.slurm_tasks = read_lines.asks_for_tasks;
     grammar.take_missing_from(lines_grammar);
   }
   // Whoever the scheduler does not know cannot say whom a job runs as; and nobody means to run jobs as root

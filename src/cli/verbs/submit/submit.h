@@ -18,7 +18,8 @@ inline constexpr const char* kCommandOfNone = "nvidia-smi";
 
 /// Options of a submission. A number that was not given stays empty, so that the scheduler's default applies.
 struct SubmitOptions {
-  std::string tenant;  ///< Tenant of a script's #SBATCH --account; --tenant-id wins.
+  std::string tenant;        ///< Tenant of a script's #SBATCH --account; --tenant-id wins.
+  bool slurm_tasks = false;  ///< A script's #SBATCH lines give a number of tasks.
   std::string name;
   std::optional<int64_t> gpus;
   std::string nodes;  ///< As written, such as "4" or "2-8".
@@ -93,11 +94,19 @@ struct Script {
 /// Reads the script that was asked for, from a file, standard input or the option's own text.
 Result<Script> read_script(const SubmitOptions& submit, const CliIo& io);
 
+/// What the lines of a script say besides options.
+struct ScriptLines {
+  /// What cannot be understood, a sentence each that begins with "file:line: "; empty: the script is
+  /// accepted.
+  std::vector<std::string> problems;
+  std::vector<std::string> warnings;  ///< What is left out, stands too late, or only Slurm has.
+  std::string account;                ///< That of the #SBATCH lines; empty: none.
+  bool asks_for_tasks = false;        ///< The #SBATCH lines give a number of tasks.
+};
+
 /// Understands the script's #GPU and #SBATCH lines: those before its first command. `grammar` gets their
-/// values; #GPU lines win. `account` gets that of the #SBATCH lines, if it is not null. Sentences begin with
-/// "file:line: ". `warnings` gets lines that stand too late, and the first variable that only Slurm sets.
-Result<Unit> read_script_lines(const Script& script, const Grammar& grammar,
-                               std::vector<std::string>& warnings, std::string* account = nullptr);
+/// values; #GPU lines win.
+ScriptLines read_script_lines(const Script& script, const Grammar& grammar);
 
 /// A moment as --begin and --deadline take it: a span from now on ("+2h"), or a time as `parse_local_time`
 /// reads it.

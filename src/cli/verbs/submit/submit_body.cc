@@ -5,6 +5,7 @@
 
 #include "base/limits.h"
 #include "base/text/civil_time.h"
+#include "base/text/slurm_script.h"
 #include "base/utf8.h"
 #include "cli/terminal/units.h"
 #include "cli/verbs/submit/environment.h"
@@ -391,19 +392,33 @@ Result<Unit> add_handshake(const SubmitOptions& submit, JsonObjectWriter& body) 
   return add_watchdog(submit, body);
 }
 
-/// The job's environment, and the folder that its script was submitted from.
+/// The folder of the script, and for one with #SBATCH lines that of the caller. The node sets the other
+/// variables of Slurm, SLURM_NTASKS to the number of nodes.
+void add_origin(const SubmitOptions& submit, const Script& script, const CliIo& io, Pairs& environment,
+                std::vector<std::string>& warnings) {
+  const auto add = [&](const std::string& name, std::string folder) {
+    if (folder.empty()) return;  // The current directory no longer exists.
+    while (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
+    if (is_utf8(folder)) {
+      environment.try_emplace(name, std::move(folder));
+    } else {
+      warnings.push_back(name + " is not set: the name of the folder is not UTF-8");
+    }
+  };
+  if (!script.folder.empty()) {
+    const Result<std::string> folder = absolute("SCRIPT", script.folder, io);
+    if (folder) add("GPU_SCHEDULER_SCRIPT_DIR", *folder);
+  }
+  if (!has_sbatch_lines(script.text)) return;
+  add("SLURM_SUBMIT_DIR", io.working_directory());
+  if (submit.slurm_tasks) environment.try_emplace("SLURM_NTASKS", "1");
+}
+
+/// The job's environment, and where its script is from.
 Result<Pairs> whole_environment(const SubmitOptions& submit, const std::optional<Script>& script,
                                 const CliIo& io, std::vector<std::string>& warnings) {
   Result<Pairs> environment = job_environment(submit, io, warnings);
-  if (!environment || !script || script->folder.empty()) return environment;
-  Result<std::string> folder = absolute("SCRIPT", script->folder, io);
-  if (!folder || folder->empty()) return environment;  // The current directory no longer exists.
-  if (!is_utf8(*folder)) {
-    warnings.push_back("GPU_SCHEDULER_SCRIPT_DIR is not set: the name of the script's folder is not UTF-8");
-    return environment;
-  }
-  while (folder->size() > 1 && folder->ends_with('/')) folder->pop_back();
-  environment->try_emplace("GPU_SCHEDULER_SCRIPT_DIR", std::move(*folder));
+  if (environment && script) add_origin(submit, *script, io, *environment, warnings);
   return environment;
 }
 

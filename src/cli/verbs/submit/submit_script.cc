@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <cstddef>
 #include <fstream>
 
 #include "base/text/shell_words.h"
+#include "cli/verbs/submit/script_advice.h"
 #include "cli/verbs/submit/script_text.h"
 #include "cli/verbs/submit/slurm.h"
 #include "cli/verbs/submit/submit.h"
@@ -126,16 +128,14 @@ namespace {
 /// What the lines of a script ask for, before they are put together.
 struct LineReader {
   const Grammar& grammar;
-  std::vector<std::string>& warnings;
-  std::vector<std::string> words;  ///< Of the #GPU lines.
-  SlurmRequest slurm;
+  ScriptLines& lines;
+  std::vector<std::string> words = {};  ///< Of the #GPU lines.
+  SlurmRequest slurm = {};
   bool header = true;          ///< No command has come yet.
   bool told_of_slurm = false;  ///< #SBATCH lines behind the first command.
-  std::string told_variable = {};
 
-  Result<Unit> take_gpu(std::string_view line, const std::string& place);
-  Result<Unit> take_slurm(std::string_view line, const std::string& place);
-  void look_for_slurm_variables(std::string_view line, const std::string& place);
+  void take_gpu(std::string_view line, const std::string& place);
+  void take_slurm(std::string_view line, const std::string& place);
 };
 
 /// Whether `line` begins with the mark, as a word of its own.
@@ -144,54 +144,65 @@ bool has_mark(std::string_view line, std::string_view mark) {
          (line.size() == mark.size() || kBlank.find(line[mark.size()]) != std::string_view::npos);
 }
 
-Result<Unit> LineReader::take_gpu(std::string_view line, const std::string& place) {
+void LineReader::take_gpu(std::string_view line, const std::string& place) {
   if (!header) {
-    warnings.push_back(place + "this #GPU line comes after the first command and is ignored; move it up");
-    return Unit{};
-  }
-  Result<std::vector<std::string>> parted = shell_words(line.substr(kMark.size()));
-  if (!parted) return unusable(place + parted.error().message);
-  // Each line alone, so that a mistake is found where it is; then all together, for what was given.
-  if (const Result<Unit> good = grammar.parse(*parted); !good) return unusable(place + good.error().message);
-  words.insert(words.end(), parted->begin(), parted->end());
-  return Unit{};
-}
-
-Result<Unit> LineReader::take_slurm(std::string_view line, const std::string& place) {
-  if (!header) {
-    if (!std::exchange(told_of_slurm, true)) {
-      warnings.push_back(
-          place + "this #SBATCH line comes after the first command and is ignored, as by sbatch; move it up");
-    }
-    return Unit{};
-  }
-  const Result<std::vector<std::string>> parted = shell_words(line.substr(kSlurmMark.size()));
-  if (!parted) return unusable(place + parted.error().message);
-  return slurm.take(*parted, place);
-}
-
-/// Says what the variables that Slurm sets are called here, once.
-void LineReader::look_for_slurm_variables(std::string_view line, const std::string& place) {
-  constexpr std::pair<std::string_view, std::string_view> kVariables[] = {
-      {"SLURM_ARRAY_TASK_ID", "GPU_SCHEDULER_ARRAY_INDEX"},
-      {"SLURM_ARRAY_JOB_ID", "GPU_SCHEDULER_ARRAY_ID"},
-      {"SLURM_ARRAY_TASK_COUNT", "GPU_SCHEDULER_ARRAY_COUNT"},
-      {"SLURM_JOB_ID", "GPU_SCHEDULER_JOB_ID"}};
-  if (!told_variable.empty() || line.starts_with('#')) return;
-  for (const auto& [theirs, ours] : kVariables) {
-    if (line.find(theirs) == std::string_view::npos) continue;
-    told_variable = theirs;
-    warnings.push_back(place + "$" + std::string(theirs) + " is not set here; use $" + std::string(ours));
+    lines.warnings.push_back(place +
+                             "this #GPU line comes after the first command and is ignored; move it up");
     return;
   }
+  Result<std::vector<std::string>> parted = shell_words(line.substr(kMark.size()));
+  // Each line alone, so that a mistake is found where it is; then all together, for what was given.
+  const Result<Unit> good = parted ? grammar.parse(*parted) : Result<Unit>(parted.error());
+  if (!good) return lines.problems.push_back(place + good.error().message);
+  words.insert(words.end(), parted->begin(), parted->end());
+}
+
+void LineReader::take_slurm(std::string_view line, const std::string& place) {
+  if (!header) {
+    if (!std::exchange(told_of_slurm, true)) {
+      lines.warnings.push_back(
+          place + "this #SBATCH line comes after the first command and is ignored, as by sbatch; move it up");
+    }
+    return;
+  }
+  const Result<std::vector<std::string>> parted = shell_words(line.substr(kSlurmMark.size()));
+  if (!parted) return lines.problems.push_back(place + parted.error().message);
+  const std::size_t before = slurm.problems().size();
+  slurm.take(*parted, place);
+  lines.problems.insert(lines.problems.end(), slurm.problems().begin() + static_cast<std::ptrdiff_t>(before),
+                        slurm.problems().end());
+}
+
+/// The options of all lines together, as words.
+Result<std::vector<std::string>> all_words(const LineReader& reader, const Grammar& grammar) {
+  // What #GPU lines say wins over #SBATCH lines: it comes last.
+  if (const Result<Unit> good = grammar.parse(reader.words); !good) return good.error();
+  const auto given = [&](std::initializer_list<std::string_view> names) {
+    return std::ranges::any_of(names,
+                               [&](std::string_view name) { return grammar.was_given(*grammar.find(name)); });
+  };
+  const auto value = [&](std::string_view name) {
+    const std::vector<std::string> values = grammar.values_of(*grammar.find(name));
+    return values.empty() ? std::string() : values.back();
+  };
+  const std::string gpus = value("--gpus-per-node");
+  Result<std::vector<std::string>> words =
+      reader.slurm.words({.gpus = given({"--gpus", "--gpus-per-node", "--gpu-share", "--mig"}),
+                          .output = given({"--output"}),
+                          .error = given({"--error"}),
+                          .memory = given({"--mem"}),
+                          .cpus = value("--cpus"),
+                          .gpu_count = gpus.empty() ? value("--gpus") : gpus});
+  if (words) words->insert(words->end(), reader.words.begin(), reader.words.end());
+  return words;
 }
 
 }  // namespace
 
-Result<Unit> read_script_lines(const Script& script, const Grammar& grammar,
-                               std::vector<std::string>& warnings, std::string* account) {
+ScriptLines read_script_lines(const Script& script, const Grammar& grammar) {
   const std::string who = script.name.empty() ? "script" : script.name;
-  LineReader reader{.grammar = grammar, .warnings = warnings};
+  ScriptLines lines;
+  LineReader reader{.grammar = grammar, .lines = lines};
   size_t number = 0;
   for (std::string_view rest = script.text; !rest.empty();) {
     std::string_view line = first_line(rest);
@@ -200,30 +211,22 @@ Result<Unit> read_script_lines(const Script& script, const Grammar& grammar,
     const std::string place = who + ":" + std::to_string(number) + ": ";
     line = trimmed(line);
     if (!line.empty() && line.front() != '#') reader.header = false;
-    Result<Unit> taken = Unit{};
-    if (has_mark(line, kMark)) taken = reader.take_gpu(line, place);
-    if (has_mark(line, kSlurmMark)) taken = reader.take_slurm(line, place);
-    if (!taken) return taken;
-    reader.look_for_slurm_variables(line, place);
+    if (has_mark(line, kMark)) reader.take_gpu(line, place);
+    if (has_mark(line, kSlurmMark)) reader.take_slurm(line, place);
   }
-  // What #GPU lines say wins over #SBATCH lines: it comes last.
-  if (const Result<Unit> good = grammar.parse(reader.words); !good) return good;
-  const auto given = [&](std::initializer_list<std::string_view> names) {
-    return std::ranges::any_of(names,
-                               [&](std::string_view name) { return grammar.was_given(*grammar.find(name)); });
-  };
-  Result<std::vector<std::string>> words =
-      reader.slurm.words({.gpus = given({"--gpus", "--gpus-per-node", "--gpu-share", "--mig"}),
-                          .output = given({"--output"}),
-                          .error = given({"--error"})});
-  if (!words) return words.error();
-  words->insert(words->end(), reader.words.begin(), reader.words.end());
-  if (account != nullptr) *account = reader.slurm.account();
+  lines.warnings.insert(lines.warnings.end(), reader.slurm.warnings().begin(), reader.slurm.warnings().end());
+  for (std::string& advice : slurm_advice(who, script.text)) lines.warnings.push_back(std::move(advice));
+  lines.account = reader.slurm.account();
+  lines.asks_for_tasks = reader.slurm.asks_for_tasks();
+  if (!lines.problems.empty()) return lines;
+  const Result<std::vector<std::string>> words = all_words(reader, grammar);
   // The tries above filled lists, which the whole fills again.
   for (const OptionSpec& option : grammar.options()) {
     if (auto* const list = std::get_if<std::vector<std::string>*>(&option.target)) (*list)->clear();
   }
-  return grammar.parse(*words);
+  const Result<Unit> good = words ? grammar.parse(*words) : Result<Unit>(words.error());
+  if (!good) lines.problems.push_back(good.error().message);
+  return lines;
 }
 
 }  // namespace gpusched::cli

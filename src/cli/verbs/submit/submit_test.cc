@@ -14,8 +14,9 @@ struct Lines {
   explicit Lines(const std::string& text) {
     Grammar grammar;
     declare_submit_options(grammar, options);
-    const Result<Unit> read = read_script_lines({.text = text, .name = "train.sh"}, grammar, warnings);
-    if (!read) error = read.error().message;
+    const ScriptLines read = read_script_lines({.text = text, .name = "train.sh"}, grammar);
+    warnings = read.warnings;
+    for (const std::string& problem : read.problems) error += (error.empty() ? "" : "\n") + problem;
   }
 };
 
@@ -36,6 +37,10 @@ TEST(ScriptLines, SayWhereAMistakeIs) {
   EXPECT_EQ(Lines("#GPU --gpus two\n").error, "train.sh:1: --gpus: \"two\" is not a whole number");
   EXPECT_EQ(Lines("#GPU --name 'a\n").error, "train.sh:1: a quote ' is not closed");
   EXPECT_EQ(Lines("#GPU --script x.sh\n").error, "train.sh:1: there is no option --script");
+  EXPECT_EQ(Lines("#GPU --gpus two\n#GPU --gpus 1\n#SBATCH --qos=x\n#GPU --cpus none\n").error,
+            "train.sh:1: --gpus: \"two\" is not a whole number\n"
+            "train.sh:3: #SBATCH --qos: write #GPU --priority low, medium or high\n"
+            "train.sh:4: --cpus: \"none\" is not a number");
 }
 
 TEST(ScriptLines, BehindTheFirstCommandAreNotRead) {

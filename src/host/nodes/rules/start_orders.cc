@@ -47,6 +47,16 @@ std::string element_spec(const State& state, const Job& job) {
   environment["GPU_SCHEDULER_ARRAY_ID"] = "job-" + std::to_string(array->id.value);
   environment["GPU_SCHEDULER_ARRAY_INDEX"] = index;
   environment["GPU_SCHEDULER_ARRAY_COUNT"] = std::to_string(array->count);
+  CHECK(!array->ranges.empty());
+  const IndexRange& one = array->ranges.front();
+  IndexRange all = one;
+  for (const IndexRange& range : array->ranges) {
+    all.first = std::min(all.first, range.first);
+    all.last = std::max(all.last, range.first + (range.count() - 1) * range.step);
+  }
+  environment["GPU_SCHEDULER_ARRAY_FIRST"] = std::to_string(all.first);
+  environment["GPU_SCHEDULER_ARRAY_LAST"] = std::to_string(all.last);
+  environment["GPU_SCHEDULER_ARRAY_STEP"] = std::to_string(array->ranges.size() == 1 ? one.step : 1);
   if (!spec.name().empty()) spec.set_name(spec.name() + "-" + index);
   return packed(spec);
 }
