@@ -17,6 +17,7 @@
 set(GPUSCHED_FLOOR_base 0)
 set(GPUSCHED_FLOOR_model 1)
 set(GPUSCHED_FLOOR_journal 1)
+set(GPUSCHED_FLOOR_consensus 1)
 set(GPUSCHED_FLOOR_log 1)
 set(GPUSCHED_FLOOR_config 1)
 set(GPUSCHED_FLOOR_grammar 1)
