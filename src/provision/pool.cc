@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "model/state.h"
+#include "model/types.h"
 
 namespace gpusched::provision {
 
@@ -11,7 +11,9 @@ Node node_of(const Pool& pool, const std::string& name) {
   for (int32_t i = 0; i < pool.shape.gpus; ++i)
     node.devices.push_back({.uuid = name + "-" + std::to_string(i), .memory_mb = pool.shape.gpu_memory_mb});
   node.features = pool.shape.features;
-  node.feature_bits = State::feature_bits_of(node.features);
+  // A machine of a pool has an agent of ours, so it is no external node, whatever its features say.
+  if (std::ranges::find(node.features, "container") != node.features.end())
+    node.feature_bits = kFeatureContainer;
   node.agent_labels = pool.shape.labels;
   node.agent_labels.push_back({.name = std::string(kPoolLabel), .value = pool.name});
   std::ranges::sort(node.agent_labels, {}, &Label::name);
