@@ -20,7 +20,10 @@ SERIAL = itertools.count(1)
 RULES = [
     {"apiGroups": ["gpu.scheduling"], "resources": ["gpuclaims", "gpunodestatuses"], "verbs": ["get", "list", "watch"]},
     {"apiGroups": ["gpu.scheduling"], "resources": ["gpuclaims/status"], "verbs": ["patch"]},
-    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "list", "watch", "create", "delete"]},
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"],
+     "verbs": ["get", "list", "watch", "create", "delete"]},
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": ["gpu-scheduler"],
+     "verbs": ["update"]},  # That of the election.
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "patch"]},
     {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["pods/binding", "pods/eviction"], "verbs": ["create"]},
@@ -49,8 +52,8 @@ def install_crds(plane):
 class Bridge:
     """gpu-scheduler-kube, started, killed, started again."""
 
-    def __init__(self, plane, program, kubeconfig, configuration):
-        self.plane, self.program, self.kubeconfig = plane, program, kubeconfig
+    def __init__(self, plane, program, configuration):
+        self.plane, self.program, self.configuration = plane, program, configuration
         self.file = plane.folder / f"scheduler-{next(SERIAL)}.json"
         self.file.write_text(json.dumps(configuration))
         self.process = None
@@ -96,7 +99,7 @@ def configuration_of(kubeconfig, address, token_file, **arguments):
 class GpuWorld:
     """One engine and one bridge on a control plane. Only one of them works on a control plane at a time."""
 
-    def __init__(self, plane, program, folder, user="gpu-scheduler", roles=ROLES, crds=True):
+    def __init__(self, plane, program, folder, user="gpu-scheduler", roles=ROLES, crds=True, changes=()):
         self.plane = plane
         self.world = harness.World({}, folder)
         self.engine = self.world.scheduler.start()
@@ -104,9 +107,9 @@ class GpuWorld:
             install_crds(plane)
         grant(plane, user, roles)
         kubeconfig = plane.user(user)
-        self.bridge = Bridge(plane, program, kubeconfig, configuration_of(
-            kubeconfig, f"127.0.0.1:{self.engine.ports['grpc']}", self.engine.data_dir / "token"))
-        self.bridge.start()
+        configuration = configuration_of(kubeconfig, f"127.0.0.1:{self.engine.ports['grpc']}",
+                                         self.engine.data_dir / "token") | dict(changes)
+        self.bridge = Bridge(plane, program, configuration).start()
 
     def end(self):
         self.bridge.kill()

@@ -8,7 +8,7 @@ import time
 
 import pytest
 from control_plane import harness
-from gpu_world import GpuWorld, job_of, record_of
+from gpu_world import Bridge, GpuWorld, job_of, record_of
 
 KILLS = 8
 REQUESTS = (r'apiserver_request_total\{.*resource="(pods|gpuclaims|gpunodestatuses|leases)".*verb="(\w+)".*\} (\S+)$')
@@ -63,7 +63,8 @@ def test_a_claim_that_was_edited_while_the_program_was_away_gets_what_it_says_no
     cluster.pod(namespace)
     cluster.wait_message(namespace, "pod", "job-")
     cluster.bridge.kill()
-    cluster.patch(f"/apis/gpu.scheduling/v1/namespaces/{namespace}/gpuclaims/claim", {"spec": {"devices": {"count": 1}}})
+    cluster.patch(f"/apis/gpu.scheduling/v1/namespaces/{namespace}/gpuclaims/claim",
+                  {"spec": {"devices": {"count": 1}}})
     cluster.bridge.start()
     cluster.add_node(gpus=4)
     assert len(record_of(cluster.wait_bound(namespace))["devices"]) == 1
@@ -135,6 +136,32 @@ def test_kills_of_the_api_server_and_of_etcd_bind_no_device_twice_and_leave_noth
         cluster.wait_leases(namespace, ())
         harness.wait_until("all GPUs are free", lambda: cluster.free(node) == 8)
     finally:
+        cluster.end()
+
+
+def test_of_two_programs_one_works_and_the_other_takes_over(own_control_plane, go_program, session_folder):
+    election = {"leaderElect": True, "leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "1s",
+                "resourceName": "gpu-scheduler", "resourceNamespace": "kube-system"}
+    cluster = GpuWorld(own_control_plane, go_program("gpu-scheduler-kube"), session_folder,
+                       changes={"leaderElection": election})
+    second = Bridge(own_control_plane, cluster.bridge.program, cluster.bridge.configuration)
+    try:
+        namespace = own_control_plane.namespace()
+        node = cluster.add_node(gpus=2)
+        second.start()
+        for name in ("before", "after"):
+            cluster.claim(namespace, name)
+        cluster.pod(namespace, "before", "before")
+        job = job_of(cluster.wait_bound(namespace, "before"))
+        harness.wait_until("the second waits its turn",
+                           lambda: "attempting to acquire leader lease" in second.log().lower())
+        assert "Read what was there" not in second.log()
+        cluster.bridge.kill()
+        cluster.pod(namespace, "after", "after")
+        assert cluster.wait_bound(namespace, "after")["spec"]["nodeName"] == node
+        assert cluster.engine.api().job(job)["state"] == "running"
+    finally:
+        second.kill()
         cluster.end()
 
 

@@ -31,8 +31,12 @@ def test_a_refusal_by_a_taint_goes_back_to_the_engine_in_upstreams_words(cluster
     told = cluster.wait_message(namespace, "pod", "untolerated taint")
     assert told["reason"] == "Unschedulable"
     job = cluster.wait_job(namespace)
-    history = cluster.engine.api().call("GET", f"/v1/jobs/{job}/history")[1]
-    assert "not_started" in str(history) and "untolerated taint" in str(history)
+
+    def history():
+        return str(cluster.engine.api().call("GET", f"/v1/jobs/{job}/history")[1])
+
+    harness.wait_until("the job's history has it",
+                       lambda: "not_started" in history() and "untolerated taint" in history())
     harness.wait_until("the GPUs are free", lambda: cluster.free(node) == 2)
     nothing_is_held(cluster, namespace, node, 2)
     other = cluster.add_node(gpus=1)
