@@ -6,6 +6,7 @@ There is no kubelet: a test says itself when a pod has ended (finish), and remov
 import contextlib
 import itertools
 import json
+import subprocess
 
 import control_plane as kubernetes
 from control_plane import harness
