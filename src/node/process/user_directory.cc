@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -110,8 +111,18 @@ Result<UserFacts> UserDirectory::find(const std::string& name) {
 }
 
 Result<UserFacts> UserDirectory::look_up_user(const std::string& name) {
-  return ask_machine(name, [&name](passwd* entry, char* buffer, std::size_t size, passwd** found) {
-    return getpwnam_r(name.c_str(), entry, buffer, size, found);
+  Result<UserFacts> facts =
+      ask_machine(name, [&name](passwd* entry, char* buffer, std::size_t size, passwd** found) {
+        return getpwnam_r(name.c_str(), entry, buffer, size, found);
+      });
+  if (facts || facts.error().code != ErrorCode::kNotFound) return facts;
+  // As for `id`, a number is a uid where it is nobody's name.
+  uid_t uid = 0;
+  const char* const end = name.data() + name.size();
+  const auto [stop, failure] = std::from_chars(name.data(), end, uid);
+  if (name.empty() || failure != std::errc{} || stop != end) return facts;
+  return ask_machine(name, [uid](passwd* entry, char* buffer, std::size_t size, passwd** found) {
+    return getpwuid_r(uid, entry, buffer, size, found);
   });
 }
 

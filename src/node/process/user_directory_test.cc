@@ -75,5 +75,18 @@ TEST_F(ChooseUserTest, ANumberThatMeansNobodyIsRefused) {
   EXPECT_FALSE(choose("minus").ok());
 }
 
+TEST(UserDirectory, ANumberIsAUsersWhereItIsNobodysName) {
+  const Result<UserFacts> root = UserDirectory::look_up_user("0");
+  ASSERT_TRUE(root.ok());
+  EXPECT_EQ(root->name, "root");
+  EXPECT_EQ(root->credentials.uid, 0u);
+  for (const char* const none : {"", "-0", "0x0", "4294967290", "99999999999"})
+    EXPECT_EQ(UserDirectory::look_up_user(none).error().code, ErrorCode::kNotFound) << none;
+  const SystemClock clock;
+  UserDirectory directory(clock);
+  const UserPolicy policy{.is_root = true, .own_name = "root", .allow_root_jobs = true};
+  EXPECT_FALSE(choose_user("0", policy, directory, true).ok());
+}
+
 }  // namespace
 }  // namespace gpusched
