@@ -86,3 +86,22 @@ def test_an_array_is_held_shown_and_cancelled_whole(cluster):
     shown(cluster, "cancel", array)
     wait_until("it is over", lambda: record(cluster, array)["state"] == "cancelled")
     assert record(cluster, array)["array"]["cancelled"] == 100_000
+
+
+def test_a_job_waits_for_an_element_of_an_array(cluster):
+    array = submit(cluster, "--hold", "--array", "3-6", "--", "true")
+    child = submit(cluster, "--after", f"any:{array}[4]", "--", "true")
+    element = f"job-{int(array.removeprefix('job-')) + 2}"
+    assert f"waits for {element} to end" in shown(cluster, "explain", child)
+    refused = cluster.cli("submit", "--after", f"{array}[7]", "--", "true", expected=4)
+    assert f"there is no job {array}[7] to depend on" in refused.stderr and "dependency_not_found" in refused.stderr
+    shown(cluster, "release", array)
+    cluster.cli("wait", child, expected=0)
+
+
+def test_a_job_whose_parent_is_held_says_so(cluster):
+    held = submit(cluster, "--hold", "--", "true")
+    child = submit(cluster, "--after", f"any:{held}", "--", "true")
+    assert f"{held} is held, to release it: gpu-cli release {held}" in shown(cluster, "explain", child)
+    shown(cluster, "release", held)
+    cluster.cli("wait", child, expected=0)

@@ -202,10 +202,42 @@ std::optional<ApiError> HostBackend::check_labels(const SubmitRequest& request) 
   return std::nullopt;
 }
 
+namespace {
+
+/// The parents of a submission that are named as elements of arrays: "job-12[3]".
+std::vector<JobId*> named_elements(SubmitRequest& request) {
+  std::vector<JobId*> parents;
+  for (JobRequest& job : request.jobs) {
+    for (JobFlow& flow : job.flow) {
+      for (Dependency& one : flow.dependencies) {
+        if (!one.index && is_element_name(one.parent)) parents.push_back(&one.parent);
+      }
+    }
+  }
+  return parents;
+}
+
+}  // namespace
+
 void HostBackend::submit(const CallerPtr& caller, SubmitRequest request, Done<Submitted> done) {
   if (auto refused = check_labels(request)) return done(std::move(*refused));
   if (is_about_service(request)) return submit_record(caller, std::move(request), std::move(done));
-  submit_jobs(caller, std::move(request), std::move(done));
+  if (named_elements(request).empty()) return submit_jobs(caller, std::move(request), std::move(done));
+  // The engine knows elements by their numbers, which never change.
+  if (sheds_read(done)) return;
+  read([this, caller, request = std::move(request),
+        done = std::move(done)](const Observer::View& view) mutable {
+    for (JobId* const parent : named_elements(request)) {
+      const auto found = find_job(view.state, *caller, access::Action::kSeeJob, *parent, "");
+      if (!found) {
+        return done(ApiError{ErrorKind::kDependencyNotFound,
+                             "there is no job " + job_name(*parent) + " to depend on; give one that exists",
+                             "dependencies"});
+      }
+      *parent = (*found)->id;
+    }
+    submit_jobs(caller, std::move(request), std::move(done));
+  });
 }
 
 void HostBackend::submit_jobs(const CallerPtr& caller, SubmitRequest request, Done<Submitted> done) {

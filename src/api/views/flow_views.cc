@@ -40,7 +40,7 @@ std::string joined(const std::vector<std::string>& words) {
   return out;
 }
 
-std::string dependency_message(const Job& job) {
+std::string dependency_message(const State& state, const Job& job) {
   std::vector<std::string> never;
   std::vector<std::string> open;
   for (const JobDependency& one : job.dependency_list()) {
@@ -50,7 +50,15 @@ std::string dependency_message(const Job& job) {
   if (!never.empty())
     return "waits for " + joined(never) + ", which can no longer happen; to cancel it: gpu-cli cancel " +
            job_name(job.id);
-  return "waits for " + joined(open);
+  std::string held;
+  for (const JobDependency& one : job.dependency_list()) {
+    const Job* const parent = state.jobs.find(one.parent);
+    const bool waits_on_it =
+        one.verdict == JobDependency::Verdict::kOpen && parent != nullptr && parent->held;
+    if (held.empty() && waits_on_it)
+      held = "; " + job_name(one.parent) + " is held, to release it: gpu-cli release " + job_name(one.parent);
+  }
+  return "waits for " + joined(open) + held;
 }
 
 std::string array_message(const State& state, const Job& job) {
@@ -128,7 +136,7 @@ void add_flow(const State& state, const Job& job, JobView& shown) {
 }
 
 std::string flow_message(const State& state, const Job& job) {
-  if (job.unmet > 0) return dependency_message(job);
+  if (job.unmet > 0) return dependency_message(state, job);
   if (job.reason == JobReason::kBegin) return "waits for its begin time, " + instant(job.not_before);
   if (job.is_array()) return array_message(state, job);
   if (job.is_element() && job.reason == JobReason::kArray)
