@@ -25,6 +25,7 @@
 #include "predict/quality.h"
 #include "published/estimators.h"
 #include "published/pool_replay.h"
+#include "replay/scheduler/job_facts.h"
 #include "replay/trace/swf.h"
 #include "table.h"
 

@@ -2,6 +2,9 @@
 // source: grammar/grammar.cc
 // source: cli/verbs/submit/submit_body.cc
 // source: cli/verbs/submit/submit_options.cc
+// source: cli/verbs/submit/environment.cc
+// source: cli/verbs/submit/script_advice.cc
+// source: cli/verbs/submit/script_text.cc
 // source: cli/verbs/submit/slurm.cc
 // source: cli/verbs/submit/submit_script.cc
 // source: grammar/job_name.cc
@@ -44,7 +47,7 @@ bool is_ascii(std::string_view text) {
 
 void try_script(const std::string& text) {
   static const cli::CliIo kIo = fixed_io();
-  const cli::Script script{.text = text, .name = "train.sh", .command = {}};
+  const cli::Script script{.text = text, .name = "train.sh", .folder = {}};
   static cli::SubmitOptions options;
   static const gpusched::Grammar kGrammar = [] {
     gpusched::Grammar grammar;
@@ -52,15 +55,13 @@ void try_script(const std::string& text) {
     return grammar;
   }();
   options = {};
-  std::vector<std::string> warnings;
-  const auto read = cli::read_script_lines(script, kGrammar, warnings);
-  for (const std::string& warning : warnings) CHECK(warning.starts_with("train.sh:"));
-  if (!read) {
-    CHECK(read.error().message.starts_with("train.sh:") || !read.error().message.empty());
-    return;
-  }
+  const cli::ScriptLines read = cli::read_script_lines(script, kGrammar);
+  for (const std::string& warning : read.warnings) CHECK(warning.starts_with("train.sh:"));
+  for (const std::string& problem : read.problems) CHECK(!problem.empty());
+  if (!read.problems.empty()) return;
   options.script_file = "train.sh";
-  const auto body = cli::job_body({}, options, script, kIo);
+  std::vector<std::string> warnings;
+  const auto body = cli::job_body({}, options, script, kIo, warnings);
   if (!body) {
     CHECK(body.error().message.starts_with("--"));
   } else if (is_ascii(text)) {

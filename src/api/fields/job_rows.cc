@@ -215,7 +215,7 @@ constexpr JobRow kRows[] = {
          "has "
          "them ([secrets](rest.md#secrets-of-a-job))")
         .hinted(R"(, such as ["HUB_TOKEN"])"),
-    spec(68, "executor", kNoDoor, &F::executor,
+    spec(69, "executor", kNoDoor, &F::executor,
          "who starts it: `process` (also if empty) the agent of its node, `external` another program, on "
          "nodes "
          "that it registered: [external jobs](external-jobs.md)")
