@@ -227,3 +227,48 @@ def test_ordinary_jobs_never_go_to_an_external_node_and_a_command_is_refused(wor
     status, answer, _ = world.api().call("POST", "/v1/jobs", {"spec": {"executor": "pod"}, "resources": {}})
     assert status == 400 and "executor must be process or external" in str(answer), (status, answer)
     assert not [one for one in node.orders if one.HasField("start") and one.start.job_name == ordinary]
+
+
+def test_a_running_external_job_outlives_both_sides_restarts(world, join):
+    node = join("k1")
+    job = submit(world)
+    order = node.ordered("start", job)
+    node.started(order)
+    world.api().wait_for(job, "running")
+    node.close()
+    world.scheduler.restart()
+    again = join("k1", [node.knows(order)])
+    assert world.api().wait_for(job, "running")["attempts"] == 1
+    again.ended(order, cause=again.types_pb2.Outcome.EXITED, exit_code=3)
+    assert world.api().wait_for(job, "failed")["exit_code"] == 3
+
+
+def test_a_running_external_job_that_its_node_does_not_list_is_lost_and_tried_again(world, join):
+    node = join("k1")
+    job = submit(world)
+    node.started(node.ordered("start", job))
+    world.api().wait_for(job, "running")
+    node.close()
+    again = join("k1")
+    asked = wait_until("the scheduler asks whether the GPU is free", lambda: next(
+        (one.check_release for one in again.orders if one.HasField("check_release")), None))
+    device = asked.devices[0]
+    assert device.uuid == "GPU-k1"
+    again.report(released=again.node_pb2.Released(index=device.index, generation=device.generation))
+    order = again.ordered("start", job)
+    assert order.key.attempt == 2
+    told = world.cli("history", job).stdout
+    assert "does not know" in told, told
+    again.started(order)
+    world.api().wait_for(job, "running")
+
+
+def test_a_request_that_is_changed_keeps_what_the_job_avoids(world, join):
+    node = join("k1")
+    job = submit(world)
+    node.not_started(node.ordered("start", job), "a volume is in another zone")
+    wait_until("explain names the node", lambda: "node k1 did not start it" in str(world.api().explain(job)))
+    status, answer, _ = world.api().call("PATCH", f"/v1/jobs/{job}", {"gpu_memory_mb": 40_000})
+    assert status == 200, answer
+    wait_until("explain names the node", lambda: "node k1 did not start it" in str(world.api().explain(job)))
+    assert len([one for one in node.orders if one.HasField("start")]) == 1
