@@ -3,6 +3,7 @@
 import hashlib
 import os
 import queue
+import re
 import subprocess
 import sys
 import threading
@@ -272,3 +273,13 @@ def test_a_request_that_is_changed_keeps_what_the_job_avoids(world, join):
     assert status == 200, answer
     wait_until("explain names the node", lambda: "node k1 did not start it" in str(world.api().explain(job)))
     assert len([one for one in node.orders if one.HasField("start")]) == 1
+
+
+def test_people_see_an_external_job_by_its_name(world, join):
+    job = submit(world, name="lab/train-0")
+    listed = world.cli("list", "-o", "wide", expected=0).stdout
+    assert "lab/train-0" in listed and "(external)" in listed, listed
+    shown = world.cli("get", job, expected=0).stdout
+    assert "lab/train-0" in shown and re.search(r"^Executor:? +external$", shown, re.M), shown
+    said = world.cli("explain", job, expected=0).stdout
+    assert "lab/train-0" in said and "no external node is registered" in said, said

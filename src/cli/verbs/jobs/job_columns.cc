@@ -252,9 +252,13 @@ JobColumn labels_column() {
 JobColumn command_column() {
   return {.key = "command",
           .column = {.title = "COMMAND", .may_shrink = true, .drop_order = 10},
-          .cell = [](const Json& job, Time) { return Cell(job_command_text(job)); },
+          .cell =
+              [](const Json& job, Time) {
+                const bool external = job_field(job, "executor").text() == "external";
+                return Cell(external ? "(external)" : job_command_text(job));
+              },
           .order = by_text,
-          .fields = "spec.command,spec.args,spec.script"};
+          .fields = "spec.command,spec.args,spec.script,spec.executor"};
 }
 
 std::vector<JobColumn> make_columns() {

@@ -245,6 +245,7 @@ constexpr JobRecordRow kJobRecord[] = {
     {"Command", "script", command_cell},
     {"Script", "script", script_cell},
     {"Image", "image", as_text},
+    {"Executor", "executor", as_text},
     {"Folder", "working_directory", as_text},
     {"Output", "stdout_path", as_text},
     {"Errors", "stderr_path", as_text},
