@@ -14,8 +14,9 @@ FINAL = ("completed", "failed", "cancelled")
 ENVIRONMENT = {"GPU_SCHEDULER_SCHEDULER_NODE_LEASE_MS": "600000"}
 OF_A_JOB = ("tenant_id", "submitted_at", "name", "priority", "user")
 OF_AN_END = ("state", "exit_code", "reason", "attempts")
-# What of a tenant changes when a window of GPU hours ends, or the deadline of a job that waits passes.
-BY_TIME = ("gpu_hours_window_ends", "current_jobs", "waiting_jobs", "successful_jobs", "failed_jobs")
+# What of a tenant changes when a window of GPU hours ends, the deadline of a job that waits passes, or a job is placed.
+BY_TIME = ("gpu_hours_window_ends", "current_jobs", "waiting_jobs", "successful_jobs", "failed_jobs", "current_gpus",
+           "current_gpu_memory", "current_cpu_cores", "current_memory")
 
 
 def of_a_job(job):
@@ -94,5 +95,5 @@ def check_and_restart(server):
         after = server.present()
         assert after.keys() == before.keys(), f"after {how.name}"
         differ = {key: (was, after[key]) for key, was in before.items() if not is_kept(was, after[key])}
-        assert not differ, f"after {how.name}"
+        assert not differ, f"after {how.name}: {differ}, now {[after[key] for key in differ]}"
         assert server.missing() == []
