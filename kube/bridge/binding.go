@@ -17,7 +17,7 @@ import (
 
 const bindTries = 5
 
-// What the plug-in asks, in the order of a scheduling cycle.
+// Questions of the plug-in, in the order of a scheduling cycle.
 
 // Held says why a pod is held before the scheduling queue; empty: the engine has placed it.
 func (b *Bridge) Held(pod *corev1.Pod) string {

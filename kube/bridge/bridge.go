@@ -1,8 +1,8 @@
 // Package bridge joins Kubernetes and the engine: a pod becomes a job, the engine's placement becomes the pod's node and
 // devices, and what becomes of the pod is reported. Begin at pods.go.
 //
-// What must outlive this program stands in the cluster: the engine's decision in the pod's annotation, the devices in
-// leases, the binding in the pod. At a start all is read again (recover.go) before a node is registered.
+// State that must outlive this program stands in the cluster: the engine's decision in the pod's annotation, the devices
+// in leases, the binding in the pod. At a start all is read again (recover.go) before a node is registered.
 package bridge
 
 import (
@@ -70,7 +70,7 @@ type Options struct {
 // job is what the engine said last of a pod's job.
 type job struct {
 	id      string
-	key     string // Of its submission.
+	key     string // Key of its submission.
 	state   pb.JobState
 	message string
 }
@@ -345,7 +345,7 @@ func (b *Bridge) askEngine(ctx context.Context) {
 	b.trouble(engineName, err)
 }
 
-// What fails is tried again, later each time.
+// A call that fails is tried again, later each time.
 func work[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingInterface[T],
 	sync func(context.Context, T) error) {
 	for {

@@ -15,7 +15,7 @@ import (
 	"gpusched/kube/leases"
 )
 
-// What the engine asks of the nodes: the methods of engine.Host.
+// Orders of the engine to the nodes: the methods of engine.Host.
 
 // Registration lists the node's devices and the attempts that are on it.
 func (b *Bridge) Registration(name string) *pb.Register {

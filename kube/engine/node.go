@@ -51,7 +51,7 @@ type Node struct {
 	process uint64
 
 	mutex    sync.Mutex
-	outgoing chan *pb.AgentMessage // Of the connection that lives; nil: none.
+	outgoing chan *pb.AgentMessage // Messages for the connection that lives; nil: none.
 	drop     context.CancelCauseFunc
 	next     uint64
 	reports  map[uint64]*pb.Report // Not acknowledged yet.

@@ -45,8 +45,8 @@ type keeper struct {
 
 	served atomic.Pointer[tls.Certificate]
 
-	// What follows belongs to run().
-	current   material // Of `served`.
+	// The fields below belong to run().
+	current   material // Material of `served`.
 	next      material // Published, served after settle().
 	nextSince time.Time
 }

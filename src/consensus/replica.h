@@ -15,7 +15,7 @@
 
 namespace gpusched::consensus {
 
-/// What a replica does to the world. Called inside `Replica::run`, and must not call the replica.
+/// Effects of a replica on the world. Called inside `Replica::run`, and must not call the replica.
 class ReplicaClient {
  public:
   virtual ~ReplicaClient() = default;

@@ -48,7 +48,7 @@ struct MachinesOptions {
   Duration pool_pause_most = minutes(15);  ///< doubled up to that.
   /// A node may report for so long after its provider said that the machine is gone.
   Duration echo_most = seconds(90);
-  uint64_t seed = 1;  ///< Of the chance in pauses.
+  uint64_t seed = 1;  ///< Seed of the chance in pauses.
 };
 
 /// The scheduler as machines need it. Functions are called on the thread of Machines and must not block.
@@ -84,7 +84,7 @@ class Machines {
   void stop();
 
   MachinesView view() const;
-  /// What machines mean for waiting jobs of the class; nothing: no pool could help.
+  /// Outlook for waiting jobs of the class; nothing: no pool could help.
   std::optional<JobOutlook> outlook_of(uint32_t job_class) const;
   /// Whether the machine is being given back: its node must not be put back into service.
   bool is_returning(const std::string& node) const;
@@ -103,11 +103,11 @@ class Machines {
     std::set<std::string> orphans;
     std::string trouble;
   };
-  /// What is known of a machine beyond its record. Times are monotonic.
+  /// Knowledge of a machine beyond its record. Times are monotonic.
   struct Live {
     bool calling = false;
     int64_t failures = 0;  ///< Calls in a row.
-    Time due;              ///< Of the next call.
+    Time due;              ///< Time of the next call.
     Time asked_at;
     Time quiet_since;
     bool seen = false;         ///< Its provider has had it since this start.
@@ -125,7 +125,8 @@ class Machines {
     std::map<std::string, provision::MachineNode> nodes;
     std::vector<provision::Demand> demand;
     std::vector<provision::Capacity> free;
-    std::set<std::string> node_names;  ///< Of all nodes whose names begin as those of a pool's machines.
+    std::set<std::string>
+        node_names;  ///< Names of all nodes whose names begin as those of a pool's machines.
   };
 
   Machines(MachinesOptions options, Records records);

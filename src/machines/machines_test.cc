@@ -20,7 +20,7 @@ class FakeProvider final : public Provider {
   explicit FakeProvider(std::string record) : record_(std::move(record)) {}
 
   ProviderAnswer create(const provision::Pool&, const std::string& name) override {
-    // What a provider may have, the record has.
+    // The record has every machine that a provider may have.
     const Result<Records> records = load_records(record_);
     EXPECT_TRUE(records.ok() && records->machines.contains(name));
     const std::lock_guard lock(mutex_);
@@ -263,7 +263,7 @@ TEST_F(MachinesTest, AQuotaClosesThePoolForAWhileAndAnotherOneHelps) {
   start();
   ASSERT_TRUE(wait_for(
       [&] { return other_->with([](FakeProvider& other) { return other.machines.contains("dear-1"); }); }));
-  // What was refused is ended all the same, for it may exist in part, and then forgotten.
+  // A refused machine may exist in part: it is ended all the same, and then forgotten.
   EXPECT_TRUE(wait_for([&] {
     return provider_->with([](FakeProvider& provider) { return provider.destroys["burst-1"] > 0; });
   }));

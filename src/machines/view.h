@@ -16,7 +16,7 @@ struct MachineView {
   Time asked_at;
   Time ready_at;  ///< Expected, of one that is provisioning; else when its node was first in service.
   bool has_node = false;
-  std::string trouble;  ///< What is wrong with it or its calls; empty: nothing.
+  std::string trouble;  ///< Fault of it or of its calls; empty: none.
   int64_t price_milli = 0;
   int64_t cost_micro = 0;  ///< Up to now.
 };
@@ -24,7 +24,7 @@ struct PoolView {
   std::string name, driver;
   int64_t minimum = 0, maximum = 0, machines = 0;
   int64_t price_milli = 0, budget_milli = 0;
-  int64_t cost_micro = 0;                    ///< Of all its machines, ever.
+  int64_t cost_micro = 0;                    ///< Cost of all its machines, ever.
   int64_t made = 0, gone = 0, failures = 0;  ///< Machines ever, and calls that failed since the start.
   Duration boot;                             ///< Expected time to boot.
   bool open = true;                          ///< It may be asked for machines now.
@@ -36,7 +36,7 @@ struct MachinesView {
   std::vector<MachineView> machines;
 };
 
-/// What machines mean for a waiting job.
+/// Outlook that machines give a waiting job.
 struct JobOutlook {
   provision::Outlook outlook = provision::Outlook::kStarting;
   std::string pool;

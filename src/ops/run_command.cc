@@ -110,7 +110,7 @@ CommandResult run_command(const std::vector<std::string>& words, const std::vect
     const pid_t ended = waitpid(pid, &status, killed ? 0 : WNOHANG);
     if (ended == 0) continue;
     if (ended == pid && !killed && WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
-    // What it wrote is still in the pipes; whoever it started may hold them open for longer.
+    // Its last words are still in the pipes; whoever it started may hold them open for longer.
     while (monotonic_now() < give_up && poll(sources.data(), sources.size(), 0) > 0 &&
            read_some(sources, result)) {
     }

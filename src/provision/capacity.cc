@@ -5,7 +5,8 @@
 namespace gpusched::provision {
 namespace {
 
-/// What a new machine cannot promise: devices by name, links of known speed, slices, reservations.
+/// Whether a part asks for more than a new machine can promise: devices by name, links of known speed,
+/// slices, reservations.
 bool is_beyond(const Part& part) {
   const PlaceRequest* wishes = part.wishes();
   return part.is_slice() || part.booking != 0 || part.domain_required ||

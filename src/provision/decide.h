@@ -35,10 +35,10 @@ struct Situation {
   std::vector<PoolNow> pools;
   std::vector<Machine> machines;
   std::vector<Demand> demand;
-  std::vector<Capacity> free;  ///< Of nodes that are no machine in `machines` which is quiet.
+  std::vector<Capacity> free;  ///< Room on nodes that are no machine in `machines` which is quiet.
 };
 
-/// What machines mean for the waiting jobs of one class.
+/// Outlook that machines give the waiting jobs of one class.
 enum class Outlook : uint8_t {
   kStarting = 1,  ///< A machine for the first of them is coming.
   kAtMaximum,     ///< A pool could hold it, and has all the machines that it may have.

@@ -50,8 +50,8 @@ class JournalLogStore final : public consensus::LogStore {
 
   Journal& journal_;
   consensus::Identity identity_;
-  uint64_t term_ = 0;         ///< Of the newest hard state: the records' term, which never decreases.
-  std::deque<Place> places_;  ///< Of the entries behind the snapshot.
+  uint64_t term_ = 0;         ///< Term of the newest hard state: the records' term, which never decreases.
+  std::deque<Place> places_;  ///< Places of the entries behind the snapshot.
 };
 
 }  // namespace gpusched

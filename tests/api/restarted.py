@@ -14,7 +14,7 @@ FINAL = ("completed", "failed", "cancelled")
 ENVIRONMENT = {"GPU_SCHEDULER_SCHEDULER_NODE_LEASE_MS": "600000"}
 OF_A_JOB = ("tenant_id", "submitted_at", "name", "priority", "user")
 OF_AN_END = ("state", "exit_code", "reason", "attempts")
-# What of a tenant changes when a window of GPU hours ends, the deadline of a job that waits passes, or a job is placed.
+# Fields of a tenant that change when a window of GPU hours ends, a waiting job's deadline passes, or a job is placed.
 BY_TIME = ("gpu_hours_window_ends", "current_jobs", "waiting_jobs", "successful_jobs", "failed_jobs", "current_gpus",
            "current_gpu_memory", "current_cpu_cores", "current_memory")
 

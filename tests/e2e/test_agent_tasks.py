@@ -135,7 +135,7 @@ def test_a_large_payload_outlives_crashes_and_is_nobodys_to_see(make, connect, r
     client.wait_for("kept", COMPLETED)
     expected = f"kept {hashlib.sha256(payload).hexdigest()}  -\n[]\n"
     assert world.cli("logs", job, expected=0).stdout == expected
-    # What has ended takes no room, and is still told from another task of its name.
+    # An ended task takes no room, and is still told from another task of its name.
     assert spec_bytes(world) < 20_000
     assert client.refused("kept", payload=payload[:-1] + b"x") == OTHER_CONTENT
     assert client.submit("kept", payload=payload) == job

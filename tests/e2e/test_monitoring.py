@@ -124,6 +124,6 @@ def test_every_panel_of_every_dashboard_shows_data(busy):
 
 
 def has_data(prometheus, expression):
-    # What is looked at each full minute is asked for as of the next one.
+    # A figure of each full minute is asked for as of the next one.
     at = math.ceil(time.time() / 60) * 60 if ":1m]" in expression else None
     return any(math.isfinite(value) for _, value in prometheus.query(replaced(expression), at))

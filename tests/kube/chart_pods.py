@@ -22,7 +22,7 @@ class Pod:
         self.release, self.spec = release, release.specs[name]
         self.folder = release.folder / f"{name}-{replica}"
         self.folder.mkdir()
-        self.port = free_port()  # Of a program that has only one.
+        self.port = free_port()  # The only port of a program.
         self.process = None
         self._mount()
 

@@ -17,7 +17,7 @@ GROUP = "/apis/gpu.scheduling/v1"
 GPU = "NVIDIA A100-SXM4-80GB"
 SERIAL = itertools.count(1)
 
-# What the program needs beyond upstream's roles for a scheduler.
+# Rights that the program needs beyond upstream's roles for a scheduler.
 RULES = [
     {"apiGroups": ["gpu.scheduling"], "resources": ["gpuclaims", "gpunodestatuses"], "verbs": ["get", "list", "watch"]},
     {"apiGroups": ["gpu.scheduling"], "resources": ["gpuclaims/status"], "verbs": ["patch"]},

@@ -82,7 +82,7 @@ def test_pods_need_no_privilege_but_those_of_agents(module_plane):
     status, refused = answers.pop("gpu-scheduler-agent")
     assert {answer[0] for answer in answers.values()} == {201} and len(answers) == 3, answers
     assert status == 403
-    # What an agent needs, and nothing more.
+    # An agent needs these rights, and nothing more.
     for word in ("allowPrivilegeEscalation", "seccompProfile", "host namespaces", "privileged ("):
         assert word not in refused["message"], refused["message"]
 

@@ -29,7 +29,7 @@ def test_the_commands_of_the_page(own_control_plane, tmp_path):
     assert "STATUS: deployed" in installed and "node/n1 labeled" in installed
     assert "REVISION: 2" in upgraded
     assert "statefulset.apps/gpu-scheduler-engine created" in plain
-    # What the page tells people to keep is what pods get.
+    # Pods get the rights that the page tells people to keep.
     token = plane.get("/api/v1/namespaces/gpu-scheduler/secrets/gpu-scheduler-token")["data"]["token"]
     assert base64.b64decode(token).decode() == (tmp_path / "token").read_text()
 

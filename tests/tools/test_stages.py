@@ -147,7 +147,7 @@ def test_the_nightly_run_sums_up_what_its_stages_count(tree):
     for name in ("fuzz", "chaos seeds", "chaos kill power", "planted --minutes", "mutants --minutes"):
         does(tree, name, "echo '3 passed, 0 failed'")
     status, lines = run(tree, "tools/nightly")
-    runs = 4 if shutil.which("cargo") else 3  # Of tests; the consensus of replicas is left out without cargo.
+    runs = 4 if shutil.which("cargo") else 3  # Runs of tests: the consensus of replicas is left out without cargo.
     assert (status, lines[-1]) == (0, f"{10 * runs + 15} passed, 0 failed")
     does(tree, "planted --minutes", "echo '2 passed, 1 failed'; exit 1")
     status, lines = run(tree, "tools/nightly", "fuzz", "planted")

@@ -88,7 +88,7 @@ void HostBackend::resume_node(const CallerPtr& caller, const std::string& node, 
                               Done<NodeView> done) {
   if (auto refused = refuse(*caller, access::Action::kResumeNode, "put a node back into service"))
     return done(std::move(*refused));
-  // What is decided about a machine that nothing runs on must not be overtaken by a job.
+  // A job must not overtake a decision about a machine that nothing runs on.
   if (options_.machines != nullptr && options_.machines->is_returning(node)) {
     return done(ApiError{ErrorKind::kConflict, "node " + node.substr(0, 64) +
                                                    " is a machine that is being given back to its provider; "

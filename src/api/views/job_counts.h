@@ -40,7 +40,7 @@ class JobCounts {
   static constexpr std::size_t kTenantsMax = 1'000;
   Spread latency_;
   Spread reclaims_;
-  std::map<TenantId, Waits> waits_;  ///< Of first placements; of the others under the id 0.
+  std::map<TenantId, Waits> waits_;  ///< Waits for first placements; those of other tenants under the id 0.
 };
 
 }  // namespace gpusched::api

@@ -34,7 +34,7 @@ class LogReader {
 struct CoreOptions {
   uint64_t id = 0;    ///< This replica, never 0.
   uint64_t boot = 0;  ///< Differs at each start of this replica, never 0: part of every read's context.
-  uint64_t seed = 0;  ///< Of the election timeouts: the same calls then give the same results.
+  uint64_t seed = 0;  ///< Seed of the election timeouts: the same calls then give the same results.
   uint64_t election_ticks = 10;  ///< An election begins after this many ticks without a leader, up to twice.
   uint64_t heartbeat_ticks = 1;
   uint64_t message_bytes_max = 1u << 20;  ///< Bytes of entries in one message; 0 is refused.

@@ -23,7 +23,7 @@ struct Entry {
   friend bool operator==(const Entry&, const Entry&) = default;
 };
 
-/// What a replica must never forget. Durable before any message that follows from it is sent.
+/// State that a replica must never forget. Durable before any message that follows from it is sent.
 struct HardState {
   uint64_t term = 0;
   uint64_t vote = 0;    ///< Replica that this one voted for in `term`; 0: none.

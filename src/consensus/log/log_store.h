@@ -32,7 +32,7 @@ class LogStore {
  public:
   virtual ~LogStore() = default;
 
-  /// What the disk holds; nothing: it is empty.
+  /// Content of the disk; nothing: it is empty.
   virtual Result<std::optional<StoredLog>> load() = 0;
   /// Makes the log of an empty disk, durably. `members` are those of the group's beginning, or those that a
   /// new member is told.

@@ -100,7 +100,7 @@ Result<Unit> ReplicaLog::append(const std::vector<Entry>& entries, const std::op
   if (!entries.empty() && entries.front().index <= last_index()) {
     const uint64_t kept = entries.front().index - 1;
     CHECK(kept >= snapshot_.index);
-    CHECK(kept >= hard_state_.commit);  // What is committed is never removed.
+    CHECK(kept >= hard_state_.commit);  // A committed entry is never removed.
     const Result<Unit> truncated = store_.truncate_after(kept);
     if (!truncated) return truncated.error();
     entries_.resize(kept - snapshot_.index);

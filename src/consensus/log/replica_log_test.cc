@@ -129,7 +129,7 @@ TEST(ReplicaLogCrash, InTheMiddleOfAConflictNeverMixesOldAndNewEntries) {
         (void)log.sync();
       },
       [](const ReplicaLog& log) {
-        EXPECT_GE(log.last_index(), 3u);  // What both have is never lost.
+        EXPECT_GE(log.last_index(), 3u);  // Entries that both have are never lost.
         for (uint64_t index = 4; index <= log.last_index(); ++index) {
           EXPECT_EQ(log.term(index), log.term(4)) << index;
         }

@@ -109,7 +109,7 @@ typedef struct gpusched_raft_log {
 typedef struct gpusched_raft_options {
   uint64_t id;    ///< This replica, never 0.
   uint64_t boot;  ///< Differs at each start of this replica, never 0: part of every read's context.
-  uint64_t seed;  ///< Of the election timeouts.
+  uint64_t seed;  ///< Seed of the election timeouts.
   uint64_t term;
   uint64_t vote;
   uint64_t commit;
@@ -124,11 +124,11 @@ typedef struct gpusched_raft_options {
 } gpusched_raft_options;
 
 typedef struct gpusched_raft_read {
-  uint64_t id;     ///< What `gpusched_raft_read_index` returned.
+  uint64_t id;     ///< Number that `gpusched_raft_read_index` returned.
   uint64_t index;  ///< The read may be served once this is applied.
 } gpusched_raft_read;
 
-/// What the owner must do, in this order: append `entries` (removing what conflicts) or install `snapshot`,
+/// Work of the owner, in this order: append `entries` (removing what conflicts) or install `snapshot`,
 /// together with the hard state; send `messages` at once, or, when `messages_wait`, after the sync; call
 /// `appended`; sync; call `persisted`; apply `committed` and call `applied`.
 typedef struct gpusched_raft_ready {

@@ -13,7 +13,7 @@ namespace gpusched::consensus {
 /// Ways in which a disk, or the code that writes to it, may be wrong. For planted faults.
 struct StoreLies {
   bool forgets_votes = false;    ///< A hard state is kept without its vote.
-  bool forgets_terms = false;    ///< Of a hard state only the commit index is kept.
+  bool forgets_terms = false;    ///< Only the commit index of a hard state is kept.
   bool syncs_nothing = false;    ///< `sync` returns and makes nothing durable.
   bool drops_suffix = false;     ///< A replica's own snapshot takes the entries behind it along.
   bool tears_snapshots = false;  ///< The hard state of a snapshot is written in a step before it.

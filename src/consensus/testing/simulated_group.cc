@@ -128,7 +128,7 @@ SimulatedGroup::Node* SimulatedGroup::leader() {
   Node* found = nullptr;
   for (auto& [id, node] : nodes_) {
     if (node->replica == nullptr || node->replica->state().role != Role::kLeader) continue;
-    // Of several, each in a term of its own, clients find any.
+    // Clients find any of several leaders, each in a term of its own.
     if (found == nullptr || draw_.chance(500)) found = node.get();
   }
   return found;
@@ -148,7 +148,7 @@ void SimulatedGroup::transmit(uint64_t from, const PeerFrame& frame) {
   const bool lost = cut_.contains({from, to}) || draw_.chance(static_cast<uint32_t>(loss_per_mille_));
   if (lost) {
     if (options_.bugs.acknowledges_for_others) forge_answer(frame);
-    // What the transport of the sender notices sooner or later.
+    // The sender's transport notices that sooner or later.
     if (snapshot) later_report(from, to);
     return;
   }
@@ -336,7 +336,7 @@ void SimulatedGroup::heal_and_check() {
     step();
     Node* node = leader();
     if (node == nullptr) continue;
-    // What a leader takes on its last step is lost with it: until one is committed, there is another one.
+    // A proposal of a leader's last step is lost with it: propose until one is committed.
     if (applied_max_ == before && now_ % 20 == 0) (void)node->replica->propose(value_bytes(next_value_++));
     run_node(*node);
     bool converged = applied_max_ > before;

@@ -34,7 +34,7 @@ struct SimulationOptions {
   std::function<std::unique_ptr<SimulatedDisk>(uint64_t seed)> make_disk = {};
 };
 
-/// What happened in one simulation.
+/// Events of one simulation, counted.
 struct SimulationReport {
   std::string violation;  ///< The first promise that was broken; empty: none.
   uint64_t committed = 0;

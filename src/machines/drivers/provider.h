@@ -30,7 +30,7 @@ std::string_view to_string(Fault fault);
 struct ProviderAnswer {
   std::optional<Fault> fault;  ///< Given: nothing else but `message` is.
   ProviderState state = ProviderState::kAbsent;
-  std::vector<std::string> machines;  ///< Of `list` only.
+  std::vector<std::string> machines;  ///< Names that `list` gives.
   std::string message;                ///< For people; may be empty.
 };
 

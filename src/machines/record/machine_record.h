@@ -17,12 +17,12 @@ struct MachineRecord {
   int64_t asked_ms = 0;
   int64_t ready_ms = 0;  ///< Its node was in service for the first time.
   bool ending = false;   ///< Its end was decided, for good.
-  std::string why;       ///< Of the end, one sentence.
+  std::string why;       ///< Reason of the end, one sentence.
   int64_t price_milli =
       0;  ///< Price of an hour when it was asked for, in thousandths of the currency's unit.
 };
 
-/// What is remembered of a pool beyond its machines.
+/// Record of a pool beyond its machines.
 struct PoolRecord {
   int64_t next = 1;               ///< Number in the next machine's name. Never goes back.
   int64_t spent_micro = 0;        ///< Price of machines that are gone, in millionths.
@@ -31,7 +31,7 @@ struct PoolRecord {
 };
 inline constexpr std::size_t kBootsKept = 8;
 
-/// What a scheduler has to know of its machines after it was killed. Written before a provider is called for
+/// Record of a scheduler's machines for after it was killed. Written before a provider is called for
 /// a change: what a provider may have, the record has.
 struct Records {
   std::map<std::string, MachineRecord> machines;  ///< By name.

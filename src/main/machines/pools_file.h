@@ -14,10 +14,10 @@ namespace gpusched {
 struct PoolEntry {
   provision::Pool pool;
   std::string driver;                           ///< "command" or "local"
-  std::vector<std::string> command;             ///< Of the driver `command`.
+  std::vector<std::string> command;             ///< Setting of the driver `command`.
   Duration timeout = seconds(120);              ///< The same.
   std::map<std::string, std::string> settings;  ///< The same.
-  Duration delay = {};                          ///< Of the driver `local`.
+  Duration delay = {};                          ///< Setting of the driver `local`.
   std::vector<std::string> agent_options;       ///< The same: of each agent's command line.
   std::string folder;                           ///< The same: of its machines; empty: in the data folder.
   Duration poll = seconds(10);

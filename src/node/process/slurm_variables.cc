@@ -27,7 +27,7 @@ struct Tasks {
   int64_t node = 0;        ///< Its node's place in `nodes`.
   std::vector<std::string> nodes;
   std::vector<int64_t> on_node;  ///< Members on each.
-  int64_t gpus = 0;              ///< Of all members.
+  int64_t gpus = 0;              ///< GPUs of all members.
 };
 
 Tasks tasks_of(const v1::StartAttempt& order, const SlurmNode& node) {

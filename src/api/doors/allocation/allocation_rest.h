@@ -78,7 +78,7 @@ class AllocationRest {
   /// Calls `use` unless the call repeats another one by its Idempotency-Key, whose answer it gets then.
   void once(const HttpRequest& request, const RestCallPtr& call,
             const std::function<void(const RepeatedCalls::TurnPtr&)>& use);
-  /// What every repetition of the request has and no other request; empty: it has no Idempotency-Key.
+  /// Mark that every repetition of the request has and no other request; empty: it has no Idempotency-Key.
   static std::string repeats(const HttpRequest& request, const RestCallPtr& call);
   /// Extends the lease unless the request with this mark did: then the lease is shown. `mark` empty: the
   /// request cannot be repeated.

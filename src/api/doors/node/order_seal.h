@@ -14,7 +14,7 @@ namespace gpusched::api {
 /// Whether a node with a certificate obeys it only signed: all but what starts, ends and changes nothing.
 bool is_order(const v1::SchedulerMessage& message);
 
-/// What goes behind a packed order to start and before its payload of so many bytes: the whole is the order
+/// Bytes behind a packed order to start and before its payload of so many bytes: the whole is the order
 /// with that payload.
 std::string payload_head(std::size_t bytes);
 

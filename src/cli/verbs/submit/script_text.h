@@ -12,7 +12,7 @@ namespace gpusched::cli {
 /// A script's text without a byte order mark and with line ends of LF.
 struct ScriptText {
   std::string text;
-  std::vector<std::string> notes;  ///< What was changed, a sentence each; begins with the script's name.
+  std::vector<std::string> notes;  ///< Changes to the text, a sentence each; begins with the script's name.
 };
 
 /// Cleans `text` of the script `name`. kInvalidArgument, "name:line: ..." with the place of the byte in its

@@ -55,7 +55,7 @@ class SlurmRequest {
   std::optional<Gpus> all_, each_node_;
   std::optional<Each> memory_each_, cpus_each_;
   std::string account_, nodes_, output_, error_, folder_, cpus_;
-  std::string memory_place_;  ///< Of --mem; empty: it was not given.
+  std::string memory_place_;  ///< Place of --mem; empty: it was not given.
   bool asks_for_tasks_ = false;
 };
 

@@ -88,18 +88,18 @@ struct Script {
   std::string text;
   std::string name;    ///< Name of the job, and of its lines in messages; empty: none.
   std::string folder;  ///< Folder that it was read from, as given; empty: it was an option's text.
-  std::vector<std::string> notes = {};  ///< What was changed in its text, a sentence each.
+  std::vector<std::string> notes = {};  ///< Changes to its text, a sentence each.
 };
 
 /// Reads the script that was asked for, from a file, standard input or the option's own text.
 Result<Script> read_script(const SubmitOptions& submit, const CliIo& io);
 
-/// What the lines of a script say besides options.
+/// Result of reading a script's lines, besides options.
 struct ScriptLines {
-  /// What cannot be understood, a sentence each that begins with "file:line: "; empty: the script is
+  /// Errors, a sentence each that begins with "file:line: "; empty: the script is
   /// accepted.
   std::vector<std::string> problems;
-  std::vector<std::string> warnings;  ///< What is left out, stands too late, or only Slurm has.
+  std::vector<std::string> warnings;  ///< Directives that are left out, stand too late, or only Slurm has.
   std::string account;                ///< That of the #SBATCH lines; empty: none.
   bool asks_for_tasks = false;        ///< The #SBATCH lines give a number of tasks.
 };

@@ -129,7 +129,7 @@ namespace {
 struct LineReader {
   const Grammar& grammar;
   ScriptLines& lines;
-  std::vector<std::string> words = {};  ///< Of the #GPU lines.
+  std::vector<std::string> words = {};  ///< Words of the #GPU lines.
   SlurmRequest slurm = {};
   bool header = true;          ///< No command has come yet.
   bool told_of_slurm = false;  ///< #SBATCH lines behind the first command.
@@ -175,7 +175,7 @@ void LineReader::take_slurm(std::string_view line, const std::string& place) {
 
 /// The options of all lines together, as words.
 Result<std::vector<std::string>> all_words(const LineReader& reader, const Grammar& grammar) {
-  // What #GPU lines say wins over #SBATCH lines: it comes last.
+  // The #GPU lines come last, so they win over #SBATCH lines.
   if (const Result<Unit> good = grammar.parse(reader.words); !good) return good.error();
   const auto given = [&](std::initializer_list<std::string_view> names) {
     return std::ranges::any_of(names,

@@ -216,7 +216,7 @@ pub fn flat_changes(changes: &[CChange]) -> Vec<u8> {
     flat
 }
 
-/// What the flat form says, or None where it is none. No protobuf is parsed.
+/// Reads the flat form; None where it is none. No protobuf is parsed.
 pub fn parse_changes(flat: &[u8]) -> Option<ConfChangeV2> {
     if flat.len() < 2 || flat[0] != CHANGE_VERSION || usize::from(flat[1]) > CHANGES_MAX {
         return None;

@@ -39,7 +39,7 @@ pub struct Core {
     pub reason: String,
 }
 
-/// What the last call handed out, as long as it is valid.
+/// Result of the last call, as long as it is valid.
 #[derive(Default)]
 struct Out {
     entries: Vec<CEntry>,
@@ -59,7 +59,7 @@ fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// What makes the options impossible; None: nothing.
+/// Reason why the options are impossible; None: they are possible.
 fn options_fault(options: &COptions, log: &CLog, members: &ConfState) -> Option<&'static str> {
     let first = (log.first_index)(log.owner);
     let last = (log.last_index)(log.owner);

@@ -29,7 +29,7 @@ fn distinct(ids: &[u64]) -> bool {
     sorted.windows(2).all(|pair| pair[0] != pair[1])
 }
 
-/// What makes these members impossible; None: nothing.
+/// Reason why these members are impossible; None: they are possible.
 pub fn members_fault(members: &ConfState) -> Option<&'static str> {
     let sets = [
         &members.voters,

@@ -2,7 +2,7 @@
 
 // The structs of the crate are filled field by field, as its own code does it.
 #![allow(clippy::field_reassign_with_default)]
-// What the pointers must be is said in gpusched_raft.h, once for all functions.
+// gpusched_raft.h says once for all functions how the pointers must be.
 #![allow(clippy::missing_safety_doc)]
 
 mod border;
@@ -18,7 +18,7 @@ use std::os::raw::c_char;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::slice;
 
-/// What the header calls gpusched_raft.
+/// The handle that the header calls gpusched_raft.
 pub struct Handle {
     core: Core,
     poisoned: bool,
