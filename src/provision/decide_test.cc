@@ -373,5 +373,16 @@ TEST(Decide, NeverPassesMaximumOrBudgetAndNeverEndsAMachineWithWork) {
   }
 }
 
+TEST(Pool, ItsMachinesAreNoExternalNodes) {
+  Pool pool = pool_of("burst", 1, 1);
+  pool.shape.features = {"container", "external"};
+  const Node node = node_of(pool, "burst-1");
+  EXPECT_EQ(node.feature_bits, kFeatureContainer);
+  Part external = part_of(1);
+  external.features = kFeatureExternal;
+  EXPECT_FALSE(could_hold(node, classes_of(pool), external));
+  EXPECT_TRUE(could_hold(node, classes_of(pool), part_of(1)));
+}
+
 }  // namespace
 }  // namespace gpusched::provision

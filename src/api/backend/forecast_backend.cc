@@ -126,7 +126,7 @@ PlanView plan_view(ForecastService::Table& table, forecast::World& world, const 
   return out;
 }
 
-/// Returns how machines change the job's wait, as one clause behind why it waits.
+/// Adds how machines change the job's wait, as one clause behind why it waits.
 void add_outlook(const machines::JobOutlook& outlook, ExplainView& out) {
   using provision::Outlook;
   switch (outlook.outlook) {
