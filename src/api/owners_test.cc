@@ -110,6 +110,26 @@ TEST_F(Owners, AnothersJobOfTheTenantIsSeenAndNotCancelled) {
   }
 }
 
+TEST_F(Owners, OnlyWhoMayReadAJobsScriptRunsItAgain) {
+  const std::string own = mine();
+  EXPECT_EQ(http("POST", "/v1/jobs/" + own + "/rerun").status, 409) << "It has not ended.";
+  EXPECT_EQ(http("POST", "/v1/jobs/" + own + "/cancel", "{}").status, 200);
+  const Reply again = http("POST", "/v1/jobs/" + own + "/rerun");
+  EXPECT_EQ(again.status, 201) << again.body;
+  const JobId bobs = submit_as(bob_, "lab");
+  EXPECT_EQ(http("POST", "/v1/jobs/" + job_name(bobs) + "/rerun").status, 403);
+  EXPECT_EQ(http("POST", "/v1/jobs/" + job_name(submit_as(bob_, "other")) + "/rerun").status, 404);
+}
+
+TEST_F(Owners, AreFoundByTheirNames) {
+  const std::string own = mine();
+  submit_as(bob_, "lab");
+  submit_as(program_, "lab");
+  const std::string found = http("GET", "/v1/jobs?user=ana&fields=job_id").body;
+  EXPECT_NE(found.find("\"" + own + "\""), std::string::npos) << found;
+  EXPECT_EQ(found.find("},{"), std::string::npos) << "Only one of the three: " << found;
+}
+
 TEST_F(Owners, AJobOfAnotherTenantIsNotThere) {
   const JobId job = submit_as(bob_, "other");
   for (const std::string path : {"/api/v1/jobs/", "/v1/jobs/"}) {

@@ -57,6 +57,27 @@ def test_only_what_is_asked_for_goes_along(cluster):
         assert done.stdout.splitlines() == expected, words
 
 
+def test_what_failed_of_an_array_is_read_and_run_again(cluster):
+    repaired = cluster.folder / "repaired"
+    repaired.parent.chmod(0o755)
+    script = f"echo element $GPU_SCHEDULER_ARRAY_INDEX with $SECRET; test $GPU_SCHEDULER_ARRAY_INDEX != 2 || test -e {repaired}"
+    environment = {**cluster.cli_environment(), "SECRET": "salt"}
+    array = subprocess.run([program("gpu-cli"), "submit", "--cpus", "0.1", "--array", "1-3", "--export", "SECRET", "--", "sh", "-c", script],
+                           capture_output=True, text=True, env=environment, check=True).stdout.strip()
+    assert cluster.cli("wait", array).returncode != 0
+    lines = [f"[{index}] element {index} with salt" for index in (1, 2, 3)]
+    assert shown(cluster, "logs", array).splitlines() == lines
+    assert sorted(shown(cluster, "logs", "-f", array).splitlines()) == lines
+    repaired.touch()
+    again = shown(cluster, "rerun", "--failed", array).strip()
+    assert shown(cluster, "wait", "last") == f"{again} completed\n"
+    assert shown(cluster, "logs", again) == "[2] element 2 with salt\n"
+    assert record(cluster, again)["array"]["indexes"] == "2"
+    refused = cluster.cli("rerun", "--failed", again)
+    assert refused.stderr == f"gpu-cli: no element of {again} failed (conflict)\n"
+    assert [line.split()[0] for line in shown(cluster, "list", "--me", "--limit", "1", "--no-header").splitlines()] == [f"{again}[2]"]
+
+
 def test_an_array_is_submitted_waited_for_and_found(cluster):
     done = cluster.cli("submit", "--array", "1-6:2", "--name", "sweep", "--cpus", "0.1", "--wait", "--", "sh", "-c",
                        "test $GPU_SCHEDULER_ARRAY_INDEX -ne 5 || exit 5")

@@ -82,6 +82,7 @@ class HostBackend final : public Backend {
                 const std::string& by, Done<JobView> done) override;
   void requeue_job(const CallerPtr& caller, JobId job, const std::string& tenant, const std::string& by,
                    Done<JobView> done) override;
+  void rerun_job(const CallerPtr& caller, JobId job, RerunRequest request, Done<Submitted> done) override;
   void drain_node(const CallerPtr& caller, const std::string& node, const std::string& by,
                   const std::string& reason, Done<NodeView> done) override;
   void resume_node(const CallerPtr& caller, const std::string& node, const std::string& by,
@@ -200,6 +201,11 @@ class HostBackend final : public Backend {
   /// waiting.
   void propose_as(const access::Caller& caller, Command command, Decision decision);
   void submit_jobs(const CallerPtr& caller, SubmitRequest request, Done<Submitted> done);
+  /// What of a submission is the door's to refuse; it may complete the jobs.
+  std::optional<ApiError> check_jobs(const access::Caller& caller, SubmitRequest& request) const;
+  /// Gives the command its tenant, as far as the caller may submit there.
+  void propose_jobs(const CallerPtr& caller, const std::string& tenant, SubmitJobs command,
+                    Done<Submitted> done);
   static bool is_about_service(const SubmitRequest& request);
   /// Refuses labels that only another door sets.
   static std::optional<ApiError> check_labels(const SubmitRequest& request);

@@ -241,13 +241,22 @@ void HostBackend::submit(const CallerPtr& caller, SubmitRequest request, Done<Su
 }
 
 void HostBackend::submit_jobs(const CallerPtr& caller, SubmitRequest request, Done<Submitted> done) {
-  if (auto refused = limit_jobs(*caller, options_.anonymous, request)) return done(std::move(*refused));
-  if (auto refused = assign_users(*caller, request)) return done(std::move(*refused));
-  if (auto refused = check_handshake(request)) return done(std::move(*refused));
-  if (auto refused = check_gangs(request)) return done(std::move(*refused));
-  if (auto refused = check_users(*caller, request)) return done(std::move(*refused));
+  if (auto refused = check_jobs(*caller, request)) return done(std::move(*refused));
   give_learned(*caller, request);
   SubmitJobs command = command_of(*caller, request);
+  propose_jobs(caller, request.tenant, std::move(command), std::move(done));
+}
+
+std::optional<ApiError> HostBackend::check_jobs(const access::Caller& caller, SubmitRequest& request) const {
+  if (auto refused = limit_jobs(caller, options_.anonymous, request)) return refused;
+  if (auto refused = assign_users(caller, request)) return refused;
+  if (auto refused = check_handshake(request)) return refused;
+  if (auto refused = check_gangs(request)) return refused;
+  return check_users(caller, request);
+}
+
+void HostBackend::propose_jobs(const CallerPtr& caller, const std::string& tenant, SubmitJobs command,
+                               Done<Submitted> done) {
   const std::size_t batch_size = command.jobs.size();
   std::vector<uint32_t> numbers;
   const bool arrays = std::any_of(command.jobs.begin(), command.jobs.end(),
@@ -263,8 +272,7 @@ void HostBackend::submit_jobs(const CallerPtr& caller, SubmitRequest request, Do
                      .numbers = numbers,
                      .queue_position = sees_all ? decided->queue_position : decided->place_among_equals});
   };
-  const auto id =
-      request.tenant.empty() ? std::optional(home_tenant(*caller)) : parse_tenant_id(request.tenant);
+  const auto id = tenant.empty() ? std::optional(home_tenant(*caller)) : parse_tenant_id(tenant);
   if (id && is_known_to_be_allowed(*caller, access::Action::kSubmitJob, *id)) {
     // The usual case goes straight to the host.
     command.tenant = *id;
@@ -274,9 +282,9 @@ void HostBackend::submit_jobs(const CallerPtr& caller, SubmitRequest request, Do
   }
   const auto kept = std::make_shared<SubmitJobs>(std::move(command));
   with_tenant(
-      caller, access::Action::kSubmitJob, request.tenant,
-      [this, caller, decide, kept, done](TenantId tenant) {
-        kept->tenant = tenant;
+      caller, access::Action::kSubmitJob, tenant,
+      [this, caller, decide, kept, done](TenantId its) {
+        kept->tenant = its;
         propose_as(*caller, std::move(*kept),
                    [decide, done](const Result<Decided>& decided) { decide(done, decided); });
       },

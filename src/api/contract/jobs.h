@@ -90,6 +90,15 @@ struct SubmitRequest {
   bool sets_reserved_labels = false;
 };
 
+/// What of an ended job is to run again.
+struct RerunRequest {
+  std::string tenant;               ///< Given: only this tenant's job.
+  bool failed = false;              ///< Of an array: only the elements that failed.
+  std::vector<IndexRange> indexes;  ///< Of an array: only these elements; empty: all.
+  std::string request_key;
+  std::string by = {};  ///< Requester, for people.
+};
+
 struct Submitted {
   JobId first_job;  ///< The batch's ids follow each other, except behind arrays.
   uint32_t job_count = 0;
@@ -323,6 +332,9 @@ class JobBackend {
   /// Ends a placed job's attempt and puts the job back in line, without spending a retry.
   virtual void requeue_job(const CallerPtr& caller, JobId job, const std::string& tenant,
                            const std::string& by, Done<JobView> done) = 0;
+  /// Submits an ended job again as it was asked for: a new job of the caller, without the old one's
+  /// dependencies, earliest start and deadline. An array's elements keep their indexes.
+  virtual void rerun_job(const CallerPtr& caller, JobId job, RerunRequest request, Done<Submitted> done) = 0;
   virtual void get_job(const CallerPtr& caller, JobId job, const std::string& tenant, Done<JobView> done) = 0;
   /// The job's events and who asked for them, oldest first.
   virtual void get_history(const CallerPtr& caller, JobId job, const std::string& tenant,

@@ -563,6 +563,18 @@ PoolsView pools_of(const State& state) {
   return view;
 }
 
+namespace {
+
+/// Whether it is the user's by its owner, or by what its submitter called itself: "ana", "ana@desk".
+bool is_of_user(const State& state, const Job& job, std::string_view user) {
+  const JobOwner* const owner = state.owners.at(job.owner);
+  if (owner != nullptr && owner->kind == access::CallerKind::kPerson) return owner->name == user;
+  const std::string_view by = job.submitted_by.view();
+  return by.substr(0, by.find('@')) == user;
+}
+
+}  // namespace
+
 bool matches(const State& state, const Job& job, const JobFilter& filter) {
   if (filter.since.valid() && job.submitted_at < filter.since) return false;
   if (filter.online && *filter.online != (work_of(state.class_of(job).parts) == WorkClass::kOnline))
@@ -576,7 +588,9 @@ bool matches(const State& state, const Job& job, const JobFilter& filter) {
     const JobArray* array = job.is_element() ? state.find_array(job.array) : nullptr;
     if (array != nullptr) name += "-" + std::to_string(array->index_at(array->position_of(job.id)));
     if (!filter.name.empty() && !glob_matches(filter.name, name)) return false;
-    if (!filter.user.empty() && peek.user != filter.user && peek.submitter != filter.user) return false;
+    if (!filter.user.empty() && peek.user != filter.user && peek.submitter != filter.user &&
+        !is_of_user(state, job, filter.user))
+      return false;
   }
   return std::all_of(filter.labels.begin(), filter.labels.end(),
                      [spec](const auto& label) { return spec_has_label(spec, label.first, label.second); });

@@ -50,6 +50,7 @@ std::string main_help(int width) {
                     {"gpu-cli submit --gpus 1 --wait --logs -- nvidia-smi",
                      "run a command, see its output, exit with its exit code"},
                     {"gpu-cli list", "waiting and running jobs"},
+                    {"gpu-cli logs last", "output of your newest job; `last` stands for it in every command"},
                     {"gpu-cli help COMMAND", "all about one command"}},
                    width) +
          "\n" + wrapped_text(kExitCodes, 0, width) + "\n";

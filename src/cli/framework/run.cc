@@ -13,6 +13,7 @@
 
 #include "cli/framework/completion.h"
 #include "cli/framework/help.h"
+#include "cli/framework/job_words.h"
 #include "cli/framework/options.h"
 #include "cli/framework/verb.h"
 #include "client/local_token.h"
@@ -105,6 +106,8 @@ int run_verb(const CommandLine& line, Options& options, const Grammar& global, c
     return kExitUnreachable;
   }
   if (!session) return usage_error(io, session.error().message);
+  if (const Result<Unit> resolved = resolve_job_words(*session, grammar); !resolved)
+    return usage_error(io, resolved.error().message);
   return action(*session);
 }
 

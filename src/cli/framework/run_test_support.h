@@ -42,6 +42,7 @@ struct World {
   std::optional<std::string> answer = std::nullopt;  ///< Text that somebody types when asked.
   /// The token of this machine's scheduler; nothing: that is away.
   std::function<std::optional<std::string>()> find_token = {};
+  std::string login = {};   ///< Name of who runs the command; empty: it has none.
   std::string socket = {};  ///< URL of the socket of this machine's scheduler; empty: none answers.
 };
 
@@ -83,6 +84,7 @@ inline Ran run(const std::vector<std::string>& arguments, const World& world = {
   io.out_is_terminal = world.out_is_terminal;
   io.err_is_terminal = world.err_is_terminal;
   io.read_answer = [&] { return world.answer; };
+  io.login_name = [&] { return world.login; };
   io.find_socket = [&] { return world.socket; };
   if (world.find_token) io.find_token = [&](const auto&, const auto&) { return world.find_token(); };
   ran.exit_code = run_cli(static_cast<int>(raw.size()), raw.data(), io);

@@ -28,6 +28,7 @@ constexpr std::array kVerbs = {
     VerbDefinition{"hold", kJobs, "Hold pending jobs: they do not start until released", define_hold},
     VerbDefinition{"release", kJobs, "Release held jobs", define_release},
     VerbDefinition{"requeue", kJobs, "Stop running jobs and put them back into the queue", define_requeue},
+    VerbDefinition{"rerun", kJobs, "Run ended jobs again, or the failed elements of an array", define_rerun},
     VerbDefinition{"history", kJobs, "List finished jobs of all time, or show what happened to a job",
                    define_history},
     VerbDefinition{"usage", kJobs, "Add up the GPU time of users, tenants, models or months", define_usage},

@@ -15,6 +15,7 @@ Action define_update(Grammar& grammar);
 Action define_hold(Grammar& grammar);
 Action define_release(Grammar& grammar);
 Action define_requeue(Grammar& grammar);
+Action define_rerun(Grammar& grammar);
 Action define_explain(Grammar& grammar);
 Action define_logs(Grammar& grammar);
 

@@ -21,6 +21,7 @@
 #include "api/doors/native/native_views.h"
 #include "api/doors/pages.h"
 #include "api/doors/session/log_relay.h"
+#include "api/fields/flow_fields.h"
 #include "base/limits.h"
 #include "gpusched/v1/edits.pb.h"
 #include "gpusched/v1/scheduler.pb.h"
@@ -277,6 +278,32 @@ void NativeRest::requeue_job(NativeCall& call) {
   if (!job) return;
   backend_.requeue_job(call.call->caller(), *job, call.query.text("tenant_id").value_or(""),
                        requester_of(call), answer_with_job(call));
+}
+
+void NativeRest::rerun_job(NativeCall& call) {
+  const auto job = path_job(call);
+  if (!job) return;
+  RerunRequest request{.tenant = call.query.text("tenant_id").value_or(""),
+                       .failed = call.query.flag("failed"),
+                       .request_key = call.request.idempotency_key,
+                       .by = requester_of(call)};
+  if (const auto text = call.query.text("indexes")) {
+    Answer<ArraySpec> given = parse_array(*text);
+    if (!given || given->at_once != 0) {
+      call.query.fail("indexes", "must be indexes of elements such as 3,7-9");
+    } else if (request.failed) {
+      call.query.fail("indexes", "cannot be combined with failed");
+    } else {
+      request.indexes = std::move(given->ranges);
+    }
+  }
+  if (call.refused()) return;
+  backend_.rerun_job(call.call->caller(), *job, std::move(request),
+                     [reply = call.call](Answer<Submitted> answer) {
+                       if (!answer) return reply->fail(answer.error());
+                       reply->note().name_jobs(*answer);
+                       reply->send_at_flush(201, native_submitted_json(*answer));
+                     });
 }
 
 void NativeRest::get_history(NativeCall& call) {

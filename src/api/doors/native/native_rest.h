@@ -126,6 +126,7 @@ class NativeRest {
   void hold_job(NativeCall& call);
   void release_job(NativeCall& call);
   void requeue_job(NativeCall& call);
+  void rerun_job(NativeCall& call);
   void explain_job(NativeCall& call);
   void read_log(NativeCall& call);
   void watch_job(NativeCall& call);

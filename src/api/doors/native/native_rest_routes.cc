@@ -241,6 +241,14 @@ void NativeRest::Routes::job_actions(Table& table) {
       .query({kTenant})
       .answers(job);
   table
+      .add(kPost, "v1/jobs/{job_id}/rerun", kSubmitJob, "rerun_job", &NativeRest::rerun_job,
+           "Submits an ended job again as it was asked for, as a new job of the caller.")
+      .query({kTenant,
+              {Type::kFlag, "failed", "Of an array: only the elements that failed."},
+              {Type::kText, "indexes", "Of an array: only these elements, such as 3,7-9."}})
+      .answers(v1::SubmitJobsResponse::descriptor(), 201)
+      .with_key();
+  table
       .add(kGet, "v1/jobs/{job_id}/history", kDescribeJob, "get_job_history", &NativeRest::get_history,
            "Lists what happened to a job, and who requested it.")
       .query({kTenant})

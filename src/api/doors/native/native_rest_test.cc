@@ -153,6 +153,38 @@ TEST_F(NativeRestDoor, AJobIsHeldChangedAndReleased) {
   EXPECT_EQ(text(post("/v1/jobs/" + id + "/requeue", "", 409), "code"), "job_not_placed");
 }
 
+TEST_F(NativeRestDoor, AnEndedJobRunsAgainAsItWasAskedFor) {
+  const json::value made = post(
+      "/v1/jobs",
+      R"({"spec":{"name":"sweep","command":["true"],"environment":{"TOKEN":"s"},"secret_variables":["TOKEN"]},)"
+      R"("resources":{"gpu_count":2,"gpu_model":"A100"},"priority":7,"max_runtime_ms":5000,)"
+      R"("retry":{"exit_code_retries":3},"array":"0-9%4"})",
+      201);
+  const std::string id = std::string(made.at("job_ids").at(0).as_string());
+  EXPECT_EQ(text(post("/v1/jobs/" + id + "/rerun", "", 409), "code"), "conflict");
+  post("/v1/jobs/" + id + "/cancel", "{}");
+  const json::value some = post("/v1/jobs/" + id + "/rerun?indexes=2,5-6", "", 201);
+  const json::value again = get("/v1/jobs/" + std::string(some.at("job_ids").at(0).as_string()));
+  EXPECT_EQ(text(again.at("array"), "indexes"), "2,5-6%4");
+  EXPECT_EQ(text(again.at("spec"), "name"), "sweep");
+  EXPECT_EQ(again.at("spec").at("secret_variables").at(0).as_string(), "TOKEN");
+  EXPECT_EQ(again.at("resources").at("gpu_count").as_int64(), 2);
+  EXPECT_EQ(text(again.at("resources"), "gpu_model"), "A100");
+  EXPECT_EQ(again.at("priority").as_int64(), 7);
+  EXPECT_EQ(again.at("max_runtime_ms").as_int64(), 5'000);
+  EXPECT_EQ(again.at("retry").at("exit_code_retries").as_int64(), 3);
+  const json::value one = post("/v1/jobs/" + id + "%5B4%5D/rerun", "", 201);
+  EXPECT_EQ(text(get("/v1/jobs/" + std::string(one.at("job_ids").at(0).as_string())).at("array"), "indexes"),
+            "4%4");
+  EXPECT_EQ(text(post("/v1/jobs/" + id + "/rerun?indexes=3,10", "", 400), "field"), "indexes");
+  EXPECT_EQ(text(post("/v1/jobs/" + id + "/rerun?indexes=x", "", 400), "field"), "indexes");
+  EXPECT_EQ(text(post("/v1/jobs/" + id + "/rerun?failed=true&indexes=3", "", 400), "field"), "indexes");
+  EXPECT_EQ(text(post("/v1/jobs/" + id + "/rerun?failed=true", "", 409), "code"), "conflict");
+  const std::string plain = job();
+  post("/v1/jobs/" + plain + "/cancel", "{}");
+  EXPECT_EQ(text(post("/v1/jobs/" + plain + "/rerun?failed=true", "", 400), "field"), "failed");
+}
+
 TEST_F(NativeRestDoor, TenantsAreMadeShownChangedListedAndDeleted) {
   const json::value made =
       post("/v1/tenants", R"({"name":"lab","max_gpus":4,"priority_tier":0,"allow_preemption":true})", 201);

@@ -155,17 +155,6 @@ int cancel_chosen(Session& session, const CancelOptions& cancel) {
   return cancel_batches(session, found.jobs);
 }
 
-/// "job-46[10-20,30]" as its elements; anything else as it is.
-Result<std::vector<std::string>> named_jobs(const std::vector<std::string>& words) {
-  std::vector<std::string> jobs;
-  for (const std::string& word : words) {
-    Result<std::vector<std::string>> named = expand_elements(word);
-    if (!named) return named.error();
-    jobs.insert(jobs.end(), named->begin(), named->end());
-  }
-  return jobs;
-}
-
 int cancel_jobs(Session& session, const CancelOptions& cancel) {
   if (cancel.jobs.empty() && !cancel.chooses()) {
     return session.fail(kExitUsage,
@@ -178,9 +167,7 @@ int cancel_jobs(Session& session, const CancelOptions& cancel) {
                         "usage");
   }
   if (cancel.jobs.empty()) return cancel_chosen(session, cancel);
-  const Result<std::vector<std::string>> jobs = named_jobs(cancel.jobs);
-  if (!jobs) return session.fail(kExitUsage, jobs.error().message, "usage");
-  return cancel_each(session, *jobs);
+  return cancel_each(session, cancel.jobs);
 }
 
 }  // namespace

@@ -31,6 +31,62 @@ TEST(JobControl, AsksTheNativeApi) {
             R"({"begin_after_ms":0,"deadline_after_ms":60000,"gpu_count":2,"memory_mb":8192})");
 }
 
+TEST(JobControl, ElementsAreNamedByTheirRanges) {
+  std::vector<Request> seen;
+  const TestServer::Handler ok = [](const Request&) { return Reply{.body = R"({"job_id":"job-3"})"}; };
+  EXPECT_EQ(run_against(ok, {"requeue", "job-3[1-2,7]", "job-4"}, &seen).out,
+            "job-3[1] requeued\njob-3[2] requeued\njob-3[7] requeued\njob-4 requeued\n");
+  EXPECT_EQ(seen.at(2).target, "/v1/jobs/job-3%5B7%5D/requeue");
+  EXPECT_EQ(
+      refusal({"--api-url", "http://127.0.0.1:1", "hold", "job-3[x]"}),
+      "gpu-cli: job-3[x]: \"x\" is not a list of element indexes; write it as 3, 10-20, 0-20:5 or 1,5-7 "
+      "(usage)\n");
+}
+
+TEST(JobControl, RunsAgainWithOneRequestForTheElementsOfAnArray) {
+  std::vector<Request> seen;
+  const TestServer::Handler made = [](const Request&) {
+    return Reply{.status = 201, .body = R"({"job_ids":["job-9"]})"};
+  };
+  EXPECT_EQ(run_against(made, {"rerun", "job-3[5,1-2,7]", "job-4", "job-3[6]"}, &seen).out, "job-9\njob-9\n");
+  ASSERT_EQ(seen.size(), 2u);
+  EXPECT_EQ(seen.at(0).target, "/v1/jobs/job-3/rerun?failed=false&indexes=1-2%2C5-7");
+  EXPECT_EQ(seen.at(0).method, "POST");
+  EXPECT_EQ(seen.at(1).target, "/v1/jobs/job-4/rerun?failed=false");
+  run_against(made, {"rerun", "--failed", "job-3"}, &seen);
+  EXPECT_EQ(seen.at(0).target, "/v1/jobs/job-3/rerun?failed=true");
+  const TestServer::Handler refused = [](const Request&) {
+    return Reply{.status = 409, .body = R"({"error":"no element of job-3 failed","code":"conflict"})"};
+  };
+  const Ran none = run_against(refused, {"rerun", "--failed", "job-3"});
+  EXPECT_EQ(none.exit_code, kExitRefused);
+  EXPECT_EQ(none.err, "gpu-cli: no element of job-3 failed (conflict)\n");
+}
+
+/// A scheduler whose newest job of ana is an element of job-7.
+Reply with_newest_job(const Request& request) {
+  if (!request.target.starts_with("/v1/jobs?")) return {.body = R"({"job_id":"job-7"})"};
+  const bool anas = request.target.find("&user=ana") != std::string::npos;
+  return {.body = anas ? R"({"jobs":[{"job_id":"job-7[2]","array_id":"job-7"}]})" : R"({"jobs":[]})"};
+}
+
+TEST(JobControl, LastIsTheCallersNewestJob) {
+  std::vector<Request> seen;
+  const World ana{.find_token = [] { return std::optional<std::string>("t"); }, .login = "ana"};
+  EXPECT_EQ(run_against(with_newest_job, {"hold", "last"}, &seen, ana).out, "job-7 held\n");
+  EXPECT_EQ(seen.back().target, "/v1/jobs/job-7/hold");
+  World ben = ana;
+  ben.login = "ben";
+  const Ran none = run_against(with_newest_job, {"hold", "last"}, &seen, ben);
+  EXPECT_EQ(none.exit_code, kExitUsage);
+  EXPECT_EQ(none.err,
+            "gpu-cli: last: ben has no job here; gpu-cli list shows the jobs of all users (usage)\n");
+  const Ran unknown = run_against(with_newest_job, {"hold", "last"});
+  EXPECT_EQ(unknown.exit_code, kExitUsage);
+  EXPECT_NE(unknown.err.find("cannot tell which jobs are yours without a token"), std::string::npos)
+      << unknown.err;
+}
+
 /// A node that drains, reboots and comes back as its commands say, a step for each look at it.
 class FakeNode {
  public:

@@ -32,7 +32,8 @@ int for_each_job(Session& session, const Jobs& jobs, const std::string& done,
 /// A command that does one thing to each of its jobs.
 Action about_jobs(Grammar& grammar, const std::string& what, const std::string& done) {
   const auto jobs = std::make_shared<Jobs>();
-  grammar.argument("JOB", jobs.get(), "Job ids").completes(Complete::kJob);
+  grammar.argument("JOB", jobs.get(), "Job ids; 'job-46[10-20,30]' names several elements of an array")
+      .completes(Complete::kJob);
   return [jobs, what, done](Session& session) {
     return for_each_job(session, *jobs, done, [&](const std::string& path) {
       return session.send("POST", path + "/" + what, "{}");

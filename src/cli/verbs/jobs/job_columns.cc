@@ -185,7 +185,7 @@ JobColumn user_column() {
           .column = {.title = "USER", .may_shrink = true, .drop_order = 5},
           .cell = [](const Json& job, Time) { return Cell(job_user(job)); },
           .order = by_text,
-          .fields = "spec.user,spec.submitter"};
+          .fields = "spec.user,spec.submitter,owner,submitted_by"};
 }
 
 JobColumn limit_column() {
@@ -316,8 +316,14 @@ Json job_field(const Json& job, std::string_view name) {
 }
 
 std::string job_user(const Json& job) {
+  constexpr std::string_view kPerson = "person ";
   std::string user = job_field(job, "user").text();
-  return user.empty() ? job_field(job, "submitter").text() : user;
+  if (user.empty()) user = job_field(job, "submitter").text();
+  if (!user.empty()) return user;
+  const std::string owner = job["owner"].text();
+  if (owner.starts_with(kPerson)) return owner.substr(kPerson.size());
+  const std::string by = job["submitted_by"].text();
+  return by.substr(0, by.find('@'));
 }
 
 std::string job_id_of(const Json& job) {

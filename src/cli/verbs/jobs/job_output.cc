@@ -4,6 +4,7 @@
 #include <deque>
 #include <thread>
 
+#include "cli/framework/job_words.h"
 #include "cli/verbs/jobs/log_pieces.h"
 #include "cli/verbs/jobs/wait_notice.h"
 
@@ -12,6 +13,7 @@ namespace {
 
 constexpr std::size_t kLineBytesMax = 64 << 10;
 constexpr int64_t kMembersFollowed = 32;  ///< Each takes a connection or two.
+constexpr std::size_t kElementsFollowed = 8;
 
 constexpr Duration kPollMargin = seconds(15);  ///< The server's answer is on its way.
 constexpr Duration kChangePoll = seconds(1);
@@ -195,7 +197,8 @@ std::vector<JobOutput::Stream> JobOutput::streams() {
   }
   std::vector<Stream> all;
   for (int64_t member = first; member < members; ++member) {
-    const std::string before = prefix.empty() ? "" : prefix + std::to_string(member) + "] ";
+    const std::string before =
+        choice_.prefix + (prefix.empty() ? "" : prefix + std::to_string(member) + "] ");
     if (choice_.out) all.push_back({.member = member, .is_err = false, .prefix = before});
     if (choice_.err) all.push_back({.member = member, .is_err = true, .prefix = before});
   }
@@ -204,7 +207,7 @@ std::vector<JobOutput::Stream> JobOutput::streams() {
 
 void JobOutput::write(bool is_err, std::string_view data) {
   if (data.empty()) return;
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(choice_.writing == nullptr ? mutex_ : *choice_.writing);
   any_ = true;
   is_err ? session_.io().err(data) : session_.io().out(data);
 }
@@ -218,8 +221,8 @@ Reply JobOutput::print_stream(Session& session, const Stream& stream) {
   LogChoice lines = choice_.lines;
   lines.member = stream.member;
   lines.skipped = [this](int64_t bytes) {
-    const std::lock_guard lock(mutex_);
-    session_.io().err("gpu-cli: " + std::to_string(bytes) +
+    const std::lock_guard lock(choice_.writing == nullptr ? mutex_ : *choice_.writing);
+    session_.io().err("gpu-cli: " + choice_.prefix + std::to_string(bytes) +
                       " bytes of the output are no longer kept on the node\n");
   };
   const std::string name = stream.is_err ? "stderr" : "stdout";
@@ -252,6 +255,56 @@ Reply JobOutput::print_followed(const std::vector<Stream>& streams) {
   return {};
 }
 
+Reply JobOutput::print_element(Session& session, int64_t index) {
+  OutputChoice choice = choice_;
+  choice.prefix = "[" + std::to_string(index) + "] ";
+  choice.writing = &mutex_;
+  JobOutput element(session, job_ + "[" + std::to_string(index) + "]", std::move(choice));
+  Reply reply = element.print();
+  const std::lock_guard lock(mutex_);
+  any_ = any_ || element.any();
+  // An element that did not start has no output, which hides no other.
+  if (!reply && reply.trouble->code == "log_not_found") return {};
+  return reply;
+}
+
+/// Of the elements in their order, so that the same output always looks the same; followed, of several at
+/// once.
+Reply JobOutput::print_elements() {
+  const std::string text = record_["array"]["indexes"].text();
+  const Result<std::vector<int64_t>> indexes = parse_indexes(text);
+  if (!indexes) {
+    return {.trouble = Trouble{.exit_code = kExitUsage,
+                               .sentence = job_ + " has too many ranges of elements (" + text +
+                                           "); name one, such as " + job_ + "[3]",
+                               .code = "usage"}};
+  }
+  std::mutex mutex;
+  std::size_t next = 0;
+  Reply first;
+  const auto print_some = [&](Session& session) {
+    for (;;) {
+      std::size_t turn = 0;
+      {
+        const std::lock_guard lock(mutex);
+        if (next == indexes->size() || first.trouble) return;
+        turn = next++;
+      }
+      Reply reply = print_element(session, (*indexes)[turn]);
+      if (reply) continue;
+      const std::lock_guard lock(mutex);
+      if (!first.trouble) first = std::move(reply);
+    }
+  };
+  std::vector<std::thread> threads;
+  const std::size_t others = choice_.follow ? std::min(indexes->size(), kElementsFollowed) - 1 : 0;
+  for (std::size_t i = 0; i < others; ++i)
+    threads.emplace_back([&print_some, own = session_.fork()]() mutable { print_some(own); });
+  print_some(session_);
+  for (std::thread& thread : threads) thread.join();
+  return first;
+}
+
 Reply JobOutput::print() {
   Patience patience(session_.io());
   Reply record = poll_job(session_, job_, Duration{});
@@ -259,6 +312,7 @@ Reply JobOutput::print() {
     record = poll_job(session_, job_, Duration{});
   if (!record) return record;
   record_ = record.json;
+  if (record_["array"].is_object()) return print_elements();
   const std::vector<Stream> all = streams();
   if (choice_.follow) return print_followed(all);
   // One behind the other, so that the same output always looks the same.

@@ -19,9 +19,12 @@ struct OutputChoice {
   bool one_attempt = false;
   std::optional<int64_t> member;  ///< None: every member, the lines of several marked with its number.
   LogChoice lines = {};           ///< Its member and `skipped` are set here.
+  std::string prefix = {};        ///< Before each line, and before the mark of a member.
+  std::mutex* writing = nullptr;  ///< Guards writing, where several outputs are printed at once.
 };
 
-/// Prints a job's output: its standard output to ours, its standard error to ours. Not thread-safe.
+/// Prints a job's output: its standard output to ours, its standard error to ours. Of an array, that of its
+/// elements, each line behind "[index] ". Not thread-safe.
 class JobOutput {
  public:
   JobOutput(Session& session, std::string job, OutputChoice choice)
@@ -40,6 +43,8 @@ class JobOutput {
     std::string prefix;  ///< Before each line; empty: bytes go through as they are.
   };
   std::vector<Stream> streams();
+  Reply print_elements();
+  Reply print_element(Session& session, int64_t index);
   Reply print_stream(Session& session, const Stream& stream);
   Reply print_followed(const std::vector<Stream>& streams);
   void write(bool is_err, std::string_view data);
@@ -48,7 +53,7 @@ class JobOutput {
   const std::string job_;
   const OutputChoice choice_;
   Json record_;
-  std::mutex mutex_;  ///< Guards what is below, and writing.
+  std::mutex mutex_;  ///< Guards what is below, and writing unless the choice names another.
   bool any_ = false;
 };
 

@@ -1,7 +1,6 @@
 #include "cli/verbs/jobs/job_query.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/text/civil_time.h"
 #include "cli/commands.h"
@@ -14,7 +13,6 @@ namespace gpusched::cli {
 namespace {
 
 constexpr int64_t kPageJobs = 1'000;         // Most that the jobs door gives.
-constexpr int64_t kElementsMax = 1'000'000;  // Most that an array has.
 constexpr int64_t kNativePageJobs = 10'000;  // Most that the native API gives.
 
 /// The scheduler's state in which jobs are that people see in this one.
@@ -39,16 +37,9 @@ bool is_seen(const JobQuery& query, const Json& job) {
   return wants(job["state"].text()) || wants(never_starts(job) ? "never" : shown_state(job));
 }
 
-/// -1: it is none.
-int64_t whole_number(std::string_view text) {
-  int64_t value = -1;
-  const auto [stop, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return failure == std::errc{} && stop == text.data() + text.size() ? value : -1;
-}
-
 bool matches(const JobQuery& query, const Json& job) {
   if (!query.user.empty() && job_field(job, "user").text() != query.user &&
-      job_field(job, "submitter").text() != query.user) {
+      job_field(job, "submitter").text() != query.user && job_user(job) != query.user) {
     return false;
   }
   if (!query.name.empty() && !glob_matches(query.name, job_field(job, "name").text())) return false;
@@ -248,28 +239,6 @@ std::vector<std::pair<std::string, std::optional<std::string>>> label_filters(
                                                       : std::optional(label.substr(equals + 1)));
   }
   return filters;
-}
-
-Result<std::vector<std::string>> expand_elements(const std::string& text) {
-  const size_t bracket = text.find('[');
-  if (bracket == std::string::npos || !text.ends_with(']')) return std::vector<std::string>{text};
-  const std::string id = text.substr(0, bracket);
-  const std::string inside = text.substr(bracket + 1, text.size() - bracket - 2);
-  const Error bad{.code = ErrorCode::kInvalidArgument,
-                  .message = text + ": \"" + inside +
-                             "\" is not a list of element indexes; write it as 3, 10-20 or 1,5-7"};
-  std::vector<std::string> elements;
-  for (const std::string& part : comma_list(inside)) {
-    const size_t dash = part.find('-');
-    const int64_t first = whole_number(part.substr(0, dash));
-    const int64_t last = dash == std::string::npos ? first : whole_number(part.substr(dash + 1));
-    if (first < 0 || last < first || last - first >= kElementsMax) return bad;
-    for (int64_t index = first; index <= last; ++index)
-      elements.push_back(id + "[" + std::to_string(index) + "]");
-    if (static_cast<int64_t>(elements.size()) > kElementsMax) return bad;
-  }
-  if (elements.empty()) return bad;
-  return elements;
 }
 
 Result<Time> parse_since(const std::string& text, Time now) {

@@ -54,10 +54,6 @@ Result<std::string> user_filter(const Session& session, const std::string& user,
 std::vector<std::pair<std::string, std::optional<std::string>>> label_filters(
     const std::vector<std::string>& labels);
 
-/// "job-46[10-20,30]" as "job-46[10]" and so on; any other text alone. kInvalidArgument for what is between
-/// the brackets and is no indexes, or more than an array has.
-Result<std::vector<std::string>> expand_elements(const std::string& text);
-
 /// "2h" (ago), "2025-01-31", "2025-01-31T09:00:00Z".
 Result<Time> parse_since(const std::string& text, Time now);
 

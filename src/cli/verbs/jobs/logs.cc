@@ -92,6 +92,10 @@ Action define_logs(Grammar& grammar) {
       "The job's standard output goes to this command's standard output, its standard error to this "
       "command's standard error: `2>errors` separates them, `2>&1 | less` pages both. Without -f, standard "
       "output comes first. If the job could not be started, or waits, standard error says why.");
+  grammar.details(
+      "Of an array, the output of all elements is printed, in their order, each line behind the element's "
+      "[index]; "
+      "with -f of eight elements at a time, the others as these end.");
   grammar.example("gpu-cli logs -f job-12", "follow a job until it ends");
   grammar.example("gpu-cli logs --tail 20 job-12", "the last lines");
   return [logs](Session& session) { return show_logs(session, *logs); };

@@ -55,6 +55,29 @@ TEST(Logs, OneStreamCanBeChosenAndStaysInItsPlace) {
   EXPECT_EQ(both.out + "|" + both.err, "output\n|errors\n");
 }
 
+/// A scheduler with an array of three, whose element 2 has not started.
+Reply array_of_three(const Request& request) {
+  const bool is_element = asks_for(request, "job-3%5B");
+  if (!asks_for(request, "/logs?")) {
+    if (!is_element) return {.body = R"({"state":"completed","final":true,"array":{"indexes":"0-2%2"}})"};
+    return {.body = asks_for(request, "%5B2%5D") ? R"({"state":"cancelled","final":true,"attempts":0})"
+                                                 : kCompleted};
+  }
+  if (asks_for(request, "%5B2%5D") || !is_element)
+    return {.status = 404, .body = R"({"error":"it has no output","code":"log_not_found"})"};
+  return {.chunks = {piece(asks_for(request, "%5B0%5D") ? "zero\nmore\n" : "one\n")}};
+}
+
+TEST(Logs, OfAnArrayAreThoseOfItsElements) {
+  const Ran ran = run_against(array_of_three, {"logs", "job-3", "--stdout"});
+  EXPECT_EQ(ran.exit_code, kExitOk) << ran.err;
+  EXPECT_EQ(ran.out, "[0] zero\n[0] more\n[1] one\n");
+  const Ran followed = run_against(array_of_three, {"logs", "-f", "job-3", "--stdout"});
+  EXPECT_EQ(followed.exit_code, kExitOk) << followed.err;
+  EXPECT_NE(followed.out.find("[0] zero\n"), std::string::npos) << followed.out;
+  EXPECT_NE(followed.out.find("[1] one\n"), std::string::npos) << followed.out;
+}
+
 Ran logs_of_silent(const std::string& record, std::vector<std::string> more = {}) {
   more.insert(more.begin(), {"logs", "job-3"});
   return run_against(

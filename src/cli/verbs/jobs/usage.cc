@@ -1,6 +1,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "cli/commands.h"
 #include "cli/framework/history_verbs.h"
 #include "cli/framework/session.h"
 #include "cli/terminal/output.h"
