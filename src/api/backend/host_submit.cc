@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "api/backend/host_backend.h"
+#include "api/backend/rerun.h"
 #include "api/backend/services/service_labels.h"
 #include "api/backend/unix_users.h"
 #include "api/contract/names.h"
@@ -289,6 +290,22 @@ void HostBackend::propose_jobs(const CallerPtr& caller, const std::string& tenan
                    [decide, done](const Result<Decided>& decided) { decide(done, decided); });
       },
       done);
+}
+
+void HostBackend::rerun_job(const CallerPtr& caller, JobId id, RerunRequest request, Done<Submitted> done) {
+  if (sheds_read(done)) return;
+  read([this, caller, id, request = std::move(request), done = std::move(done)](const Observer::View& view) {
+    // The new job has everything that the old one had, its secrets too: only who may read them may.
+    const auto found = find_job(view.state, *caller, access::Action::kReadJobScript, id, request.tenant);
+    if (!found) return done(found.error());
+    Answer<Rerun> rerun = rerun_of(view.state, **found, request);
+    if (!rerun) return done(rerun.error());
+    if (auto refused = check_jobs(*caller, rerun->submission)) return done(std::move(*refused));
+    const std::string tenant = rerun->submission.tenant;
+    SubmitJobs command = command_of(*caller, rerun->submission);
+    take_record(**found, std::move(*rerun), command.jobs.front());
+    propose_jobs(caller, tenant, std::move(command), done);
+  });
 }
 
 }  // namespace gpusched::api

@@ -1,10 +1,9 @@
-// HostBackend: ended jobs, submitted again.
+#include "api/backend/rerun.h"
+
 #include <algorithm>
 
-#include "api/backend/host_backend.h"
 #include "api/backend/services/service_labels.h"
 #include "api/contract/names.h"
-#include "api/views/state_views.h"
 #include "gpusched/v1/types.pb.h"
 
 namespace gpusched::api {
@@ -85,56 +84,49 @@ std::optional<std::string> reservation_of(const State& state, const std::vector<
   return booking == nullptr ? std::nullopt : std::optional(booking->name);
 }
 
-/// Gives the command's only job what stood in the record of the old one.
-void take_record(const Job& job, std::vector<Part> parts, std::string reservation,
-                 std::vector<IndexRange> elements, int64_t at_once, gpusched::JobRequest& request) {
-  for (Part& part : parts) part.booking = 0;
-  request.parts = std::move(parts);
+}  // namespace
+
+Answer<Rerun> rerun_of(const State& state, const Job& job, const RerunRequest& request) {
+  const std::string name = job_name(job.id);
+  if (mentions_service(job.spec.view()) || has_our_label(job.spec.view())) {
+    return conflict(
+        name +
+        " belongs to a service, a lease or a task of an agent; ask for another one where that was "
+        "asked for");
+  }
+  if (!is_final(job.state) && !request.failed && request.indexes.empty())
+    return conflict(name + " has not ended; requeue stops it and lets it begin again");
+  Answer<std::vector<IndexRange>> elements = elements_of(state, job, request);
+  if (!elements) return elements.error();
+  Rerun rerun{.parts = state.class_of(job).parts};
+  std::optional<std::string> reservation = reservation_of(state, rerun.parts);
+  if (!reservation) return conflict("the reservation that " + name + " asked for is over");
+  v1::JobSpec spec;
+  if (!spec.ParseFromString(std::string(job.spec.view())))
+    return conflict("the specification of " + name + " cannot be read");
+  rerun.submission = {.tenant = tenant_name(job.tenant),
+                      .jobs = {checked_part_of(job, spec, rerun.parts)},
+                      .request_key = request.request_key,
+                      .by = request.by};
+  rerun.reservation = std::move(*reservation);
+  rerun.elements = std::move(*elements);
+  const JobArray* const array = job.array.valid() ? state.find_array(job.array) : nullptr;
+  if (array != nullptr) rerun.at_once = array->at_once;
+  return rerun;
+}
+
+void take_record(const Job& job, Rerun rerun, gpusched::JobRequest& request) {
+  for (Part& part : rerun.parts) part.booking = 0;
+  request.parts = std::move(rerun.parts);
   request.max_runtime = job.max_runtime;
   request.retry = job.retry;
   request.require_feasible = job.require_feasible;
   request.preemption_mode = job.preemption_mode;
   request.preemption_exempt = job.preemption_exempt;
   request.interactive = job.interactive;
-  request.booking = std::move(reservation);
-  if (!elements.empty()) request.flow = {JobFlow{.array = std::move(elements), .array_at_once = at_once}};
-}
-
-}  // namespace
-
-void HostBackend::rerun_job(const CallerPtr& caller, JobId id, RerunRequest request, Done<Submitted> done) {
-  if (sheds_read(done)) return;
-  read([this, caller, id, request = std::move(request), done = std::move(done)](const Observer::View& view) {
-    // The new job has everything that the old one had, its secrets among it: only who may read them may.
-    const auto found = find_job(view.state, *caller, access::Action::kReadJobScript, id, request.tenant);
-    if (!found) return done(found.error());
-    const Job& job = **found;
-    const std::string name = job_name(job.id);
-    if (mentions_service(job.spec.view()) || has_our_label(job.spec.view())) {
-      return done(conflict(name + " belongs to a service, a lease or a task of an agent; ask for another one "
-                                  "where that was asked for"));
-    }
-    if (!is_final(job.state) && !request.failed && request.indexes.empty())
-      return done(conflict(name + " has not ended; requeue stops it and lets it begin again"));
-    Answer<std::vector<IndexRange>> elements = elements_of(view.state, job, request);
-    if (!elements) return done(elements.error());
-    const std::vector<Part>& parts = view.state.class_of(job).parts;
-    std::optional<std::string> reservation = reservation_of(view.state, parts);
-    if (!reservation) return done(conflict("the reservation that " + name + " asked for is over"));
-    v1::JobSpec spec;
-    if (!spec.ParseFromString(std::string(job.spec.view())))
-      return done(conflict("the specification of " + name + " cannot be read"));
-    SubmitRequest submission{.tenant = tenant_name(job.tenant),
-                             .jobs = {checked_part_of(job, spec, parts)},
-                             .request_key = request.request_key,
-                             .by = request.by};
-    if (auto refused = check_jobs(*caller, submission)) return done(std::move(*refused));
-    SubmitJobs command = command_of(*caller, submission);
-    const JobArray* const array = job.array.valid() ? view.state.find_array(job.array) : nullptr;
-    take_record(job, parts, std::move(*reservation), std::move(*elements),
-                array == nullptr ? 0 : array->at_once, command.jobs.front());
-    propose_jobs(caller, submission.tenant, std::move(command), done);
-  });
+  request.booking = std::move(rerun.reservation);
+  if (!rerun.elements.empty())
+    request.flow = {JobFlow{.array = std::move(rerun.elements), .array_at_once = rerun.at_once}};
 }
 
 }  // namespace gpusched::api
