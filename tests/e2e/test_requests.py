@@ -111,6 +111,19 @@ def test_links_are_shown_and_gpus_are_chosen_by_them(world):
     gate.touch()
 
 
+def test_nodes_are_chosen_and_left_out_by_their_names(world):
+    for name in ("n1", "n2", "n3"):
+        world.add_agent(name).start()
+    for words, node in ((("--nodelist", "n2"), "n2"), (("-x", "n[1-2]"), "n3"), (("--exclude", "n2,n3"), "n1")):
+        job = world.cli("submit", *words, "--", "true", expected=0).stdout.strip()
+        world.cli("wait", job, expected=0)
+        assert world.api().job(job)["node_name"] == node, words
+    refused = world.cli("submit", "-w", "n1,n2", "--", "true", expected=2)
+    assert "one node can be named" in refused.stderr
+    waits = world.cli("submit", "-w", "n9", "--", "true", expected=0).stdout.strip()
+    assert "node=n9" in world.api().explain(waits)["message"]
+
+
 def test_spread_and_contiguous_lie_as_asked(world):
     world.add_agent("n1", sim_gpus="8xA100-SXM4-80GB", arguments=["--sim-links", "4,4"]).start()
     api = world.api()

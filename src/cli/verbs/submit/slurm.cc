@@ -10,6 +10,7 @@
 #include "base/text/file_pattern.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/units.h"
+#include "cli/verbs/submit/host_list.h"
 #include "grammar/job_name.h"
 
 namespace gpusched::cli {
@@ -126,6 +127,13 @@ Result<Words> read_partition(const std::string& value) {
   return Words{"--node-label", "partition=" + value};
 }
 
+Result<Words> read_node_list(const std::string& value) {
+  const Result<Words> names = expand_host_list(value);
+  if (!names) return names.error();
+  if (names->size() == 1) return Words{"--nodelist", value};
+  return bad("one node can be named; label the nodes, and write #GPU --node-label KEY=VALUE");
+}
+
 Result<Words> read_exclusive(const std::string& value) {
   if (value.empty()) return Words{"--exclusive"};
   return bad("\"" + value + "\" is not available here; write #GPU --exclusive for whole nodes");
@@ -190,10 +198,8 @@ constexpr SlurmOption kOptions[] = {
      .letter = 'C',
      .instead =
          "write #GPU --node-label KEY=VALUE, or --gpu-model MODEL; gpu-cli node show NODE has the labels"},
-    {.name = "nodelist", .letter = 'w', .instead = "label the nodes, and write #GPU --node-label KEY=VALUE"},
-    {.name = "exclude",
-     .letter = 'x',
-     .instead = "label the nodes, and write #GPU --without-label KEY=VALUE"},
+    {.name = "nodelist", .letter = 'w', .read = read_node_list},
+    {.name = "exclude", .letter = 'x', .ours = "--exclude"},
     {.name = "signal",
      .instead = "no signal is sent before the time limit; to be warned of a preemption write #GPU "
                 "--preempt-signal USR1 --preempt-grace 2m"},

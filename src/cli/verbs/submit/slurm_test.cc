@@ -92,7 +92,7 @@ TEST(SlurmLines, AreRefusedWithWhatToWriteInstead) {
                                    "--job-name ''",
                                    "-n 8",
                                    "-C a100",
-                                   "--nodelist=n1",
+                                   "--nodelist=n[1-2]",
                                    "--mail-type=END",
                                    "--mail-user=a@b",
                                    "--signal=USR1@60",

@@ -28,6 +28,7 @@ struct SubmitOptions {
   bool domain_required = false;
   std::string on_node_loss;
   std::string gpu_model;
+  std::string nodelist, exclude;                         ///< Names of nodes, "n1,n[3-5]".
   std::vector<std::string> node_labels, without_labels;  ///< "K=V" or "K", several with commas.
   bool exclusive = false;
   std::string gpu_layout, gpu_ids;

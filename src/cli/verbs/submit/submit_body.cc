@@ -9,6 +9,7 @@
 #include "base/utf8.h"
 #include "cli/terminal/units.h"
 #include "cli/verbs/submit/environment.h"
+#include "cli/verbs/submit/host_list.h"
 #include "cli/verbs/submit/submit.h"
 #include "client/json.h"
 #include "grammar/job_name.h"
@@ -104,8 +105,8 @@ std::optional<int64_t> parse_share_milli(std::string_view text) {
   return milli > 0 && milli < 1000 ? std::optional(milli) : std::nullopt;
 }
 
-/// Adds where it may run.
-void add_place(const SubmitOptions& submit, JsonObjectWriter& body) {
+/// Adds where it may run. Nodes are chosen by the label that each has of its name.
+Result<Unit> add_place(const SubmitOptions& submit, JsonObjectWriter& body) {
   const auto all_of = [](const std::vector<std::string>& texts) {
     std::vector<std::string> all;
     for (const std::string& text : texts) {
@@ -113,12 +114,31 @@ void add_place(const SubmitOptions& submit, JsonObjectWriter& body) {
     }
     return all;
   };
-  if (!submit.node_labels.empty()) body.add("node_labels", all_of(submit.node_labels));
-  if (!submit.without_labels.empty()) body.add("without_labels", all_of(submit.without_labels));
+  std::vector<std::string> with = all_of(submit.node_labels);
+  std::vector<std::string> without = all_of(submit.without_labels);
+  if (!submit.nodelist.empty()) {
+    const Result<std::vector<std::string>> names = expand_host_list(submit.nodelist);
+    if (!names) return bad_option("--nodelist", names.error().message);
+    if (names->size() > 1) {
+      return bad_option(
+          "--nodelist",
+          "one node can be named; to choose among several label them (gpu-cli node label) and give "
+          "--node-label, or exclude the others with --exclude");
+    }
+    with.push_back("node=" + names->front());
+  }
+  if (!submit.exclude.empty()) {
+    const Result<std::vector<std::string>> names = expand_host_list(submit.exclude);
+    if (!names) return bad_option("--exclude", names.error().message);
+    for (const std::string& name : *names) without.push_back("node=" + name);
+  }
+  if (!with.empty()) body.add("node_labels", with);
+  if (!without.empty()) body.add("without_labels", without);
   if (submit.exclusive) body.add("exclusive", true);
   if (!submit.gpu_layout.empty()) body.add("gpu_layout", submit.gpu_layout);
   if (!submit.gpu_ids.empty()) body.add("gpu_ids", all_of({submit.gpu_ids}));
   if (submit.gpu_bandwidth) body.add("gpu_bandwidth_gbs", *submit.gpu_bandwidth);
+  return Unit{};
 }
 
 /// "4" or "2-8".
@@ -171,7 +191,7 @@ Result<Unit> add_amounts(const SubmitOptions& submit, JsonObjectWriter& body) {
     if (!mb) return bad_option("--gpu-memory-each", mb.error().message);
     body.add("gpu_memory_each_mb", *mb);
   }
-  add_place(submit, body);
+  if (const Result<Unit> added = add_place(submit, body); !added) return added.error();
   if (submit.cpus) {
     if (*submit.cpus < 0) return bad_option("--cpus", "expected a number of at least 0");
     body.add("cpu_cores", *submit.cpus);

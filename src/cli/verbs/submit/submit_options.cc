@@ -47,6 +47,8 @@ void declare_gpus_and_nodes(Grammar& grammar, SubmitOptions& submit) {
 
 void declare_placement(Grammar& grammar, SubmitOptions& submit) {
   grammar.heading("Placement");
+  grammar.option("-w,--nodelist", "NODE", &submit.nodelist, "Only this node").completes(Complete::kNode);
+  grammar.option("-x,--exclude", "NODES", &submit.exclude, "Not these nodes, such as n1,n2 or n[3-7]");
   grammar.option("--node-label", "K=V", &submit.node_labels,
                  "Only nodes with this label; K alone: with any value; comma-separated or repeated");
   grammar.option("--without-label", "K=V", &submit.without_labels,

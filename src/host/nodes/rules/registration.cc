@@ -31,6 +31,17 @@ void take_topology(const v1::Register& message, RegisterNode& command) {
       "the links between the GPUs are unknown: the agent's report does not match its GPUs";
 }
 
+/// Takes the agent's labels and adds the node's name as one, by which jobs choose nodes.
+void take_labels(const v1::Register& message, RegisterNode& command) {
+  std::map<std::string, std::string> labels;
+  for (const auto& [name, value] : std::map(message.labels().begin(), message.labels().end())) {
+    if (labels.size() + 1 == limits::kNodeLabelsMax) break;
+    labels[std::string(utf8_cut(name, limits::kLabelBytesMax))] = utf8_cut(value, limits::kLabelBytesMax);
+  }
+  labels[std::string(kNodeNameLabel)] = message.node_name();
+  for (const auto& [name, value] : labels) command.labels.push_back({.name = name, .value = value});
+}
+
 }  // namespace
 
 std::vector<uint32_t> slots_of_offer(const State& state, const v1::Register& offer) {
@@ -94,12 +105,7 @@ RegisterNode command_of(const State& state, const v1::Register& message) {
     command.features.push_back(std::string(utf8_cut(feature, limits::kLabelBytesMax)));
   }
   std::sort(command.features.begin(), command.features.end());
-  const std::map<std::string, std::string> labels(message.labels().begin(), message.labels().end());
-  for (const auto& [name, value] : labels) {
-    if (command.labels.size() == limits::kNodeLabelsMax) break;
-    command.labels.push_back({.name = std::string(utf8_cut(name, limits::kLabelBytesMax)),
-                              .value = std::string(utf8_cut(value, limits::kLabelBytesMax))});
-  }
+  take_labels(message, command);
   return command;
 }
 

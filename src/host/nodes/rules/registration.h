@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/time.h"
@@ -10,6 +11,9 @@
 #include "model/state.h"
 
 namespace gpusched {
+
+/// Label that every node has: its own name.
+inline constexpr std::string_view kNodeNameLabel = "node";
 
 /// Gives the configuration that is to hold the cluster's name: the state's, or, where it has none, the one
 /// that was drawn. `wall`: now; a journal that begins knows that everything before is not its own.
