@@ -6,7 +6,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 
-.PHONY: help deps deps-extra build daily man-pages install uninstall package test test-kube nightly check format bench bench-against quality chaos mutants dev demo fuzz asan tsan tidy lint proto coverage clean
+.PHONY: help deps deps-extra build daily man-pages install uninstall package image test test-kube nightly check format bench bench-against quality chaos mutants dev demo fuzz asan tsan tidy lint proto coverage clean
 
 help: ## list the targets
 	@echo "gpu-scheduler: make <target>"
@@ -37,6 +37,10 @@ uninstall: ## take away what make install has put there; data and changed config
 package: daily ## pack the programs: a wheel, Debian packages, a tar file, their hashes and contents, into build/package
 	@tools/install-python
 	@tools/package
+
+image: daily ## a container image of the programs, by docker, podman or buildah
+	@tools/install-deps --extra
+	@tools/image
 
 test: deps ## what .ci/run runs: build, format, demonstration, all tests but the long ones, a smoke of each sanitizer
 	@tools/test
