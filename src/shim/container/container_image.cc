@@ -118,8 +118,9 @@ bool holds_any(std::string_view text, std::initializer_list<std::string_view> wo
 }
 
 bool is_refused_credential(std::string_view errors) {
-  return holds_any(errors, {"unauthorized", "authentication required", "access to the resource is denied",
-                            "requested access", "invalid username/password", "denied:"});
+  return holds_any(errors,
+                   {"unauthorized", "authentication required", "access to the resource is denied",
+                    "requested access", "invalid username/password", "denied:", "no basic auth credentials"});
 }
 
 }  // namespace

@@ -267,7 +267,10 @@ std::vector<std::string> run_words(const ContainerPlan& plan, const std::string&
   if (plan.client.runtime == ContainerRuntime::kApptainer)
     return apptainer_run(plan, image, environment_file);
   std::vector<std::string> words = client_words(plan.client);
-  append(words, {"run", "--rm", "--name", plan.name, "--pull", "never", "--sig-proxy=false"});
+  words.emplace_back("run");
+  // Docker's is removed by us, when its daemon has told how it ended.
+  if (uses_own_init(plan.client.runtime)) words.emplace_back("--rm");
+  append(words, {"--name", plan.name, "--pull", "never", "--sig-proxy=false"});
   append(words, {"--cidfile", plan.folder + "/container-id", "--env-file", environment_file});
   if (uses_own_init(plan.client.runtime)) {
     append(words, {"--log-driver", "passthrough", "--http-proxy=false"});
@@ -286,6 +289,12 @@ std::vector<std::string> run_words(const ContainerPlan& plan, const std::string&
 std::vector<std::string> signal_words(const RuntimeClient& client, const std::string& name, int signal) {
   std::vector<std::string> words = client_words(client);
   append(words, {"kill", "--signal", std::to_string(signal), name});
+  return words;
+}
+
+std::vector<std::string> end_words(const ContainerPlan& plan) {
+  std::vector<std::string> words = client_words(plan.client);
+  append(words, {"container", "inspect", "--format", "{{.State.OOMKilled}}", plan.name});
   return words;
 }
 

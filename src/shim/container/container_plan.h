@@ -88,6 +88,8 @@ std::vector<std::string> inspect_words(const ContainerPlan& plan, const std::str
 std::vector<std::string> run_words(const ContainerPlan& plan, const std::string& image,
                                    const std::string& init_program, const std::string& environment_file);
 std::vector<std::string> signal_words(const RuntimeClient& client, const std::string& name, int signal);
+/// Docker's: prints "true" when a process of the ended container was killed for memory.
+std::vector<std::string> end_words(const ContainerPlan& plan);
 std::vector<std::string> remove_words(const RuntimeClient& client, const std::string& name);
 
 /// Where podman writes the number of the container's first process, as the machine sees it.

@@ -241,9 +241,12 @@ class ContainerRunner {
         rest += text;
         rest += '\0';
       } else {
-        return fail("the environment variable '" + std::string(text.substr(0, text.find('='))) +
-                    "' contains a line break or is too long, which " +
-                    std::string(to_string(plan_.client.runtime)) + " cannot pass on; leave it out");
+        // The same on every try.
+        return refuse({.code = ErrorCode::kPermissionDenied,
+                       .message = "the environment variable '" + std::string(text.substr(0, text.find('='))) +
+                                  "' contains a line break or is too long, which " +
+                                  std::string(to_string(plan_.client.runtime)) +
+                                  " cannot pass on; leave it out"});
       }
     }
     environment_ = memfd_create("environment", MFD_CLOEXEC);
@@ -353,6 +356,7 @@ class ContainerRunner {
     if (client_ > 0) {
       // A client that ended by itself has removed its container.
       const bool removed = WIFEXITED(client_status_) && (init_.ended || init_.start_error != 0);
+      lacked_memory_ = init_.oom_kills > 0 || (!decided_ && daemon_saw_memory_kill());
       if (!removed && exists(plan_.folder + "/container-id"))
         static_cast<void>(remove_container(plan_.client, plan_.name, signals_));
       if (!decided_) judge();
@@ -367,13 +371,7 @@ class ContainerRunner {
   void judge() {
     if (init_.ended) {
       judge_by_status(init_.wait_status);
-      if (init_.oom_kills > 0 && (outcome_.signal != 0 || outcome_.exit_code != 0)) {
-        outcome_.cause = Cause::kOutOfMemory;
-        outcome_.detail =
-            "its container needed more memory than it asked for and was killed; ask for more with --mem "
-            "(memory_mb)";
-      }
-      return;
+      return blame_memory();
     }
     if (init_.start_error != 0) {
       const bool absent = init_.start_error == ENOENT || init_.start_error == ENOTDIR;
@@ -397,10 +395,30 @@ class ContainerRunner {
     const bool never_ran = uses_own_init(plan_.client.runtime) ? !init_.started : is_own_failure(code);
     if (never_ran) return judge_failed_start(code);
     // Without a word of the first process an exit code is all there is; runtimes make it of a signal.
-    if (code > kExitSignalBase && code < kExitSignalBase + NSIG)
-      return judge_by_status(code - kExitSignalBase);
-    outcome_.cause = Cause::kExited;
-    outcome_.exit_code = code;
+    if (code > kExitSignalBase && code < kExitSignalBase + NSIG) {
+      judge_by_status(code - kExitSignalBase);
+    } else {
+      outcome_.cause = Cause::kExited;
+      outcome_.exit_code = code;
+    }
+    blame_memory();
+  }
+
+  /// Docker alone; podman's first process counts them.
+  bool daemon_saw_memory_kill() {
+    if (plan_.client.runtime != ContainerRuntime::kDocker || !exists(plan_.folder + "/container-id"))
+      return false;
+    const ToolResult result = run_tool(end_words(plan_), plan_.client.environment, signals_,
+                                       {.patience = kSignalPatience, .ignore_stop = true});
+    return result.exit_code == 0 && result.output.starts_with("true");
+  }
+
+  void blame_memory() {
+    if (!lacked_memory_ || (outcome_.signal == 0 && outcome_.exit_code == 0)) return;
+    outcome_.cause = Cause::kOutOfMemory;
+    outcome_.detail =
+        "its container needed more memory than it asked for and was killed; ask for more with --mem "
+        "(memory_mb)";
   }
 
   void judge_by_status(int status) {
@@ -465,6 +483,7 @@ class ContainerRunner {
   bool ready_ = false;
   int passed_on_ = 0;  ///< The last signal that the container got.
   off_t errors_before_ = -1;
+  bool lacked_memory_ = false;
 };
 
 }  // namespace

@@ -102,7 +102,6 @@ TEST(ContainerPlan, DockerRunsWithItsOwnFirstProcess) {
             (Words{"/usr/bin/docker",
                    "--log-level=error",
                    "run",
-                   "--rm",
                    "--name",
                    "gpu-scheduler-ab-12-1-0",
                    "--pull",
@@ -191,6 +190,8 @@ TEST(ContainerPlan, SignalsAndRemovalGoThroughTheRuntime) {
             (Words{"/p", "--root=/r", "rm", "--force", "--volumes", "--time", "0", "--ignore", "n"}));
   const RuntimeClient docker{.runtime = ContainerRuntime::kDocker, .program = "/d"};
   EXPECT_EQ(remove_words(docker, "n"), (Words{"/d", "rm", "--force", "--volumes", "n"}));
+  EXPECT_EQ(end_words({.client = docker, .name = "n"}),
+            (Words{"/d", "container", "inspect", "--format", "{{.State.OOMKilled}}", "n"}));
 }
 
 TEST(ContainerPlan, ADigestTakesTheTagsPlace) {
@@ -281,7 +282,8 @@ TEST(PullProgress, PiecesMayCutLinesAnywhere) {
 TEST(ImagePull, OnlyRefusalsAreFinal) {
   for (const char* text :
        {"reading manifest 1 in r/a: manifest unknown", "unauthorized: authentication required",
-        "invalid reference format", "requested access to the resource is denied"}) {
+        "invalid reference format", "requested access to the resource is denied",
+        "Head \"http://r/v2/a/manifests/1\": no basic auth credentials"}) {
     EXPECT_TRUE(is_final_refusal(text)) << text;
   }
   for (const char* text : {"received unexpected HTTP status: 503 Service Unavailable", "connection refused",
