@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"net/url"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,7 +18,25 @@ import (
 	"gpusched/kube/engine/pb"
 )
 
-const bindTries = 5
+const (
+	bindTries = 5
+	// releasedFor is how long the binding of a gang's member is tried, for its others begin.
+	releasedFor = 2 * time.Minute
+	releasedTry = time.Second
+	allowAgain  = 200 * time.Millisecond
+)
+
+var (
+	errTakenBack = errors.New("the engine has taken its decision back")
+	errUnheard   = errors.New("the GPU engine is not heard: nothing is bound until it is")
+)
+
+// Whether a fault of the API server may be over at the next try.
+func passes(err error) bool {
+	var network *url.Error
+	return errors.As(err, &network) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
+		apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err)
+}
 
 // Questions of the plug-in, in the order of a scheduling cycle.
 
@@ -30,15 +51,16 @@ func (b *Bridge) Held(pod *corev1.Pod) string {
 	return ""
 }
 
-// Place is the node that the engine chose; false: none, or the engine is not heard now and nothing may be bound.
-func (b *Bridge) Place(uid types.UID) (string, bool) {
+// Place is the node that the engine chose, and the name of that decision; false: none, or the engine is not heard now and
+// nothing may be bound.
+func (b *Bridge) Place(uid types.UID) (node, decision string, ok bool) {
 	b.mutex.Lock()
 	defer b.mutex.Unlock()
 	a := b.attempts[uid]
 	if a == nil || a.stage != placed || !b.heard(a.Node) {
-		return "", false
+		return "", "", false
 	}
-	return a.Node, true
+	return a.Node, a.decision(), true
 }
 
 // With the mutex held.
@@ -47,26 +69,40 @@ func (b *Bridge) heard(node string) bool {
 	return n != nil && n.link.Connected() && b.troubles[engineName] == ""
 }
 
-// Refused notes that the pod is not bound where the engine wants it, and why. A pod that was bound after all stays bound.
-func (b *Bridge) Refused(uid types.UID, reason string) {
+// Refused notes that the pod is not bound where that decision of the engine wants it, and why. A pod that was bound after
+// all stays bound.
+func (b *Bridge) Refused(uid types.UID, decision, reason string) {
 	b.mutex.Lock()
 	defer b.mutex.Unlock()
 	a := b.attempts[uid]
-	if a == nil || a.stage >= bound {
+	if a == nil || a.stage >= bound || a.decision() != decision {
 		return
 	}
+	if a.held && !a.released {
+		reason = fmt.Sprintf("node %s: the other members of gang %q did not pass in time", a.Node, a.gang)
+	}
+	b.leave(a, reason)
+}
+
+// Ends an attempt whose pod is not bound. With the mutex held.
+func (b *Bridge) leave(a *attempt, reason string) {
 	if a.reason == "" {
 		a.reason = reason
 	}
 	a.stage = leaving
+	if a.held {
+		b.options.Queue.Reject(a.ref.UID, a.reason)
+	}
 	b.podQueue.Add(a.ref)
 }
 
 // Prepare makes what must be durable before the pod is bound: the engine's decision in the pod's annotations, and the
 // leases of its devices, all or none.
 func (b *Bridge) Prepare(ctx context.Context, pod *corev1.Pod, nodeName string) error {
-	a, err := b.begin(pod, nodeName)
-	if err != nil {
+	var a *attempt
+	err := persist(ctx, func(err error) bool { return errors.Is(err, errUnheard) && b.isReleased(pod.UID) },
+		func() (err error) { a, err = b.begin(pod, nodeName); return err })
+	if err != nil || a.prepared {
 		return err
 	}
 	err = b.prepare(ctx, a, pod)
@@ -80,20 +116,27 @@ func (b *Bridge) Prepare(ctx context.Context, pod *corev1.Pod, nodeName string) 
 	return err
 }
 
+func (b *Bridge) isReleased(uid types.UID) bool {
+	a := b.attemptOf(uid)
+	return a != nil && a.released
+}
+
 func (b *Bridge) begin(pod *corev1.Pod, nodeName string) (*attempt, error) {
 	b.mutex.Lock()
 	defer b.mutex.Unlock()
 	a, j := b.attempts[pod.UID], b.jobs[pod.UID]
 	switch {
 	case a == nil || a.stage != placed || a.Node != nodeName:
-		return nil, errors.New("the engine has taken its decision back")
+		return nil, errTakenBack
+	case a.barrier && !a.released:
+		return nil, errors.New("the engine has not released the gang")
 	case !b.heard(nodeName):
-		return nil, errors.New("the GPU engine is not heard: nothing is bound until it is")
+		return nil, errUnheard
 	case j == nil || j.id != a.job():
 		return nil, errors.New("the pod's job is another one by now")
 	}
 	claim := b.claim(pod.Namespace, pod.Annotations[v1.AnnotationClaim])
-	if claim == nil || keyOf(pod.UID, versionOf(claim)) != j.key {
+	if claim == nil || !j.isFor(pod.UID, claim) {
 		return nil, errors.New("the claim has changed")
 	}
 	a.stage = binding
@@ -115,9 +158,9 @@ func (b *Bridge) prepare(ctx context.Context, a *attempt, pod *corev1.Pod) error
 	if err := b.store.Take(ctx, pod, a.Node, a.ids()); err != nil {
 		return err
 	}
-	if now := b.attemptOf(pod.UID); now == nil || now.stage != binding || !now.same(a.key(), a.PlacedAt) {
+	if now := b.attemptOf(pod.UID); now == nil || now.stage != a.stage || !now.same(a.key(), a.PlacedAt) {
 		// It was taken back meanwhile, perhaps before the leases were there.
-		return errors.Join(errors.New("the engine has taken its decision back"),
+		return errors.Join(errTakenBack,
 			b.store.Drop(context.WithoutCancel(ctx), pod.Namespace, pod.UID, a.Node, a.ids()))
 	}
 	return nil
@@ -128,9 +171,33 @@ func (b *Bridge) prepare(ctx context.Context, a *attempt, pod *corev1.Pod) error
 func (b *Bridge) Bind(ctx context.Context, pod *corev1.Pod, nodeName string) error {
 	a := b.attemptOf(pod.UID)
 	if a == nil || a.stage != binding {
-		return errors.New("the engine has taken its decision back")
+		return errTakenBack
 	}
-	ref := refOf(pod)
+	if !a.barrier {
+		return b.bind(ctx, pod, a)
+	}
+	return persist(ctx, passes, func() error { return b.bind(ctx, pod, a) })
+}
+
+// Calls again while the error is of a kind that passes: other members of the gang begin.
+func persist(ctx context.Context, again func(error) bool, call func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, releasedFor)
+	defer cancel()
+	for {
+		err := call()
+		if err == nil || !again(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(releasedTry):
+		}
+	}
+}
+
+func (b *Bridge) bind(ctx context.Context, pod *corev1.Pod, a *attempt) error {
+	ref, nodeName := refOf(pod), a.Node
 	var err error
 	for range bindTries {
 		var now *corev1.Pod

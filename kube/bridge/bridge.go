@@ -50,9 +50,14 @@ const (
 	leasesName    = "leases.coordination.k8s.io"
 )
 
-// Activator puts a pod that was held back into the scheduling queue.
-type Activator interface {
+// Queue is what upstream's scheduler does with a pod at this program's word.
+type Queue interface {
+	// Activate puts pods that were held back into the scheduling queue.
 	Activate(logger klog.Logger, pods map[string]*corev1.Pod)
+	// Allow lets a pod that waits in Permit pass; one that does not wait there is no error.
+	Allow(uid types.UID)
+	// Reject ends such a wait.
+	Reject(uid types.UID, reason string)
 }
 
 // Options of a bridge.
@@ -62,17 +67,19 @@ type Options struct {
 	Dynamic dynamic.Interface
 	// Shared is upstream's factory, which starts its informers in the leader alone.
 	Shared informers.SharedInformerFactory
-	Queue  Activator
+	Queue  Queue
 	// Tenant of pods whose namespace has no label gpu.scheduling/tenant; empty: the namespace's name.
 	Tenant string
 }
 
-// job is what the engine said last of a pod's job.
+// job is what the engine said last of a job: a pod's, or a gang's.
 type job struct {
 	id      string
 	key     string // Key of its submission.
 	state   pb.JobState
 	message string
+	gang    PodRef   // The gang, if it is one's.
+	members []member // Of a gang, in the order of the job's parts.
 }
 
 // Bridge is safe for use from any goroutine.
@@ -86,12 +93,14 @@ type Bridge struct {
 	namespaces   corelisters.NamespaceLister
 	leases       cache.SharedIndexInformer
 	claims       cache.SharedIndexInformer
+	gangs        cache.SharedIndexInformer
 	nodeStatuses cache.SharedIndexInformer
 	synced       []cache.InformerSynced // Upstream's.
 	dynamic      dynamicinformer.DynamicSharedInformerFactory
 
 	podQueue   workqueue.TypedRateLimitingInterface[PodRef]
 	claimQueue workqueue.TypedRateLimitingInterface[types.NamespacedName]
+	gangQueue  workqueue.TypedRateLimitingInterface[types.NamespacedName]
 	nodeQueue  workqueue.TypedRateLimitingInterface[string]
 
 	mutex       sync.Mutex
@@ -99,13 +108,15 @@ type Bridge struct {
 	cluster     string // The cluster's uid.
 	troubles    map[string]string
 	attempts    map[types.UID]*attempt
-	jobs        map[types.UID]*job
-	refusals    map[types.UID]string // Why the engine or this program does not take the pod as it is.
+	jobs        map[types.UID]*job              // By pod; the members of a gang share one.
+	gangJobs    map[types.UID]*job              // By gang.
+	gangTold    map[types.NamespacedName]string // What pods of a gang that wait are told.
+	refusals    map[types.UID]string            // Why the engine or this program does not take the pod as it is.
 	nodes       map[string]*node
 	strays      map[string]bool // Jobs that belonged to no pod at the last look.
 	process     string          // Tells the submissions of this process from those of others.
 	submissions map[types.UID]int
-	submitting  map[types.UID]*earlyOrder // Submissions under way, and the order that overtook the answer.
+	submitting  map[types.UID][]earlyOrder // Submissions under way, by pod or gang, and the orders that overtook the answer.
 }
 
 func newQueue[T comparable]() workqueue.TypedRateLimitingInterface[T] {
@@ -116,11 +127,13 @@ func newQueue[T comparable]() workqueue.TypedRateLimitingInterface[T] {
 // New makes a bridge before upstream's informers are started. Run makes it work.
 func New(options Options) (*Bridge, error) {
 	b := &Bridge{options: options, store: &leases.Store{Client: options.Client},
-		podQueue: newQueue[PodRef](), claimQueue: newQueue[types.NamespacedName](), nodeQueue: newQueue[string](),
+		podQueue: newQueue[PodRef](), claimQueue: newQueue[types.NamespacedName](),
+		gangQueue: newQueue[types.NamespacedName](), nodeQueue: newQueue[string](),
 		troubles: map[string]string{engineName: "the GPU engine was not asked yet"},
-		attempts: map[types.UID]*attempt{}, jobs: map[types.UID]*job{},
+		attempts: map[types.UID]*attempt{}, jobs: map[types.UID]*job{}, gangJobs: map[types.UID]*job{},
+		gangTold: map[types.NamespacedName]string{},
 		refusals: map[types.UID]string{}, nodes: map[string]*node{}, submissions: map[types.UID]int{},
-		submitting: map[types.UID]*earlyOrder{}, process: rand.Text()}
+		submitting: map[types.UID][]earlyOrder{}, process: rand.Text()}
 	core := options.Shared.Core().V1()
 	b.pods, b.podLister = core.Pods().Informer(), core.Pods().Lister()
 	b.nodeLister, b.namespaces = core.Nodes().Lister(), core.Namespaces().Lister()
@@ -171,7 +184,9 @@ func (b *Bridge) handle(nodes cache.SharedIndexInformer) error {
 	add(b.claims, on(func(claim *v1.GpuClaim) {
 		b.claimQueue.Add(types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name})
 		b.touchPodsOf(claim.Namespace, claim.Name)
+		b.touchGang(claim.Namespace, claim.Spec.GangRef)
 	}))
+	add(b.gangs, on(func(gang *v1.GpuGang) { b.touchGang(gang.Namespace, gang.Name) }))
 	add(b.nodeStatuses, on(func(status *v1.GpuNodeStatus) { b.nodeQueue.Add(status.Name) }))
 	add(nodes, on(func(node *corev1.Node) { b.nodeQueue.Add(node.Name) }))
 	add(b.leases, on(func(lease *coordinationv1.Lease) { b.touchNodeOf(lease.Name) }))
@@ -187,6 +202,9 @@ func over(pod *corev1.Pod) bool {
 func (b *Bridge) touchClaim(pod *corev1.Pod) {
 	if name := pod.Annotations[v1.AnnotationClaim]; name != "" {
 		b.claimQueue.Add(types.NamespacedName{Namespace: pod.Namespace, Name: name})
+		if claim := b.claim(pod.Namespace, name); claim != nil {
+			b.touchGang(pod.Namespace, claim.Spec.GangRef)
+		}
 	}
 }
 
@@ -283,20 +301,22 @@ func (b *Bridge) Run(ctx context.Context) {
 	}
 	defer b.podQueue.ShutDown()
 	defer b.claimQueue.ShutDown()
+	defer b.gangQueue.ShutDown()
 	defer b.nodeQueue.ShutDown()
 	go b.leases.RunWithContext(ctx)
 	b.dynamic.Start(ctx.Done())
 	for range workers {
 		go work(ctx, b.podQueue, b.syncPod)
 	}
-	for _, informer := range []cache.SharedIndexInformer{b.claims, b.nodeStatuses, b.leases} {
+	for _, informer := range []cache.SharedIndexInformer{b.claims, b.gangs, b.nodeStatuses, b.leases} {
 		cache.WaitForCacheSync(ctx.Done(), informer.HasSynced)
 	}
-	for _, name := range []string{claimsResource.GroupResource().String(), nodesResource.GroupResource().String(),
-		leasesName} {
+	for _, name := range []string{claimsResource.GroupResource().String(), gangsResource.GroupResource().String(),
+		nodesResource.GroupResource().String(), leasesName} {
 		b.trouble(name, nil)
 	}
 	go work(ctx, b.claimQueue, b.syncClaim)
+	go work(ctx, b.gangQueue, b.syncGang)
 	b.follow(ctx)
 }
 

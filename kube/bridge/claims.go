@@ -31,8 +31,6 @@ func unsupported(claim *v1.GpuClaim) string {
 		return fmt.Sprintf("gpu claim %q waits: %s is not supported yet", claim.Name, what)
 	}
 	switch {
-	case spec.GangRef != "":
-		return not("gangRef")
 	case spec.Devices.Policy == v1.PolicyPreferIDs:
 		return not("policy preferIds")
 	case spec.Devices.Exclusivity == v1.Shared, spec.Devices.Exclusivity == v1.MIG:
@@ -102,6 +100,9 @@ func asPatch(status *v1.GpuClaimStatus) map[string]any {
 }
 
 func (b *Bridge) statusOf(claim *v1.GpuClaim) v1.GpuClaimStatus {
+	if claim.Spec.GangRef != "" {
+		return b.statusOfShared(claim)
+	}
 	status := v1.GpuClaimStatus{Phase: v1.PhasePending, Conditions: slices.Clone(claim.Status.Conditions)}
 	reason := "NoPod"
 	status.Message = "no pod uses the claim"
@@ -146,6 +147,64 @@ func (b *Bridge) statusOf(claim *v1.GpuClaim) v1.GpuClaimStatus {
 		}
 		b.mutex.Unlock()
 	}
+	return withCondition(claim, status, reason)
+}
+
+// The status of a claim of a gang, which all pods that name it have at once.
+func (b *Bridge) statusOfShared(claim *v1.GpuClaim) v1.GpuClaimStatus {
+	status := v1.GpuClaimStatus{Phase: v1.PhasePending, Conditions: slices.Clone(claim.Status.Conditions)}
+	reason, pods := "NoPod", 0
+	status.Message = "no pod uses the claim"
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	var places []string
+	unbound := 0
+	for _, pod := range b.podsOf(claim.Namespace, claim.Name) {
+		if over(pod) {
+			continue
+		}
+		if pods++; pods == 1 {
+			status.PodName, status.PodUID = pod.Name, string(pod.UID)
+		}
+		if j := b.jobs[pod.UID]; j != nil {
+			status.Job, reason, status.Message = j.id, "Waiting", j.message
+		}
+		a := b.attempts[pod.UID]
+		if a == nil && pod.Spec.NodeName != "" && !b.recovered {
+			return claim.Status // Not known yet.
+		}
+		if a == nil || a.stage == leaving {
+			unbound++
+			continue
+		}
+		if a.stage != bound {
+			unbound++
+		}
+		places = append(places, a.Node+":"+a.list())
+		status.NodeName, status.GpuIDs = a.Node, a.ids()
+	}
+	if pods != 1 { // These would be one pod's.
+		status.PodName, status.PodUID, status.NodeName, status.GpuIDs = "", "", "", nil
+	}
+	status.Allocated = cut(strings.Join(places, " "))
+	told := b.gangTold[types.NamespacedName{Namespace: claim.Namespace, Name: claim.Spec.GangRef}]
+	switch {
+	case pods == 0:
+	case pods == len(places) && unbound == 0:
+		status.Phase, reason, status.Message = v1.PhaseBound, "Bound", "the pods have their devices"
+	case pods == len(places):
+		status.Phase, reason, status.Message = v1.PhaseReserved, "Reserved", "the pods are about to be bound"
+	case b.troubles[engineName] != "":
+		reason, status.Message = "EngineAway", b.troubles[engineName]
+	case unsupported(claim) != "":
+		reason, status.Message = "NotSupported", unsupported(claim)
+	case status.Job == "":
+		reason, status.Message = "Waiting", told
+	}
+	return withCondition(claim, status, reason)
+}
+
+func withCondition(claim *v1.GpuClaim, status v1.GpuClaimStatus, reason string) v1.GpuClaimStatus {
 	status.Message = cut(status.Message)
 	condition := metav1.Condition{Type: conditionBound, Status: metav1.ConditionFalse, Reason: reason,
 		Message: status.Message, ObservedGeneration: claim.Generation}

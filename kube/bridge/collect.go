@@ -32,60 +32,59 @@ func (b *Bridge) pollJobs(ctx context.Context) error {
 		seen[one.JobId] = one
 	}
 	b.mutex.Lock()
-	var unseen []PodRef
-	var changed []PodRef
-	for uid, j := range b.jobs {
-		ref, _ := b.waiting(uid)
-		if ref.UID == "" || b.attempts[uid] != nil {
-			continue
-		}
+	var unseen []*job
+	for j, refs := range b.waitingJobs() {
 		one := seen[j.id]
 		if one == nil {
-			unseen = append(unseen, ref)
+			unseen = append(unseen, j)
 		} else if j.state != one.State || j.message != one.Message {
 			j.state, j.message = one.State, one.Message
-			changed = append(changed, ref)
+			b.touch(refs)
 		}
 	}
 	b.mutex.Unlock()
-	for _, ref := range unseen {
-		if err := b.askJob(ctx, ref); err != nil {
+	for _, j := range unseen {
+		if err := b.askJob(ctx, j); err != nil {
 			return err
 		}
-	}
-	for _, ref := range append(changed, unseen...) {
-		b.touch(ref)
 	}
 	return nil
 }
 
-func (b *Bridge) askJob(ctx context.Context, ref PodRef) error {
-	j := b.jobOf(ref.UID)
-	if j == nil {
-		return nil
+// The jobs of pods that have no devices yet, and these pods. With the mutex held.
+func (b *Bridge) waitingJobs() map[*job][]PodRef {
+	found := map[*job][]PodRef{}
+	for uid, j := range b.jobs {
+		if ref, _ := b.waiting(uid); ref.UID != "" && b.attempts[uid] == nil {
+			found[j] = append(found[j], ref)
+		}
 	}
+	return found
+}
+
+func (b *Bridge) askJob(ctx context.Context, j *job) error {
 	one, err := b.options.Engine.Job(ctx, j.id)
 	if engine.Away(err) {
 		return err
 	}
 	b.mutex.Lock()
 	defer b.mutex.Unlock()
-	now := b.jobs[ref.UID]
-	if now == nil || now.id != j.id {
-		return nil
-	}
 	if err != nil { // The engine does not know it, perhaps restored from an older copy.
-		now.state, now.message = pb.JobState_JOB_STATE_FAILED, engine.Reason(err)
-		return nil
+		one = &pb.Job{State: pb.JobState_JOB_STATE_FAILED, Message: engine.Reason(err)}
 	}
-	now.state, now.message = one.State, one.Message
+	if j.state != one.State || j.message != one.Message {
+		j.state, j.message = one.State, one.Message
+	}
+	b.touch(b.waitingJobs()[j])
 	return nil
 }
 
-func (b *Bridge) touch(ref PodRef) {
-	b.podQueue.Add(ref)
-	if pod, err := b.podLister.Pods(ref.Namespace).Get(ref.Name); err == nil {
-		b.touchClaim(pod)
+func (b *Bridge) touch(refs []PodRef) {
+	for _, ref := range refs {
+		b.podQueue.Add(ref)
+		if pod, err := b.podLister.Pods(ref.Namespace).Get(ref.Name); err == nil {
+			b.touchClaim(pod)
+		}
 	}
 }
 
@@ -161,6 +160,17 @@ func (a *attempt) holds(lease string) bool {
 	return false
 }
 
+// Whether the job is that of this pod or gang.
+func (b *Bridge) isOurs(id string, uid types.UID, isGang bool) bool {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	known := b.jobs
+	if isGang {
+		known = b.gangJobs
+	}
+	return known[uid] != nil && known[uid].id == id
+}
+
 // Cancels jobs that belong to no pod at two looks: a submission may be under way at one.
 func (b *Bridge) collectJobs(ctx context.Context) {
 	known, err := b.options.Engine.JobsOfPods(ctx, living...)
@@ -170,18 +180,15 @@ func (b *Bridge) collectJobs(ctx context.Context) {
 	b.collectNodes(known)
 	strays := map[string]bool{}
 	for _, one := range known {
-		ref, ok := refOfJob(one)
-		if !ok {
-			continue
-		}
-		if j := b.jobOf(ref.UID); j != nil && j.id == one.JobId {
+		ref, isGang, ok := refOfJob(one)
+		if !ok || b.isOurs(one.JobId, ref.UID, isGang) {
 			continue
 		}
 		strays[one.JobId] = true
 		if !b.strays[one.JobId] {
 			continue
 		}
-		klog.InfoS("Cancelling a job that belongs to no pod", "job", one.JobId, "pod", klog.KRef(ref.Namespace, ref.Name))
+		klog.InfoS("Cancelling a job that belongs to no pod", "job", one.JobId, "of", klog.KRef(ref.Namespace, ref.Name))
 		if err := b.options.Engine.Cancel(ctx, one.JobId); err != nil {
 			return
 		}

@@ -17,6 +17,7 @@ import (
 
 var (
 	claimsResource = v1.GroupVersion.WithResource("gpuclaims")
+	gangsResource  = v1.GroupVersion.WithResource("gpugangs")
 	nodesResource  = v1.GroupVersion.WithResource("gpunodestatuses")
 )
 
@@ -38,6 +39,7 @@ const (
 	podsByClaim  = "gpu.scheduling/claim"
 	podsByUID    = "gpu.scheduling/uid"
 	podsWaiting  = "gpu.scheduling/waiting"
+	claimsByGang = "gpu.scheduling/gang"
 	leasesByName = "gpu.scheduling/name"
 )
 
@@ -65,6 +67,14 @@ func indexWaiting(object any) ([]string, error) {
 	return []string{podsWaiting}, nil
 }
 
+func indexByGang(object any) ([]string, error) {
+	claim, ok := object.(*v1.GpuClaim)
+	if !ok || claim.Spec.GangRef == "" {
+		return nil, nil
+	}
+	return []string{claim.Namespace + "/" + claim.Spec.GangRef}, nil
+}
+
 func indexByName(object any) ([]string, error) {
 	lease, ok := object.(*coordinationv1.Lease)
 	if !ok {
@@ -77,16 +87,23 @@ func indexByName(object any) ([]string, error) {
 // trouble, told to each pod that waits.
 func (b *Bridge) watch(factory dynamicinformer.DynamicSharedInformerFactory) error {
 	b.claims = factory.ForResource(claimsResource).Informer()
+	b.gangs = factory.ForResource(gangsResource).Informer()
 	b.nodeStatuses = factory.ForResource(nodesResource).Informer()
 	if err := b.claims.SetTransform(typed[v1.GpuClaim]); err != nil {
+		return err
+	}
+	if err := b.claims.AddIndexers(cache.Indexers{claimsByGang: indexByGang}); err != nil {
+		return err
+	}
+	if err := b.gangs.SetTransform(typed[v1.GpuGang]); err != nil {
 		return err
 	}
 	if err := b.nodeStatuses.SetTransform(typed[v1.GpuNodeStatus]); err != nil {
 		return err
 	}
 	for name, informer := range map[string]cache.SharedIndexInformer{
-		claimsResource.GroupResource().String(): b.claims, nodesResource.GroupResource().String(): b.nodeStatuses,
-		leasesName: b.leases} {
+		claimsResource.GroupResource().String(): b.claims, gangsResource.GroupResource().String(): b.gangs,
+		nodesResource.GroupResource().String(): b.nodeStatuses, leasesName: b.leases} {
 		if err := informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 			cache.DefaultWatchErrorHandler(ctx, r, err)
 			if apierrors.IsNotFound(err) {

@@ -108,7 +108,9 @@ func (b *Bridge) lose(known *node) {
 func (b *Bridge) collectNodes(jobs []*pb.Job) {
 	busy := map[string]bool{}
 	for _, one := range jobs {
-		busy[one.NodeName] = true
+		for _, name := range nodesOfJob(one) {
+			busy[name] = true
+		}
 	}
 	b.mutex.Lock()
 	defer b.mutex.Unlock()

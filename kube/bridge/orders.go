@@ -56,9 +56,13 @@ func (b *Bridge) Start(name string, order *pb.StartAttempt) {
 	if err := proto.Unmarshal(order.Spec, &spec); err != nil {
 		klog.ErrorS(err, "The engine's order cannot be read", "job", r.job())
 	}
-	uid := types.UID(spec.Labels[engine.LabelPodUID])
+	owner := types.UID(spec.Labels[engine.LabelPodUID] + spec.Labels[engine.LabelGangUID]) // One of the two.
 	b.mutex.Lock()
 	defer b.mutex.Unlock()
+	uid, gang := owner, ""
+	if j := b.gangJobs[owner]; j != nil && j.id == r.job() {
+		uid, gang = j.memberOf(order), j.gang.Name
+	}
 	if a := b.attempts[uid]; a != nil && a.same(order.Key, order.PlacedAtNs) {
 		if a.stage == bound {
 			a.told = false // The engine does not know yet that it began.
@@ -67,8 +71,8 @@ func (b *Bridge) Start(name string, order *pb.StartAttempt) {
 		b.podQueue.Add(a.ref)
 		return
 	}
-	if _, under := b.submitting[uid]; under && b.jobs[uid] == nil {
-		b.submitting[uid] = &earlyOrder{node: name, order: order}
+	if _, under := b.submitting[owner]; under && b.jobs[owner] == nil && b.gangJobs[owner] == nil {
+		b.submitting[owner] = append(b.submitting[owner], earlyOrder{node: name, order: order})
 		return
 	}
 	if reason := b.whyNot(uid, &r, order); reason != "" {
@@ -81,10 +85,23 @@ func (b *Bridge) Start(name string, order *pb.StartAttempt) {
 		return
 	}
 	ref, claim := b.waiting(uid)
-	b.attempts[uid] = &attempt{record: r, ref: ref, claim: claim}
+	b.attempts[uid] = &attempt{record: r, ref: ref, claim: claim, gang: gang, barrier: order.Gang != nil}
 	klog.InfoS("Placed", "pod", klog.KRef(ref.Namespace, ref.Name), "job", r.job(), "node", name, "devices", r.list())
 	b.podQueue.Add(ref)
 	b.claimQueue.Add(types.NamespacedName{Namespace: ref.Namespace, Name: claim})
+	b.touchGang(ref.Namespace, gang)
+}
+
+// Go lets a member of a gang pass: all members are held, with their records and leases.
+func (b *Bridge) Go(name string, order *pb.GoAttempt) {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	for _, a := range b.attempts {
+		if a.same(order.Key, order.PlacedAtNs) && a.Node == name && a.stage == placed {
+			a.released = true
+			b.podQueue.Add(a.ref)
+		}
+	}
 }
 
 // The pod that waits, and its claim; empty: there is none.
@@ -106,8 +123,6 @@ func (b *Bridge) whyNot(uid types.UID, r *record, order *pb.StartAttempt) string
 	switch {
 	case b.nodes[r.Node] == nil || !b.nodes[r.Node].gone.IsZero():
 		return nodeGone
-	case order.Gang != nil:
-		return "gangs of pods are not supported"
 	case b.attempts[uid] != nil:
 		return "the pod has another attempt"
 	case ref.UID == "" || claim == "":
@@ -135,7 +150,7 @@ func (b *Bridge) Stop(name string, order *pb.StopAttempt) {
 			a.stopping = true
 		} else {
 			a.ordered = true
-			a.reason, a.stage = "the engine ended the attempt", leaving
+			b.leave(a, "the engine ended the attempt")
 		}
 		b.podQueue.Add(a.ref)
 		return

@@ -40,6 +40,9 @@ func (b *Bridge) syncPod(ctx context.Context, ref PodRef) error {
 	if pod.DeletionTimestamp != nil {
 		return b.withdraw(ctx, ref, "the pod is being deleted")
 	}
+	if claim := b.claim(pod.Namespace, pod.Annotations[v1.AnnotationClaim]); claim != nil && claim.Spec.GangRef != "" {
+		return b.syncMember(ctx, pod, claim)
+	}
 	request, problem := b.requestOf(pod)
 	b.refuse(ref.UID, problem)
 	if problem != "" {
@@ -98,8 +101,8 @@ func (b *Bridge) requestOf(pod *corev1.Pod) (*engine.Request, string) {
 	if problem := unsupported(claim); problem != "" {
 		return nil, problem
 	}
-	request := &engine.Request{Tenant: b.tenantOf(pod.Namespace), Namespace: pod.Namespace, Pod: pod.Name,
-		PodUID: string(pod.UID), Devices: claim.Spec.Devices.Count,
+	request := &engine.Request{Tenant: b.tenantOf(pod.Namespace), Namespace: pod.Namespace, Name: pod.Name,
+		UID: string(pod.UID), Devices: claim.Spec.Devices.Count,
 		Claim: versionOf(claim), Key: keyOf(pod.UID, versionOf(claim)), Priority: priorityOf(pod)}
 	if claim.Spec.Devices.Count > 1 { // One device has no layout.
 		request.Layout = string(claim.Spec.Devices.Policy)
@@ -200,8 +203,8 @@ func (b *Bridge) submit(ctx context.Context, pod *corev1.Pod, request *engine.Re
 	delete(b.submitting, ref.UID)
 	b.mutex.Unlock()
 	klog.InfoS("Submitted", "pod", klog.KObj(pod), "job", id)
-	if early != nil {
-		b.Start(early.node, early.order)
+	for _, one := range early {
+		b.Start(one.node, one.order)
 	}
 	return nil
 }
@@ -213,6 +216,11 @@ func (b *Bridge) activate(ctx context.Context, pod *corev1.Pod) error {
 	if a == nil || a.stage != placed {
 		b.mutex.Unlock()
 		return nil
+	}
+	if a.held {
+		seen := *a
+		b.mutex.Unlock()
+		return b.syncHeld(ctx, pod, &seen)
 	}
 	a.tries++
 	tries := a.tries
@@ -229,9 +237,12 @@ func (b *Bridge) activate(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// The next submission of the pod is another one. With the mutex held.
+// The next submission of the pod, or of its gang, is another one. With the mutex held.
 func (b *Bridge) forget(uid types.UID) {
-	if b.jobs[uid] != nil {
+	j := b.jobs[uid]
+	if j != nil && j.gang.UID != "" {
+		b.forgetGang(j)
+	} else if j != nil {
 		delete(b.jobs, uid)
 		b.submissions[uid]++
 	}
@@ -249,8 +260,7 @@ func (b *Bridge) withdraw(ctx context.Context, ref PodRef, reason string) error 
 	defer b.mutex.Unlock()
 	b.forget(ref.UID)
 	if a := b.attempts[ref.UID]; a != nil && a.stage < bound {
-		a.stage, a.reason = leaving, reason
-		b.podQueue.Add(ref)
+		b.leave(a, reason)
 	}
 	return nil
 }
@@ -425,14 +435,21 @@ func (b *Bridge) end(ctx context.Context, a *attempt, outcome *pb.Outcome) error
 		b.report(a.Node, engine.Released(uint32(d.ID), d.Generation))
 	}
 	delete(b.attempts, a.ref.UID)
-	if outcome.Cause != pb.Outcome_NOT_STARTED {
+	j := b.jobs[a.ref.UID]
+	switch {
+	case outcome.Cause == pb.Outcome_NOT_STARTED:
+		if j != nil {
+			j.state, j.message = pb.JobState_JOB_STATE_PENDING, "not started: "+outcome.Detail
+		}
+	case a.gang == "":
 		b.forget(a.ref.UID)
-	} else if j := b.jobs[a.ref.UID]; j != nil {
-		j.state, j.message = pb.JobState_JOB_STATE_PENDING, "not started: "+outcome.Detail
+	case a.stage == bound: // The gang's other members may go on.
+		delete(b.jobs, a.ref.UID)
 	}
 	klog.InfoS("Ended", "pod", klog.KRef(a.ref.Namespace, a.ref.Name), "job", a.job(), "cause", outcome.Cause,
 		"detail", outcome.Detail)
 	b.podQueue.Add(a.ref)
 	b.claimQueue.Add(types.NamespacedName{Namespace: a.ref.Namespace, Name: a.claim})
+	b.touchGang(a.ref.Namespace, a.gang)
 	return nil
 }

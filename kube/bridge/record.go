@@ -114,6 +114,11 @@ const (
 	leaving              // It will not be bound: what was prepared is taken back.
 )
 
+// decision names the engine's decision in this process.
+func (r *record) decision() string {
+	return fmt.Sprintf("%s/%d/%d/%d", r.job(), r.Attempt, r.Member, r.PlacedAt)
+}
+
 // attempt is a record and how far it is.
 type attempt struct {
 	record
@@ -125,6 +130,11 @@ type attempt struct {
 	ordered bool
 	// stopping: the engine wants the bound pod to end.
 	stopping bool
-	told     bool // Started is reported.
-	tries    int  // How often the pod was put into the scheduling queue.
+	// Of a gang: its name; whether its members begin together, by the engine's word, and not at once.
+	gang    string
+	barrier bool
+	// Of those: it passed upstream's rules and waits in Permit; its record and leases are there; the engine said go.
+	held, prepared, released bool
+	told                     bool // Started is reported.
+	tries                    int  // How often the pod was put into the scheduling queue.
 }

@@ -15,14 +15,35 @@ import (
 	"gpusched/kube/engine/pb"
 )
 
+// memberEnded is what the engine calls a member that is over.
+const memberEnded = "ended"
+
 var living = []pb.JobState{pb.JobState_JOB_STATE_PENDING, pb.JobState_JOB_STATE_SCHEDULED, pb.JobState_JOB_STATE_RUNNING,
 	pb.JobState_JOB_STATE_PREEMPTED}
 
-// A job's labels as a pod's name.
-func refOfJob(j *pb.Job) (PodRef, bool) {
-	namespace, name, ok := strings.Cut(j.Spec.GetLabels()[engine.LabelPod], "/")
-	uid := j.Spec.GetLabels()[engine.LabelPodUID]
-	return PodRef{namespace, name, types.UID(uid)}, ok && uid != "" && j.Spec.GetExecutor() == engine.Executor
+// Whose job it is, by its labels: a pod's, or a gang's.
+func refOfJob(j *pb.Job) (ref PodRef, isGang, ok bool) {
+	labels := j.Spec.GetLabels()
+	whole, uid := labels[engine.LabelPod], labels[engine.LabelPodUID]
+	if isGang = labels[engine.LabelGangUID] != ""; isGang {
+		whole, uid = labels[engine.LabelGang], labels[engine.LabelGangUID]
+	}
+	namespace, name, ok := strings.Cut(whole, "/")
+	return PodRef{namespace, name, types.UID(uid)}, isGang, ok && uid != "" && j.Spec.GetExecutor() == engine.Executor
+}
+
+// The nodes on which the job has devices.
+func nodesOfJob(j *pb.Job) []string {
+	var names []string
+	if j.NodeName != "" {
+		names = append(names, j.NodeName)
+	}
+	for _, m := range j.Members {
+		if m.NodeName != "" {
+			names = append(names, m.NodeName)
+		}
+	}
+	return names
 }
 
 // Reads what this program did before it was started: which jobs are whose, and which pods have which devices. Only then
@@ -40,9 +61,21 @@ func (b *Bridge) recover(ctx context.Context) error {
 		return err
 	}
 	jobs, attempts := map[types.UID]*job{}, map[types.UID]*attempt{}
+	gangs, listed := map[types.UID]*job{}, map[string][]corev1.Pod{}
 	for _, one := range known {
-		ref, ok := refOfJob(one)
+		ref, isGang, ok := refOfJob(one)
 		if !ok {
+			continue
+		}
+		if isGang {
+			if _, done := listed[ref.Namespace]; !done {
+				all, err := b.options.Client.CoreV1().Pods(ref.Namespace).List(ctx, metav1.ListOptions{})
+				if err != nil {
+					return err
+				}
+				listed[ref.Namespace] = all.Items
+			}
+			b.adoptGang(one, ref, listed[ref.Namespace], gangs, jobs, attempts)
 			continue
 		}
 		pod, err := b.podOf(ctx, ref)
@@ -52,18 +85,25 @@ func (b *Bridge) recover(ctx context.Context) error {
 		b.adopt(one, ref, pod, jobs, attempts)
 	}
 	b.mutex.Lock()
-	b.cluster, b.jobs, b.attempts, b.recovered = string(system.UID), jobs, attempts, true
+	b.cluster, b.jobs, b.gangJobs, b.attempts, b.recovered = string(system.UID), jobs, gangs, attempts, true
 	for _, one := range known { // Also nodes that are gone: the engine waits for a word about what it placed there.
-		if one.NodeName != "" && b.nodes[one.NodeName] == nil {
-			b.connectRecovered(ctx, one.NodeName)
+		for _, name := range nodesOfJob(one) {
+			if b.nodes[name] == nil {
+				b.connectRecovered(ctx, name)
+			}
 		}
 	}
 	b.mutex.Unlock()
-	klog.InfoS("Read what was there", "jobs", len(jobs), "bound", len(attempts))
+	klog.InfoS("Read what was there", "jobs", len(jobs), "with devices", len(attempts))
 	for _, one := range known {
-		if ref, ok := refOfJob(one); ok {
+		if ref, isGang, ok := refOfJob(one); ok && isGang {
+			b.touchGang(ref.Namespace, ref.Name)
+		} else if ok {
 			b.podQueue.Add(ref)
 		}
+	}
+	for _, a := range attempts {
+		b.podQueue.Add(a.ref)
 	}
 	for _, object := range b.pods.GetStore().List() {
 		if pod, ok := object.(*corev1.Pod); ok && ours(pod) {
@@ -98,6 +138,57 @@ func (b *Bridge) adopt(one *pb.Job, ref PodRef, pod *corev1.Pod, jobs map[types.
 	if here {
 		attempts[ref.UID] = &attempt{record: *r, ref: ref, claim: pod.Annotations[v1.AnnotationClaim], stage: bound}
 	}
+}
+
+// A gang's job has the pods that have a record of it, bound or not: a member's record is written before the engine is told
+// that it is ready, so all members have one when the gang goes. Those that are missing are known when the gang's pods are
+// those that the job was made for.
+func (b *Bridge) adoptGang(one *pb.Job, ref PodRef, pods []corev1.Pod, gangs, jobs map[types.UID]*job,
+	attempts map[types.UID]*attempt) {
+	if gangs[ref.UID] != nil {
+		return // The newest is listed first; an older one is a stray.
+	}
+	j := &job{id: one.JobId, state: one.State, message: one.Message, key: one.Spec.GetLabels()[engine.LabelClaim], gang: ref}
+	gangs[ref.UID] = j
+	if gang := b.gang(ref.Namespace, ref.Name); gang != nil && gang.UID == ref.UID {
+		request, members, problem := b.gangRequest(gang, b.candidates(ref.Namespace, ref.Name))
+		if problem == "" && request.Key == j.key {
+			j.members = members
+		}
+	}
+	for i := range pods {
+		pod := &pods[i]
+		r := readRecord(pod)
+		if r == nil || r.job() != one.JobId || r.Attempt != uint32(one.Attempts) || int(r.Member) >= len(one.Members) ||
+			one.Members[r.Member].State == memberEnded || (pod.Spec.NodeName != "" && pod.Spec.NodeName != r.Node) {
+			continue
+		}
+		a := &attempt{record: *r, ref: refOf(pod), claim: pod.Annotations[v1.AnnotationClaim], gang: ref.Name,
+			barrier: len(one.Members) > 1}
+		if pod.Spec.NodeName != "" {
+			a.stage = bound
+		}
+		attempts[a.ref.UID] = a
+		b.rank(j, a)
+	}
+	for _, m := range j.members {
+		jobs[m.ref.UID] = j
+	}
+}
+
+// Notes the rank that a pod's record says.
+func (b *Bridge) rank(j *job, a *attempt) {
+	for i := range j.members {
+		if j.members[i].ref.UID == a.ref.UID {
+			j.members[i].rank = int(a.Member)
+			return
+		}
+	}
+	version := ""
+	if claim := b.claim(a.ref.Namespace, a.claim); claim != nil {
+		version = versionOf(claim)
+	}
+	j.members = append(j.members, member{ref: a.ref, version: version, part: -1, rank: int(a.Member)})
 }
 
 // A node of which only its pods are known: the agent's word comes later, or never. With the mutex held.

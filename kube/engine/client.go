@@ -27,8 +27,12 @@ const (
 	LabelPodUID = "gpu.scheduling/pod-uid"
 	// LabelPod is the label that holds namespace/name.
 	LabelPod = "gpu.scheduling/pod"
-	// LabelClaim is the label that holds the claim's uid and generation.
+	// LabelClaim is the label that holds the claim's uid and generation; of a gang's job a digest of all its members'.
 	LabelClaim = "gpu.scheduling/claim"
+	// LabelGangUID is the label of a gang's job that holds the gang's uid.
+	LabelGangUID = "gpu.scheduling/gang-uid"
+	// LabelGang is the label that holds namespace/name of the gang.
+	LabelGang = "gpu.scheduling/gang"
 	// Executor names who starts pods' jobs; it is also the feature of the nodes that take them.
 	Executor = "external"
 
@@ -122,15 +126,27 @@ func (c *Client) call(ctx context.Context) (context.Context, context.CancelFunc,
 	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+key), cancel, nil
 }
 
-// Request is what a pod asks of the engine.
+// PartsMax is how many parts a job can have.
+const PartsMax = 16
+
+// Part is what some members of a gang have alike.
+type Part struct {
+	Devices int32 // Of each member.
+	Members int32
+}
+
+// Request is what a pod asks of the engine, or a gang.
 type Request struct {
 	Tenant     string
 	Key        string // Makes a repeated submission one.
 	Namespace  string
-	Pod        string
-	PodUID     string
-	Claim      string // uid/generation
+	Name       string // The pod's, or the gang's.
+	UID        string
+	Claim      string // uid/generation, or a gang's digest.
 	Devices    int32
+	Gang       bool
+	Parts      []Part   // Of a gang, instead of Devices.
+	Domain     string   // Of a gang: all members in one; empty: anywhere.
 	Layout     string   // "contiguous", "spread"
 	DeviceIDs  []string // Exactly these, by index; empty: any.
 	NodeLabels []string // "key=value"
@@ -139,19 +155,32 @@ type Request struct {
 
 func (r *Request) message() *pb.SubmitJobsRequest {
 	processor, memory := int32(0), int64(0) // Kubernetes' own filters look after both.
+	name := r.Namespace + "/" + r.Name
+	labels := map[string]string{LabelPodUID: r.UID, LabelPod: name, LabelClaim: r.Claim}
+	resources := &pb.Resources{GpuLayout: r.Layout, GpuIds: r.DeviceIDs, NodeLabels: r.NodeLabels, CpuMilli: &processor,
+		MemoryMb: &memory}
+	var parts []*pb.Part
+	if r.Gang {
+		labels = map[string]string{LabelGangUID: r.UID, LabelGang: name, LabelClaim: r.Claim}
+		resources.Domain, resources.DomainRequired = r.Domain, r.Domain != ""
+		for _, part := range r.Parts {
+			parts = append(parts, &pb.Part{Members: part.Members,
+				Resources: &pb.Resources{GpuCount: part.Devices, CpuMilli: &processor, MemoryMb: &memory}})
+		}
+	} else {
+		resources.GpuCount = r.Devices
+	}
 	return &pb.SubmitJobsRequest{TenantId: r.Tenant, RequestKey: r.Key, Jobs: []*pb.JobRequest{{
-		Spec: &pb.JobSpec{Name: r.Namespace + "/" + r.Pod, Executor: Executor,
-			Labels: map[string]string{LabelPodUID: r.PodUID, LabelPod: r.Namespace + "/" + r.Pod,
-				LabelClaim: r.Claim}},
-		Resources: &pb.Resources{GpuCount: r.Devices, GpuLayout: r.Layout, GpuIds: r.DeviceIDs, CpuMilli: &processor,
-			MemoryMb: &memory, NodeLabels: r.NodeLabels},
-		Priority: &r.Priority,
+		Spec:      &pb.JobSpec{Name: name, Executor: Executor, Labels: labels},
+		Resources: resources,
+		Parts:     parts,
+		Priority:  &r.Priority,
 		// A pod is bound once: the engine never starts its job a second time.
 		Retry: &pb.RetryPolicy{SystemRetries: -1},
 	}}}
 }
 
-// Submit makes a job of a pod and returns the job's id, "job-12".
+// Submit makes a job of a pod, or of a gang, and returns the job's id, "job-12".
 func (c *Client) Submit(ctx context.Context, request *Request) (string, error) {
 	ctx, cancel, err := c.call(ctx)
 	if err != nil {
@@ -176,7 +205,7 @@ func (c *Client) Check(ctx context.Context, tenant string) error {
 		return err
 	}
 	defer cancel()
-	request := &Request{Tenant: tenant, Namespace: "kube-system", Pod: "check", PodUID: "check", Devices: 1}
+	request := &Request{Tenant: tenant, Namespace: "kube-system", Name: "check", UID: "check", Devices: 1}
 	_, err = c.jobs.PlanJob(ctx, request.message())
 	if status.Code(err) == codes.InvalidArgument {
 		return fmt.Errorf("the engine does not take jobs of pods; it may be older than this program (%s)", Reason(err))
@@ -208,7 +237,7 @@ func (c *Client) Job(ctx context.Context, job string) (*pb.Job, error) {
 	return c.jobs.GetJob(ctx, &pb.GetJobRequest{JobId: job})
 }
 
-// JobsOfPods returns all jobs in these states that were made for pods.
+// JobsOfPods returns all jobs in these states that were made for pods or gangs.
 func (c *Client) JobsOfPods(ctx context.Context, states ...pb.JobState) ([]*pb.Job, error) {
 	var found []*pb.Job
 	for _, state := range states {
@@ -217,7 +246,7 @@ func (c *Client) JobsOfPods(ctx context.Context, states ...pb.JobState) ([]*pb.J
 			if err != nil {
 				return nil, err
 			}
-			page, err := c.jobs.ListJobs(callCtx, &pb.ListJobsRequest{State: state, Labels: []string{LabelPodUID},
+			page, err := c.jobs.ListJobs(callCtx, &pb.ListJobsRequest{State: state, Labels: []string{LabelClaim},
 				PageSize: pageSize, PageToken: token})
 			cancel()
 			if err != nil {

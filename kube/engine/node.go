@@ -37,6 +37,8 @@ type Host interface {
 	Registration(node string) *pb.Register
 	// Start is the engine's order to start an attempt. It may be repeated.
 	Start(node string, order *pb.StartAttempt)
+	// Go says that every member of a gang is prepared: the attempt may begin. It may be repeated.
+	Go(node string, order *pb.GoAttempt)
 	// Stop is the engine's order to end one. It may be repeated.
 	Stop(node string, order *pb.StopAttempt)
 	// Holder says what holds a device that the engine asks about; empty: nothing does.
@@ -318,6 +320,8 @@ func (n *Node) obey(message *pb.SchedulerMessage) {
 		n.mutex.Unlock()
 	case *pb.SchedulerMessage_Start:
 		n.host.Start(n.name, body.Start)
+	case *pb.SchedulerMessage_Go:
+		n.host.Go(n.name, body.Go)
 	case *pb.SchedulerMessage_Stop:
 		n.host.Stop(n.name, body.Stop)
 	case *pb.SchedulerMessage_CheckRelease:

@@ -5,9 +5,11 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -41,6 +43,7 @@ var (
 	_ fwk.PreFilterPlugin   = &GpuScheduler{}
 	_ fwk.PostFilterPlugin  = &GpuScheduler{}
 	_ fwk.ReservePlugin     = &GpuScheduler{}
+	_ fwk.PermitPlugin      = &GpuScheduler{}
 	_ fwk.PreBindPlugin     = &GpuScheduler{}
 	_ fwk.BindPlugin        = &GpuScheduler{}
 )
@@ -64,12 +67,42 @@ func New(ctx context.Context, object runtime.Object, handle fwk.Handle) (fwk.Plu
 		return nil, err
 	}
 	b, err := bridge.New(bridge.Options{Engine: client, Client: handle.ClientSet(), Dynamic: objects,
-		Shared: handle.SharedInformerFactory(), Queue: handle, Tenant: tenant})
+		Shared: handle.SharedInformerFactory(), Queue: queue{handle}, Tenant: tenant})
 	if err != nil {
 		return nil, err
 	}
 	go b.Run(ctx)
 	return &GpuScheduler{bridge: b}, nil
+}
+
+// queue is the framework as the bridge uses it.
+type queue struct{ fwk.Handle }
+
+// Allow implements bridge.Queue.
+func (q queue) Allow(uid types.UID) {
+	if waiting := q.GetWaitingPod(uid); waiting != nil {
+		waiting.Allow(Name)
+	}
+}
+
+// Reject implements bridge.Queue.
+func (q queue) Reject(uid types.UID, reason string) {
+	if waiting := q.GetWaitingPod(uid); waiting != nil {
+		waiting.Reject(Name, reason)
+	}
+}
+
+// cycle is the decision of the engine that a scheduling cycle carries out.
+type cycle string
+
+// Clone implements fwk.StateData.
+func (c cycle) Clone() fwk.StateData { return c }
+
+func decisionOf(state fwk.CycleState) string {
+	if data, err := state.Read(Name); err == nil {
+		return string(data.(cycle))
+	}
+	return ""
 }
 
 // Name implements fwk.Plugin.
@@ -89,12 +122,13 @@ func (*GpuScheduler) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHi
 }
 
 // PreFilter leaves the engine's node alone to upstream's filters.
-func (g *GpuScheduler) PreFilter(_ context.Context, _ fwk.CycleState, pod *corev1.Pod, _ []fwk.NodeInfo) (
+func (g *GpuScheduler) PreFilter(_ context.Context, state fwk.CycleState, pod *corev1.Pod, _ []fwk.NodeInfo) (
 	*fwk.PreFilterResult, *fwk.Status) {
-	node, ok := g.bridge.Place(pod.UID)
+	node, decision, ok := g.bridge.Place(pod.UID)
 	if !ok {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "waits for the GPU engine")
 	}
+	state.Write(Name, cycle(decision))
 	return &fwk.PreFilterResult{NodeNames: sets.New(node)}, nil
 }
 
@@ -102,14 +136,14 @@ func (g *GpuScheduler) PreFilter(_ context.Context, _ fwk.CycleState, pod *corev
 func (*GpuScheduler) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
 
 // PostFilter tells the engine in upstream's words why the pod does not fit on its node.
-func (g *GpuScheduler) PostFilter(_ context.Context, _ fwk.CycleState, pod *corev1.Pod, seen fwk.NodeToStatusReader) (
+func (g *GpuScheduler) PostFilter(_ context.Context, state fwk.CycleState, pod *corev1.Pod, seen fwk.NodeToStatusReader) (
 	*fwk.PostFilterResult, *fwk.Status) {
-	if node, ok := g.bridge.Place(pod.UID); ok {
+	if node, decision, ok := g.bridge.Place(pod.UID); ok && decision == decisionOf(state) {
 		reason := seen.Get(node).Message()
 		if reason == "" {
 			reason = "the scheduler of Kubernetes does not know the node"
 		}
-		g.bridge.Refused(pod.UID, fmt.Sprintf("node %s: %s", node, reason))
+		g.bridge.Refused(pod.UID, decision, fmt.Sprintf("node %s: %s", node, reason))
 	}
 	return nil, fwk.NewStatus(fwk.Unschedulable)
 }
@@ -120,8 +154,21 @@ func (*GpuScheduler) Reserve(context.Context, fwk.CycleState, *corev1.Pod, strin
 }
 
 // Unreserve gives the place back to the engine.
-func (g *GpuScheduler) Unreserve(_ context.Context, _ fwk.CycleState, pod *corev1.Pod, node string) {
-	g.bridge.Refused(pod.UID, fmt.Sprintf("node %s: the scheduler of Kubernetes did not bind the pod; see its events", node))
+func (g *GpuScheduler) Unreserve(_ context.Context, state fwk.CycleState, pod *corev1.Pod, node string) {
+	g.bridge.Refused(pod.UID, decisionOf(state), fmt.Sprintf("node %s: the scheduler of Kubernetes did not bind the pod; see its events", node))
+}
+
+// Permit holds a member of a gang until the engine says that all members are held.
+func (g *GpuScheduler) Permit(_ context.Context, _ fwk.CycleState, pod *corev1.Pod, node string) (*fwk.Status,
+	time.Duration) {
+	limit, err := g.bridge.Hold(pod.UID, node)
+	switch {
+	case err != nil:
+		return fwk.NewStatus(fwk.Unschedulable, err.Error()), 0
+	case limit > 0:
+		return fwk.NewStatus(fwk.Wait, "waits for the other members of its gang"), limit
+	}
+	return nil, 0
 }
 
 // PreBindPreFlight implements fwk.PreBindPlugin.

@@ -19,8 +19,9 @@ SERIAL = itertools.count(1)
 
 # Rights that the program needs beyond upstream's roles for a scheduler.
 RULES = [
-    {"apiGroups": ["gpu.scheduling"], "resources": ["gpuclaims", "gpunodestatuses"], "verbs": ["get", "list", "watch"]},
-    {"apiGroups": ["gpu.scheduling"], "resources": ["gpuclaims/status"], "verbs": ["patch"]},
+    {"apiGroups": ["gpu.scheduling"], "resources": ["gpuclaims", "gpugangs", "gpunodestatuses"],
+     "verbs": ["get", "list", "watch"]},
+    {"apiGroups": ["gpu.scheduling"], "resources": ["gpuclaims/status", "gpugangs/status"], "verbs": ["patch"]},
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"],
      "verbs": ["get", "list", "watch", "create", "delete"]},
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": ["gpu-scheduler"],
@@ -45,8 +46,9 @@ def grant(plane, user, roles=ROLES):
 
 
 def install_crds(plane):
-    plane.apply((CRDS / "gpuclaims.yaml").read_text() + (CRDS / "gpunodestatuses.yaml").read_text())
-    for crd in ("gpuclaims", "gpunodestatuses"):
+    names = ("gpuclaims", "gpugangs", "gpunodestatuses")
+    plane.apply("".join((CRDS / f"{name}.yaml").read_text() for name in names))
+    for crd in names:
         plane.kubectl("wait", "--for=condition=Established", f"crd/{crd}.gpu.scheduling")
 
 
@@ -128,9 +130,9 @@ class GpuWorld:
                   "conditions": [{"type": "Ready", "status": "True", "reason": "Test", "message": ""}]}
         status["allocatable"] = status["capacity"]
         self.patch(f"/api/v1/nodes/{name}/status", {"status": status})
-        self.set_gpus(name, gpus)
         # Without a controller manager nobody takes the taint away that each new node gets.
         self.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": list(taints)}})
+        self.set_gpus(name, gpus)
         self.wait_engine_node(name)
         return name
 
@@ -159,6 +161,17 @@ class GpuWorld:
         return self.plane.create(f"{GROUP}/namespaces/{namespace}/gpuclaims", {
             "apiVersion": "gpu.scheduling/v1", "kind": "GpuClaim", "metadata": {"name": name},
             "spec": {"devices": devices, **spec}})
+
+    def gang(self, namespace, name="gang", **spec):
+        return self.plane.create(f"{GROUP}/namespaces/{namespace}/gpugangs", {
+            "apiVersion": "gpu.scheduling/v1", "kind": "GpuGang", "metadata": {"name": name}, "spec": spec})
+
+    def wait_gang(self, namespace, phase, name="gang", words=""):
+        def look():
+            status = self.plane.get(f"{GROUP}/namespaces/{namespace}/gpugangs/{name}").get("status", {})
+            return status if status.get("phase") == phase and words in status.get("message", "") else None
+
+        return harness.wait_until(f"gang {namespace}/{name} is {phase} {words}", look)
 
     def pod(self, namespace, name="pod", claim="claim", cpu="100m", **spec):
         annotations = {"gpu.scheduling/claim": claim} if claim else {}

@@ -170,7 +170,6 @@ def test_a_claim_that_no_node_can_meet_says_so(cluster, namespace):
 
 
 @pytest.mark.parametrize(("spec", "words"), [
-    ({"gangRef": "gang"}, "gangRef is not supported yet"),
     ({"devices": {"policy": "preferIds", "preferIds": [0, 1]}}, "policy preferIds is not supported yet"),
     ({"devices": {"exclusivity": "Shared"}}, "exclusivity Shared is not supported yet"),
     ({"devices": {"exclusivity": "MIG"}}, "exclusivity MIG is not supported yet"),

@@ -14,7 +14,7 @@ import (
 
 // The definitions are made by `make -C kube crds`. Here their fields are compared with the types.
 func TestTheDefinitionsHaveTheFieldsOfTheTypes(t *testing.T) {
-	for name, object := range map[string]any{"gpuclaims": GpuClaim{}, "gpunodestatuses": GpuNodeStatus{}} {
+	for name, object := range map[string]any{"gpuclaims": GpuClaim{}, "gpugangs": GpuGang{}, "gpunodestatuses": GpuNodeStatus{}} {
 		text, err := os.ReadFile("../../crds/" + name + ".yaml")
 		if err != nil {
 			t.Fatal(err)

@@ -1,5 +1,5 @@
-// Package v1 holds the API types of group gpu.scheduling: GpuClaim, what a pod asks for, and GpuNodeStatus, what a node
-// has. The custom resource definitions in config/crd and the deep copies are generated from them (make -C kube generate).
+// Package v1 holds the API types of group gpu.scheduling: GpuClaim, what a pod asks for, GpuGang, which pods begin
+// together, and GpuNodeStatus, what a node has. The custom resource definitions in config/crd and the deep copies are generated from them (make -C kube generate).
 //
 // +kubebuilder:object:generate=true
 // +groupName=gpu.scheduling
@@ -16,7 +16,7 @@ var GroupVersion = schema.GroupVersion{Group: "gpu.scheduling", Version: "v1"}
 
 // AddToScheme makes the types known to a scheme.
 func AddToScheme(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion, &GpuClaim{}, &GpuClaimList{}, &GpuNodeStatus{}, &GpuNodeStatusList{})
+	scheme.AddKnownTypes(GroupVersion, &GpuClaim{}, &GpuClaimList{}, &GpuGang{}, &GpuGangList{}, &GpuNodeStatus{}, &GpuNodeStatusList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
 }

@@ -3004,6 +3004,7 @@ type StartAttempt struct {
 	PlacedAtNs    int64  `protobuf:"varint,10,opt,name=placed_at_ns,json=placedAtNs,proto3" json:"placed_at_ns,omitempty"`
 	Tenant        string `protobuf:"bytes,11,opt,name=tenant,proto3" json:"tenant,omitempty"`                              // Whose job it is: registry credentials are a tenant's.
 	ImageDigest   string `protobuf:"bytes,12,opt,name=image_digest,json=imageDigest,proto3" json:"image_digest,omitempty"` // What the image's name meant at the job's first attempt; empty: it is the first.
+	Payload       []byte `protobuf:"bytes,13,opt,name=payload,proto3" json:"payload,omitempty"`                            // What the command reads from its standard input; empty: nothing.
 	Gang          *Gang  `protobuf:"bytes,40,opt,name=gang,proto3" json:"gang,omitempty"`                                  // Of a gang: it is prepared, says so, and begins with GoAttempt.
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3121,6 +3122,13 @@ func (x *StartAttempt) GetImageDigest() string {
 		return x.ImageDigest
 	}
 	return ""
+}
+
+func (x *StartAttempt) GetPayload() []byte {
+	if x != nil {
+		return x.Payload
+	}
+	return nil
 }
 
 func (x *StartAttempt) GetGang() *Gang {
@@ -4675,7 +4683,7 @@ const file_gpusched_v1_node_proto_rawDesc = "" +
 	"\x06detail\x18\x03 \x01(\tR\x06detail\"$\n" +
 	"\x03Ack\x12\x1d\n" +
 	"\n" +
-	"report_ids\x18\x01 \x03(\x04R\treportIds\"\xd9\x03\n" +
+	"report_ids\x18\x01 \x03(\x04R\treportIds\"\xf3\x03\n" +
 	"\fStartAttempt\x12)\n" +
 	"\x03key\x18\x01 \x01(\v2\x17.gpusched.v1.AttemptKeyR\x03key\x12\x12\n" +
 	"\x04spec\x18\x02 \x01(\fR\x04spec\x124\n" +
@@ -4690,7 +4698,8 @@ const file_gpusched_v1_node_proto_rawDesc = "" +
 	" \x01(\x03R\n" +
 	"placedAtNs\x12\x16\n" +
 	"\x06tenant\x18\v \x01(\tR\x06tenant\x12!\n" +
-	"\fimage_digest\x18\f \x01(\tR\vimageDigest\x12%\n" +
+	"\fimage_digest\x18\f \x01(\tR\vimageDigest\x12\x18\n" +
+	"\apayload\x18\r \x01(\fR\apayload\x12%\n" +
 	"\x04gang\x18( \x01(\v2\x11.gpusched.v1.GangR\x04gang\"v\n" +
 	"\fStartMembers\x121\n" +
 	"\x06common\x18\x01 \x01(\v2\x19.gpusched.v1.StartAttemptR\x06common\x123\n" +

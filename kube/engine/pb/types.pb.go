@@ -279,7 +279,7 @@ type JobSpec struct {
 	Name                     string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Command                  []string               `protobuf:"bytes,2,rep,name=command,proto3" json:"command,omitempty"`                                                                                   // Executed as it is, without a shell.
 	Args                     []string               `protobuf:"bytes,3,rep,name=args,proto3" json:"args,omitempty"`                                                                                         // Appended to `command`.
-	Script                   string                 `protobuf:"bytes,4,opt,name=script,proto3" json:"script,omitempty"`                                                                                     // Run by /bin/sh -c; excludes `command`.
+	Script                   string                 `protobuf:"bytes,4,opt,name=script,proto3" json:"script,omitempty"`                                                                                     // A file for the interpreter of its "#!" line, else run by /bin/sh -c; excludes `command`.
 	Image                    string                 `protobuf:"bytes,5,opt,name=image,proto3" json:"image,omitempty"`                                                                                       // Container image; needs a node that runs containers.
 	Environment              map[string]string      `protobuf:"bytes,6,rep,name=environment,proto3" json:"environment,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // The device variables always win over these.
 	Labels                   map[string]string      `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -1233,7 +1233,7 @@ var File_gpusched_v1_types_proto protoreflect.FileDescriptor
 
 const file_gpusched_v1_types_proto_rawDesc = "" +
 	"\n" +
-	"\x17gpusched/v1/types.proto\x12\vgpusched.v1\"\xb7\f\n" +
+	"\x17gpusched/v1/types.proto\x12\vgpusched.v1\"\xbd\f\n" +
 	"\aJobSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\acommand\x18\x02 \x03(\tR\acommand\x12\x12\n" +
@@ -1286,7 +1286,7 @@ const file_gpusched_v1_types_proto_rawDesc = "" +
 	"\vLimitsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01B\b\n" +
-	"\x06_umaskJ\x04\bC\x10DJ\x04\bD\x10E\"T\n" +
+	"\x06_umaskJ\x04\bC\x10DJ\x04\bD\x10EJ\x04\bF\x10G\"T\n" +
 	"\x05Mount\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\tR\x06target\x12\x1b\n" +
