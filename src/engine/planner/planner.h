@@ -464,9 +464,8 @@ class Planner {
   bool starts_where_moved(const State& state, JobId job) const;
   bool preempt(const State& state, const Job& job, Candidate& candidate, CommitPlan& plan);
   bool is_patient(const State& state, const Job& job, Duration patience, Duration at_most);
-  bool is_room_coming(const State& state, const Job& job, Candidate& candidate);
-  bool has_room_without_going(const State& state, const Part& part, Candidate& candidate, uint32_t slot,
-                              uint32_t device_class);
+  int64_t rooms_coming(const State& state, const Job& job, Candidate& candidate, int64_t most);
+  bool more_ask_than(const State& state, const Job& job, const Claim& claim, int64_t rooms) const;
   bool can_reclaim() const { return guarantees_ || pools_.lends(); }
   PoolRooms pool_rooms(const State& state) const;
   std::optional<Claim> reclaim_claim(const State& state, const Job& job);

@@ -27,6 +27,8 @@ constexpr uint64_t kVictimVisits = 16;
 /// A job waits for what is expected soon for at most so many times its patience.
 constexpr int64_t kPatienceMax = 2;
 constexpr Duration kSearchOn = seconds(1);
+/// Rooms that are counted for jobs that ask for the same.
+constexpr int64_t kRoomsCounted = 64;
 /// How often room that others are giving back is looked for again: what ends says so by itself.
 constexpr Duration kLookAtRoom = seconds(5);
 /// A guarantee is asked back from others unless what the job needs is expected within so long anyway.
@@ -334,45 +336,68 @@ bool Planner::is_patient(const State& state, const Job& job, Duration patience, 
   return true;
 }
 
-// Whether the job fits on the node once those are gone from it that are ended for others.
-bool Planner::has_room_without_going(const State& state, const Part& part, Candidate& candidate,
-                                     uint32_t slot, uint32_t device_class) {
-  const Node& from = state.nodes[slot];
-  const policy::NodeView view = view_of(state, slot, device_class, part);
-  uint64_t kind_mask = 0;
-  for (const auto& [kind, mask] : nodes_[slot].class_masks) {
-    if (kind == device_class) kind_mask = mask & fit_devices(from);
-  }
-  const GivenBack back = given_back_on(state, from, planned_victims_, planned_promised_);
-  const auto attempts = static_cast<int64_t>(from.attempts.size()) + from.promised_count - back.attempts;
-  const bool enough = std::popcount(view.usable_mask | (back.devices & kind_mask)) >= part.gpu_count &&
-                      view.cpu_milli_free + back.cpu_milli >= part.cpu_milli &&
-                      view.memory_mb_free + back.memory_mb >= part.memory_mb &&
-                      (!view.exclusive || back.whole_node) &&
-                      attempts < static_cast<int64_t>(limits::kAttemptsPerNodeMax);
-  if (!enough || !could_run(state, slot, device_class, kind_mask, part)) return false;
-  if (is_reserved(slot) && delayed_by(state, candidate, slot, part, device_class) != nullptr) return false;
-  return !nodes_[slot].booked || !meets_booking(state, candidate, slot);
-}
-
-// True if resources that others already give back, which may be more than was needed, are enough for the job.
-bool Planner::is_room_coming(const State& state, const Job& job, Candidate& candidate) {
+// How many jobs like this one fit on what others already give back, which may be more than was needed; up to
+// `most`.
+int64_t Planner::rooms_coming(const State& state, const Job& job, Candidate& candidate, int64_t most) {
   const Shape& shape = shape_of(job.job_class);
   const Part& part = shape.parts.front();
-  const auto comes_on = [&](uint32_t slot) {
-    if (!nodes_[slot].gives_back || !nodes_[slot].ready || shape.excluded.test(slot)) return false;
+  // On one node, with its devices of one kind, once those are gone from it that are ended for others.
+  const auto rooms_of = [&](uint32_t slot, uint32_t kind, uint64_t mask) -> int64_t {
+    const Node& from = state.nodes[slot];
+    const uint64_t kind_mask = mask & fit_devices(from);
+    const policy::NodeView view = view_of(state, slot, kind, part);
+    const GivenBack back = given_back_on(state, from, planned_victims_, planned_promised_);
+    const auto attempts = static_cast<int64_t>(from.attempts.size()) + from.promised_count - back.attempts;
+    const int devices = std::popcount(view.usable_mask | (back.devices & kind_mask));
+    int64_t rooms = static_cast<int64_t>(limits::kAttemptsPerNodeMax) - attempts;
+    if (part.gpu_count > 0) rooms = std::min<int64_t>(rooms, devices / part.gpu_count);
+    if (part.cpu_milli > 0) rooms = std::min(rooms, (view.cpu_milli_free + back.cpu_milli) / part.cpu_milli);
+    if (part.memory_mb > 0) rooms = std::min(rooms, (view.memory_mb_free + back.memory_mb) / part.memory_mb);
+    if (rooms <= 0 || (view.exclusive && !back.whole_node)) return 0;
+    if (!could_run(state, slot, kind, kind_mask, part)) return 0;
+    if (is_reserved(slot) && delayed_by(state, candidate, slot, part, kind) != nullptr) return 0;
+    return nodes_[slot].booked && meets_booking(state, candidate, slot) ? 0 : rooms;
+  };
+  const auto rooms_on = [&](uint32_t slot) -> int64_t {
+    if (!nodes_[slot].gives_back || !nodes_[slot].ready || shape.excluded.test(slot)) return 0;
     ++slice_.visits;
-    if (part.gpu_count == 0)
-      return has_room_without_going(state, part, candidate, slot, FreeIndex::kNoDevices);
-    return std::ranges::any_of(nodes_[slot].class_masks, [&](const auto& entry_of) {
-      return ((shape.device_classes >> entry_of.first) & 1) != 0 &&
-             has_room_without_going(state, part, candidate, slot, entry_of.first);
-    });
+    if (part.gpu_count == 0) return rooms_of(slot, FreeIndex::kNoDevices, 0);
+    int64_t rooms = 0;
+    for (const auto& [kind, mask] : nodes_[slot].class_masks)
+      rooms += ((shape.device_classes >> kind) & 1) != 0 ? rooms_of(slot, kind, mask) : 0;
+    return rooms;
   };
   slice_.visits += nodes_.size() / 16;
-  bool comes = false;
-  for (uint32_t slot = 0; slot < nodes_.size() && !comes; ++slot) comes = comes_on(slot);
-  return comes;
+  int64_t rooms = 0;
+  for (uint32_t slot = 0; slot < nodes_.size() && rooms < most; ++slot) rooms += rooms_on(slot);
+  return std::min(rooms, most);
+}
+
+// Whether more jobs like this one, it and those behind it, ask by the same right than so many rooms hold:
+// then what comes back is not enough for them, and they would wait for one victim after another.
+bool Planner::more_ask_than(const State& state, const Job& job, const Claim& claim, int64_t rooms) const {
+  const JobClass& alike = state.class_of(job);
+  const int64_t priority = policy::effective_priority(state, job);
+  const auto is_planned = [this](JobId id) {
+    return std::ranges::any_of(planned_, [id](const Planned& planned) { return planned.job == id; });
+  };
+  int64_t asking = 0;
+  for (OrderedJobs::Cursor at = alike.waiting.begin(); !at.at_end() && asking <= rooms; at.next()) {
+    const Job& other = state.job_at((*at).job);
+    if (!claim.any() && policy::effective_priority(state, other) != priority) continue;
+    if (!is_planned(other.id)) ++asking;
+  }
+  if (asking <= rooms) return false;
+  const Amount one = claim.any() ? claim.wanted : expected_amount(state, alike.parts, 0);
+  Amount all = one;
+  for (int64_t i = 0; i < rooms; ++i) all.add(one);
+  if (quota_block(state, job.job_class, all).has_value()) return false;
+  if (claim.covering != nullptr)
+    return guarantees::covering(state, job.tenant, all, planned_held_) != nullptr;
+  if (!claim.pool) return true;
+  const bool online = work_of(alike.parts) == WorkClass::kOnline;
+  return pool_held(state, online) + all.gpu_thousandths() <=
+         pools_.gpus_of(online, capacity_.gpus) * kMilliPerGpu;
 }
 
 void Planner::commit(const State& state, const Job& job, Candidate& candidate, const Preempting& chosen,
@@ -574,17 +599,20 @@ bool Planner::preempt(const State& state, const Job& job, Candidate& candidate, 
     const std::optional<Preempting> less = find_victims(state, job, candidate, right, later, true);
     return less.has_value() && less->cost < best->cost;
   };
-  // Nobody is ended while the job waits for that, as long as for a promise.
-  const bool coming = is_room_coming(state, job, candidate) || less_does();
+  // Nobody is ended while the job waits for that, as long as for a promise; unless those behind it need more.
+  const int64_t rooms = rooms_coming(state, job, candidate, kRoomsCounted);
+  const bool coming = rooms > 0 ? !more_ask_than(state, job, best->claim, rooms) : less_does();
   if (const Time until = waits_for_room(entry, coming, job.id, now_); until.valid()) {
     look_again(job.job_class, std::min(until, now_ + kLookAtRoom));
     return false;
   }
   const Duration patience = policies_.victims->patience();
-  const bool waits = best->claim.any()
-                         ? is_patient(state, job, std::min(patience, kReclaimPatience), kReclaimPatience)
-                         : is_patient(state, job, patience, patience * kPatienceMax);
-  if (waits) return false;
+  const auto waits = [&] {
+    return best->claim.any() ? is_patient(state, job, std::min(patience, kReclaimPatience), kReclaimPatience)
+                             : is_patient(state, job, patience, patience * kPatienceMax);
+  };
+  // What is expected soon is the room that is coming, which is not enough.
+  if (rooms == 0 && waits()) return false;
   entry.patient_job = {};
   commit(state, job, candidate, *best, plan);
   return true;
