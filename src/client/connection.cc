@@ -297,7 +297,9 @@ std::size_t Connection::wait_write(const std::string& bytes, error_code& error) 
 namespace gpusched {
 
 Result<Unit> check_ca_file(const HttpClientOptions& options) {
-  if (options.ca_file.empty() || !options.url.starts_with("https://")) return Unit{};
+  const auto is_https = [](const std::string& url) { return url.starts_with("https://"); };
+  const bool needed = is_https(options.url) || std::ranges::any_of(options.other_urls, is_https);
+  if (options.ca_file.empty() || !needed) return Unit{};
   const auto trust = sign::TlsTrust::of_file(options.ca_file);
   return trust ? Result<Unit>(Unit{}) : Result<Unit>(trust.error());
 }

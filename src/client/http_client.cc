@@ -1,6 +1,7 @@
 // The one file of the client that includes Boost.Beast.
 #include "client/http_client.h"
 
+#include <algorithm>
 #include <array>
 #include <boost/asio/error.hpp>
 #include <boost/beast/core/error.hpp>
@@ -22,7 +23,8 @@ using client_internal::Connection;
 
 constexpr uint32_t kHeadBytesMax = 64 * 1024;
 constexpr size_t kPieceBytes = 64 * 1024;
-constexpr int kTriesMax = 2;
+constexpr std::size_t kTriesMax = 2;
+constexpr Duration kConnectTimeoutOfSeveral = seconds(2);  ///< Another one may answer at once.
 
 /// How an exchange went wrong.
 struct Failure {
@@ -73,13 +75,26 @@ Error to_error(const Failure& failure, bool is_get, size_t bytes_max) {
 }  // namespace
 
 struct HttpClient::Impl {
+  /// One of the addresses.
+  struct Place {
+    HttpEndpoint endpoint;
+    std::string host_header;
+    std::string url;
+  };
   HttpClientOptions options;
-  HttpEndpoint endpoint;
-  std::string host_header;
+  std::vector<Place> places;
+  std::size_t at = 0;  ///< The place that requests go to.
+  std::string urls;    ///< Of all places, for messages.
   std::unique_ptr<Connection> connection;
   beast::flat_buffer buffer;
   HttpOnHead on_head;  ///< Handler of the stream that is under way.
 
+  Result<Unit> add_place(const std::string& url);
+  Result<Unit> connect();
+  void pass_over() {
+    connection = nullptr;
+    at = (at + 1) % places.size();
+  }
   error_code send(const HttpRequest& request);
   std::optional<Failure> exchange(const HttpRequest& request, const HttpOnData* on_data, HttpAnswer& answer);
   std::optional<Failure> read_body(http::response_parser<http::buffer_body>& parser,
@@ -87,12 +102,49 @@ struct HttpClient::Impl {
   Result<HttpAnswer> perform(const HttpRequest& request, const HttpOnData* on_data);
 };
 
+Result<Unit> HttpClient::Impl::add_place(const std::string& url) {
+  const Result<HttpEndpoint> endpoint = parse_http_url(url);
+  if (!endpoint) return endpoint.error();
+  const bool ipv6 = endpoint->host.find(':') != std::string::npos;
+  Place place{.endpoint = *endpoint,
+              .host_header = (ipv6 ? "[" + endpoint->host + "]" : endpoint->host) + ":" + endpoint->port,
+              .url = url};
+  if (endpoint->unix_socket.empty())
+    place.url = (endpoint->tls ? "https://" : "http://") + place.host_header + endpoint->prefix;
+  urls += (places.empty() ? "" : ",") + place.url;
+  places.push_back(std::move(place));
+  return Unit{};
+}
+
+/// Tries each place once. The error is that of all; if they differ, each with its place.
+Result<Unit> HttpClient::Impl::connect() {
+  std::optional<Error> trouble;
+  std::string reasons;
+  bool differ = false;
+  for (std::size_t tried = 0; tried < places.size(); ++tried) {
+    Result<std::unique_ptr<Connection>> opened = Connection::open(places[at].endpoint, options);
+    if (opened) {
+      connection = std::move(*opened);
+      buffer.clear();
+      buffer.reserve(kPieceBytes);  // As much as it has room for is read at a time; at first 512 bytes.
+      return Unit{};
+    }
+    reasons += (reasons.empty() ? "" : "; ") + places[at].url + ": " + opened.error().message;
+    differ = differ || (trouble && trouble->message != opened.error().message);
+    // Nobody being there says less than somebody who is not believed.
+    if (!trouble || trouble->code == ErrorCode::kUnavailable) trouble = opened.error();
+    pass_over();
+  }
+  if (differ) trouble->message = reasons;
+  return *trouble;
+}
+
 error_code HttpClient::Impl::send(const HttpRequest& request) {
   http::request<http::string_body> message;
   message.version(11);
   message.method_string(request.method);
-  message.target(endpoint.prefix + request.target);
-  message.set(http::field::host, host_header);
+  message.target(places[at].endpoint.prefix + request.target);
+  message.set(http::field::host, places[at].host_header);
   message.set(http::field::user_agent, "gpu-cli");
   message.set(http::field::accept, "application/json");
   if (!options.token.empty()) message.set(http::field::authorization, "Bearer " + options.token);
@@ -135,11 +187,8 @@ std::optional<Failure> HttpClient::Impl::exchange(const HttpRequest& request, co
                                                   HttpAnswer& answer) {
   answer = {};
   if (!connection) {
-    Result<std::unique_ptr<Connection>> opened = Connection::open(endpoint, options);
-    if (!opened) return Failure{.no_connection = opened.error()};
-    connection = std::move(*opened);
-    buffer.clear();
-    buffer.reserve(kPieceBytes);  // As much as it has room for is read at a time; at first that is 512 bytes.
+    if (const Result<Unit> connected = connect(); !connected)
+      return Failure{.no_connection = connected.error()};
   }
   connection->expires_at(Connection::Clock::now() + std::chrono::nanoseconds(request.timeout.ns));
   error_code failure = send(request);
@@ -173,16 +222,18 @@ Result<HttpAnswer> HttpClient::Impl::perform(const HttpRequest& request, const H
     return (*on_data)(data);
   };
   bool ever_connected = false;
-  for (int tries = 1;; ++tries) {
+  const std::size_t tries_max = std::max(kTriesMax, places.size());
+  for (std::size_t tries = 1;; ++tries) {
     HttpAnswer answer;
     std::optional<Failure> failure = exchange(request, on_data == nullptr ? nullptr : &watched, answer);
     if (!failure) return answer;
     ever_connected = ever_connected || failure->connected;
     failure->connected = ever_connected;  // A request that was sent once may have been carried out.
     const bool broken = failure->connected && !failure->too_large && !failure->timed_out();
-    if (!broken || !request.repeatable || anything_streamed || tries == kTriesMax) {
+    if (!broken || !request.repeatable || anything_streamed || tries == tries_max) {
       return to_error(*failure, is_get, options.answer_bytes_max);
     }
+    pass_over();
   }
 }
 
@@ -192,14 +243,13 @@ HttpClient& HttpClient::operator=(HttpClient&&) noexcept = default;
 HttpClient::~HttpClient() = default;
 
 Result<HttpClient> HttpClient::create(HttpClientOptions options) {
-  Result<HttpEndpoint> endpoint = parse_http_url(options.url);
-  if (!endpoint) return endpoint.error();
   auto impl = std::make_unique<Impl>();
-  impl->endpoint = *endpoint;
-  const bool ipv6 = endpoint->host.find(':') != std::string::npos;
-  impl->host_header = (ipv6 ? "[" + endpoint->host + "]" : endpoint->host) + ":" + endpoint->port;
-  if (endpoint->unix_socket.empty())
-    options.url = (endpoint->tls ? "https://" : "http://") + impl->host_header + endpoint->prefix;
+  if (const Result<Unit> added = impl->add_place(options.url); !added) return added.error();
+  for (const std::string& url : options.other_urls) {
+    if (const Result<Unit> added = impl->add_place(url); !added) return added.error();
+  }
+  if (impl->places.size() > 1)
+    options.connect_timeout = std::min(options.connect_timeout, kConnectTimeoutOfSeveral);
   impl->options = std::move(options);
   return HttpClient(std::move(impl));
 }
@@ -216,6 +266,8 @@ Result<HttpAnswer> HttpClient::stream(const HttpRequest& request, const HttpOnDa
   return answer;
 }
 
-const std::string& HttpClient::url() const { return impl_->options.url; }
+void HttpClient::pass_over() { impl_->pass_over(); }
+
+const std::string& HttpClient::url() const { return impl_->urls; }
 
 }  // namespace gpusched

@@ -18,6 +18,9 @@ struct HttpClientOptions {
   /// "http://host[:port][/prefix]", "https://..." or "unix:///path"; without a scheme http is meant, without
   /// a port 80 or 443.
   std::string url;
+  /// Addresses of others that are one service with the first, as `url`. One that does not answer is passed
+  /// over, and the next requests go to the one that did.
+  std::vector<std::string> other_urls = {};
   std::string token = {};    ///< Sent as `Authorization: Bearer`; empty: no such header.
   std::string ca_file = {};  ///< PEM: whom https trusts; empty: the machine's authorities.
   /// PEM: the certificate of the one server that https trusts, whatever its name. Instead of `ca_file`.
@@ -37,7 +40,7 @@ struct HttpRequest {
   std::vector<std::pair<std::string, std::string>> headers = {};
   Duration timeout = seconds(30);  ///< Limit of the exchange; for a stream, until its head.
   /// Doing it twice is the same as doing it once (a GET, or a POST with an Idempotency-Key), so that it is
-  /// sent once more when the connection breaks before the answer.
+  /// sent once more, of several addresses to each, when the connection breaks before the answer.
   bool repeatable = false;
 };
 
@@ -74,7 +77,9 @@ class HttpClient {
   Result<HttpAnswer> stream(const HttpRequest& request, const HttpOnData& on_data,
                             const HttpOnHead& on_head = nullptr);
 
-  /// "http://127.0.0.1:8080", for messages.
+  /// The next request goes to the next one of several addresses: the present one answers, and does not serve.
+  void pass_over();
+  /// "http://127.0.0.1:8080", for messages; of several addresses all, with commas between them.
   const std::string& url() const;
 
  private:
@@ -82,6 +87,11 @@ class HttpClient {
   explicit HttpClient(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
+
+/// Takes "URL,URL": the addresses of schedulers that are one.
+void set_urls(HttpClientOptions& options, std::string_view list);
+/// Those addresses, one or more; white space around them and slashes at their ends are left out.
+std::vector<std::string> split_urls(std::string_view list);
 
 /// Percent-encodes everything but RFC 3986's unreserved characters: for one path segment or query value.
 std::string url_encoded(std::string_view text);
@@ -99,7 +109,7 @@ Result<HttpEndpoint> parse_http_url(std::string_view url);
 /// How the URL of a Unix socket begins; its absolute path follows.
 inline constexpr std::string_view kUnixScheme = "unix://";
 
-/// kInvalidArgument when `ca_file` is given and holds no certificate.
+/// kInvalidArgument when `ca_file` is given, for an https URL, and holds no certificate.
 Result<Unit> check_ca_file(const HttpClientOptions& options);
 
 }  // namespace gpusched

@@ -258,5 +258,66 @@ TEST(HttpClients, EndTheirWaitsWhenTheirThreadIsCancelled) {
                   .ok());
 }
 
+HttpClient client_of_several(const std::string& urls) {
+  HttpClientOptions options;
+  set_urls(options, urls);
+  Result<HttpClient> client = HttpClient::create(std::move(options));
+  CHECK(client.ok());
+  return std::move(*client);
+}
+
+TEST(SeveralAddresses, AreSplitAtCommas) {
+  EXPECT_EQ(split_urls("http://a"), (std::vector<std::string>{"http://a"}));
+  EXPECT_EQ(split_urls("http://a:1/, https://b// ,unix:///c"),
+            (std::vector<std::string>{"http://a:1", "https://b", "unix:///c"}));
+  EXPECT_EQ(client_of_several("a:1,https://b").url(), "http://a:1,https://b:443");
+  HttpClientOptions options;
+  set_urls(options, "http://a,,http://b");
+  EXPECT_FALSE(HttpClient::create(options).ok()) << "an empty one is a mistake";
+}
+
+TEST(SeveralAddresses, WhereNobodyAnswersArePassedOverOnce) {
+  TestServer server([](const Request&) {
+    return Reply{.body = "here", .close_after = true, .headers = "Connection: close\r\n"};
+  });
+  HttpClient client =
+      client_of_several("http://127.0.0.1:" + std::to_string(closed_port()) + "," + server.url());
+  for (int i = 0; i < 2; ++i) {
+    const Result<HttpAnswer> answer = client.request({.method = "POST", .target = "/"});
+    ASSERT_TRUE(answer.ok()) << answer.error().message;
+    EXPECT_EQ(answer->body, "here");
+  }
+  EXPECT_EQ(server.requests().size(), 2u);
+  EXPECT_EQ(server.requests()[0].headers.at("host"), "127.0.0.1:" + std::to_string(server.port()));
+}
+
+TEST(SeveralAddresses, WithoutAnybodyAreAllNamedWhenTheirTroublesDiffer) {
+  const std::string closed = "http://127.0.0.1:" + std::to_string(closed_port());
+  const Result<HttpAnswer> same = client_of_several(closed + "," + closed).request({"GET", "/"});
+  ASSERT_FALSE(same.ok());
+  EXPECT_EQ(same.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(same.error().message, "connection refused");
+  const Result<HttpAnswer> others =
+      client_of_several(closed + ",unix:///nowhere/api.sock").request({"GET", "/"});
+  ASSERT_FALSE(others.ok());
+  EXPECT_EQ(others.error().message,
+            closed + ": connection refused; unix:///nowhere/api.sock: no such file or directory");
+}
+
+TEST(SeveralAddresses, GetARequestThatIsSafeToRepeatInTurn) {
+  const auto hang_up = [](const Request&) { return Reply{.hang_up = true}; };
+  TestServer first(hang_up), second(hang_up), third([](const Request&) { return Reply{.body = "here"}; });
+  const std::string urls = first.url() + "," + second.url() + "," + third.url();
+  const Result<HttpAnswer> answer =
+      client_of_several(urls).request({.method = "POST", .target = "/", .repeatable = true});
+  ASSERT_TRUE(answer.ok()) << answer.error().message;
+  EXPECT_EQ(answer->body, "here");
+  EXPECT_EQ(first.requests().size() + second.requests().size(), 2u);
+  const Result<HttpAnswer> unsafe = client_of_several(urls).request({.method = "POST", .target = "/"});
+  ASSERT_FALSE(unsafe.ok());
+  EXPECT_EQ(unsafe.error().code, ErrorCode::kOutcomeUnknown);
+  EXPECT_EQ(third.requests().size(), 1u) << "what may have been done is not done again";
+}
+
 }  // namespace
 }  // namespace gpusched

@@ -40,7 +40,9 @@ std::string find_local_socket(const std::string& runtime_dir) {
   return path.empty() ? path : std::string(kUnixScheme) + path;
 }
 
-std::optional<std::string> find_local_token(const std::string& url, const std::string& ca_file) {
+namespace {
+
+std::optional<std::string> find_token_at(const std::string& url, const std::string& ca_file) {
   const std::string none;
   const Result<HttpEndpoint> endpoint = parse_http_url(url);
   // Over a Unix socket nobody needs one: the scheduler knows who calls.
@@ -65,7 +67,7 @@ std::optional<std::string> find_local_token(const std::string& url, const std::s
   return !still && is_away(still.error()) ? std::nullopt : std::optional(none);
 }
 
-Result<Unit> check_token_receiver(const std::string& url, const std::string& token_file) {
+Result<Unit> check_one_receiver(const std::string& url, const std::string& token_file) {
   const Result<HttpEndpoint> endpoint = parse_http_url(url);
   if (!endpoint || !ops::is_loopback(endpoint->host)) return Unit{};
   const std::string& path = endpoint->unix_socket;
@@ -87,6 +89,31 @@ Result<Unit> check_token_receiver(const std::string& url, const std::string& tok
                             " belongs to user " + std::to_string(user) +
                             ", to whom the token would be disclosed. If that is your scheduler, run gpu-cli "
                             "as that user, or with a token file owned by that user"};
+  }
+  return Unit{};
+}
+
+}  // namespace
+
+std::optional<std::string> find_local_token(const std::string& urls, const std::string& ca_file) {
+  const std::vector<std::string> all = split_urls(urls);
+  // What is found for one is sent to all of them.
+  for (std::size_t i = 0; all.size() > 1 && i < all.size(); ++i) {
+    const Result<HttpEndpoint> endpoint = parse_http_url(all[i]);
+    if (!endpoint || !ops::is_loopback(endpoint->host)) return std::string();
+  }
+  bool any_is_there = false;
+  for (const std::string& url : all) {
+    const std::optional<std::string> token = find_token_at(url, ca_file);
+    if (token && !token->empty()) return token;
+    any_is_there = any_is_there || token.has_value();
+  }
+  return any_is_there ? std::optional<std::string>("") : std::nullopt;
+}
+
+Result<Unit> check_token_receiver(const std::string& urls, const std::string& token_file) {
+  for (const std::string& url : split_urls(urls)) {
+    if (const Result<Unit> may = check_one_receiver(url, token_file); !may) return may;
   }
   return Unit{};
 }

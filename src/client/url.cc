@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <charconv>
 
 #include "client/http_client.h"
@@ -31,6 +32,25 @@ std::string url_encoded(std::string_view text) {
     out += kHex[byte & 15];
   }
   return out;
+}
+
+std::vector<std::string> split_urls(std::string_view list) {
+  std::vector<std::string> urls;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    std::string_view url = list.substr(begin, end - begin);
+    while (url.starts_with(' ')) url.remove_prefix(1);
+    while (url.ends_with(' ') || (url.ends_with('/') && !url.ends_with("://"))) url.remove_suffix(1);
+    urls.emplace_back(url);
+    begin = end + 1;
+  }
+  return urls;
+}
+
+void set_urls(HttpClientOptions& options, std::string_view list) {
+  options.other_urls = split_urls(list);
+  options.url = options.other_urls.front();
+  options.other_urls.erase(options.other_urls.begin());
 }
 
 namespace {

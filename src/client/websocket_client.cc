@@ -208,7 +208,18 @@ WebSocketClient::~WebSocketClient() = default;
 
 Result<WebSocketClient::Connected> WebSocketClient::connect(const HttpClientOptions& options,
                                                             const std::string& target, Duration timeout) {
-  const Result<HttpEndpoint> endpoint = parse_http_url(options.url);
+  Result<Connected> connected = connect_to(options.url, options, target, timeout);
+  for (const std::string& url : options.other_urls) {
+    if (connected || connected.error().code != ErrorCode::kUnavailable) break;
+    connected = connect_to(url, options, target, timeout);
+  }
+  return connected;
+}
+
+Result<WebSocketClient::Connected> WebSocketClient::connect_to(const std::string& url,
+                                                               const HttpClientOptions& options,
+                                                               const std::string& target, Duration timeout) {
+  const Result<HttpEndpoint> endpoint = parse_http_url(url);
   if (!endpoint) return endpoint.error();
   Result<std::unique_ptr<Connection>> opened = Connection::open(*endpoint, options);
   if (!opened) return opened.error();

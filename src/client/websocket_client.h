@@ -22,7 +22,8 @@ class WebSocketClient {
   /// Result of the handshake: a socket, or the answer of a server that refused.
   struct Connected;
 
-  /// Connects and shakes hands. Errors as HttpClient's: kInvalidArgument, kUnavailable, kTimeout.
+  /// Connects to the first of the addresses where somebody answers, and shakes hands. Errors as HttpClient's:
+  /// kInvalidArgument, kUnavailable, kTimeout.
   static Result<Connected> connect(const HttpClientOptions& options, const std::string& target,
                                    Duration timeout = seconds(30));
   WebSocketClient(WebSocketClient&&) noexcept;
@@ -51,6 +52,8 @@ class WebSocketClient {
  private:
   struct Impl;
   explicit WebSocketClient(std::unique_ptr<Impl> impl);
+  static Result<Connected> connect_to(const std::string& url, const HttpClientOptions& options,
+                                      const std::string& target, Duration timeout);
   std::unique_ptr<Impl> impl_;
 };
 

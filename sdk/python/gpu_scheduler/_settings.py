@@ -33,14 +33,13 @@ def resolve(addresses: Union[str, Sequence[str], None], token: Optional[str], to
             environment: Optional[Mapping[str, str]] = None) -> Settings:
     """The settings, in the order in which gpu-cli looks: arguments, environment, context, this machine's socket."""
     known = os.environ if environment is None else environment
-    urls = [addresses] if isinstance(addresses, str) else list(addresses or ())
-    if not urls and known.get("GPU_SCHEDULER_URL"):
-        urls = [url for url in known["GPU_SCHEDULER_URL"].split(",") if url]
+    urls = _listed(addresses) if isinstance(addresses, str) else list(addresses or ())
+    urls = urls or _listed(known.get("GPU_SCHEDULER_URL", ""))
     name = context or known.get("GPU_SCHEDULER_CONTEXT")
     wants_tls = isinstance(verify, str)
     # A URL that was given is not the context's scheduler: its token is not for that one.
     chosen = _context(name, known) if name or not urls else {}
-    urls = urls or [chosen["api_url"]] if chosen.get("api_url") else urls
+    urls = urls or _listed(chosen.get("api_url", ""))
     verify = verify if verify is not None else known.get("GPU_SCHEDULER_CA_FILE") or chosen.get("ca_file") or None
     if token is None and token_file is None:
         token = known.get("GPU_SCHEDULER_TOKEN") or None
@@ -59,6 +58,11 @@ def resolve(addresses: Union[str, Sequence[str], None], token: Optional[str], to
             check_receiver(url, token_file)
     return Settings(tuple(urls), token, True if verify is None else verify,
                     tenant_id or chosen.get("tenant_id") or None, token is None)
+
+
+def _listed(text: str) -> List[str]:
+    """Addresses of schedulers that are one, with commas between them."""
+    return [url.strip() for url in text.split(",") if url.strip()]
 
 
 def _checked(url: str) -> str:

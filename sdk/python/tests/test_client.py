@@ -193,8 +193,8 @@ def test_settings_are_those_of_gpu_cli(dev, monkeypatch, tmp_path):
     config = tmp_path / "config" / "gpu-scheduler"
     config.mkdir(parents=True)
     (tmp_path / "key").write_text(dev.token)
-    subprocess.run([str(dev.program("gpu-cli")), "context", "set", "lab", "--api-url", dev.url, "--token-file",
-                    str(tmp_path / "key")], check=True, stdout=subprocess.DEVNULL,
+    subprocess.run([str(dev.program("gpu-cli")), "context", "set", "lab", "--api-url",
+                    "http://127.0.0.1:1," + dev.url, "--token-file", str(tmp_path / "key")], check=True, stdout=subprocess.DEVNULL,
                    env={**dev.environment(), "XDG_CONFIG_HOME": str(tmp_path / "config")})
     assert Client(context="lab").cluster()["total_gpus"] == 4
     with pytest.raises(gpu_scheduler.GpuSchedulerError, match="there is no context nosuch"):

@@ -138,8 +138,10 @@ int set_context(Session& session, const std::string& name) {
                             " --api-url http://HOST:8080",
                         "usage");
   }
-  const Result<HttpEndpoint> endpoint = parse_http_url(context.api_url);
-  if (!endpoint) return session.fail(kExitUsage, endpoint.error().message, "usage");
+  for (const std::string& url : split_urls(context.api_url)) {
+    const Result<HttpEndpoint> endpoint = parse_http_url(url);
+    if (!endpoint) return session.fail(kExitUsage, endpoint.error().message, "usage");
+  }
   if (contexts->current.empty()) contexts->current = name;
   return save(
       session, *contexts,

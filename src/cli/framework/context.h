@@ -23,7 +23,7 @@ struct Contexts {
 };
 
 /// The URL of a scheduler as it is compared and kept: without slashes at its end.
-std::string plain_url(std::string url);
+std::string plain_url(const std::string& urls);
 
 /// Empty when neither XDG_CONFIG_HOME nor HOME is set.
 std::string contexts_path(const CliIo& io);

@@ -7,6 +7,7 @@
 #include "cli/framework/context.h"
 #include "cli/framework/verb.h"
 #include "cli/terminal/units.h"
+#include "client/http_client.h"
 
 namespace gpusched::cli {
 namespace {
@@ -145,10 +146,12 @@ Result<Unit> apply_context(Options& options, const CliIo& io) {
 
 void define_global_options(Grammar& grammar, Options& options) {
   grammar.option(
-      "--api-url", "URL", &options.api_url,
-      std::string("URL of the scheduler's REST API, or unix:///PATH of its Unix socket (default: "
-                  "GPU_SCHEDULER_URL, then the context's, then this machine's socket if a scheduler answers "
-                  "there, then ") +
+      "--api-url", "URLS", &options.api_url,
+      std::string(
+          "URL of the scheduler's REST API, or unix:///PATH of its Unix socket; of several schedulers "
+          "that are one, all URLs, comma-separated (default: GPU_SCHEDULER_URL, then the context's, then "
+          "this machine's socket if a scheduler answers "
+          "there, then ") +
           kDefaultUrl + ")");
   grammar.option("--tenant-id", "ID", &options.tenant_id, "Tenant to act for, by id or name")
       .alias("--tenant")
@@ -215,9 +218,10 @@ Result<CommandLine> split_command_line(const std::vector<std::string>& words) {
   return line;
 }
 
-std::string plain_url(std::string url) {
-  while (url.ends_with('/') && !url.ends_with("://")) url.pop_back();
-  return url;
+std::string plain_url(const std::string& urls) {
+  std::string plain;
+  for (const std::string& url : split_urls(urls)) plain += (plain.empty() ? "" : ",") + url;
+  return plain;
 }
 
 Result<Unit> complete_options(Options& options, const CliIo& io, bool offline) {
@@ -232,7 +236,7 @@ Result<Unit> complete_options(Options& options, const CliIo& io, bool offline) {
   };
   const bool wants_tls = !options.ca_file.empty();
   fill(options.api_url, "GPU_SCHEDULER_URL");
-  options.api_url = plain_url(std::move(options.api_url));
+  options.api_url = plain_url(options.api_url);
   fill(options.ca_file, "GPU_SCHEDULER_CA_FILE");
   fill(options.token_file, "GPU_SCHEDULER_TOKEN_FILE");
   fill(options.context, "GPU_SCHEDULER_CONTEXT");
@@ -245,8 +249,10 @@ Result<Unit> complete_options(Options& options, const CliIo& io, bool offline) {
   if (names_nothing && io.find_socket) options.api_url = io.find_socket();
   if (options.api_url.empty()) options.api_url = kDefaultUrl;
   // Whoever names a certificate expects that nothing is sent in the clear.
-  if (wants_tls && !options.api_url.starts_with("https://"))
-    return usage_error("--ca-file needs a URL that begins with https://, and not " + options.api_url);
+  for (const std::string& url : split_urls(options.api_url)) {
+    if (wants_tls && !url.starts_with("https://"))
+      return usage_error("--ca-file needs a URL that begins with https://, and not " + url);
+  }
   return Unit{};
 }
 

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <regex>
 
+#include "base/prng.h"
 #include "cli/framework/context.h"
 #include "cli/framework/field_words.h"
 #include "cli/framework/tenant_names.h"
@@ -33,6 +34,9 @@ constexpr std::string_view kDoors = "/api/";
 constexpr size_t kTokenBytesMax = 8'192;
 constexpr Duration kPatienceMax = seconds(60);
 constexpr Duration kPauseMax = seconds(2);
+constexpr Duration kSearchPauseFirst = milliseconds(50);
+constexpr Duration kSearchPauseMax = seconds(1);
+constexpr Duration kSearchMax = seconds(10);  ///< Several schedulers have another leader long before.
 
 Result<std::string> read_token(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -123,6 +127,25 @@ Trouble refusal_of(const HttpAnswer& answer, const Json& json, const std::string
   return trouble;
 }
 
+/// Whether a request that had this trouble may be sent to another one of several schedulers: it did nothing,
+/// or is safe to repeat.
+bool may_go_elsewhere(const HttpRequest& request, const Trouble& trouble) {
+  if (trouble.code == "unreachable" || trouble.code == "no_leader" || trouble.code == "shutting_down")
+    return true;
+  return request.repeatable && trouble.passing && !trouble.throttled && trouble.code != "storage_full" &&
+         trouble.code != "timeout";
+}
+
+/// Between a half of the pause and all of it.
+Duration jittered(Duration pause) {
+  thread_local Prng prng([] {
+    uint64_t seed = 0;
+    CHECK(::getrandom(&seed, sizeof seed, 0) == sizeof seed);
+    return seed;
+  }());
+  return {prng.between(pause.ns / 2, pause.ns)};
+}
+
 /// The trouble of a login that a call needs.
 Trouble login_trouble(const Error& error) {
   if (error.code == ErrorCode::kUnauthenticated)
@@ -179,15 +202,16 @@ Session::Session(const Options& options, const CliIo& io, HttpClientOptions clie
       call_timeout_(options.call_timeout) {}
 
 Result<Session> Session::open(const Options& options, const CliIo& io, bool needs_token) {
-  HttpClientOptions client_options{.url = options.api_url.empty() ? kDefaultUrl : options.api_url,
-                                   .ca_file = options.ca_file};
+  const std::string urls = options.api_url.empty() ? kDefaultUrl : options.api_url;
+  HttpClientOptions client_options{.ca_file = options.ca_file};
+  set_urls(client_options, urls);
   if (const Result<Unit> readable = check_ca_file(client_options); !readable) return readable.error();
   if (needs_token && !options.token_file.empty()) {
     Result<std::string> token = read_token(options.token_file);
     if (!token) return token.error();
     client_options.token = std::move(*token);
     if (io.check_receiver) {
-      const Result<Unit> may = io.check_receiver(client_options.url, options.token_file);
+      const Result<Unit> may = io.check_receiver(urls, options.token_file);
       if (!may) return may.error();
     }
   }
@@ -238,7 +262,8 @@ void Session::set_token(std::string token) {
 }
 
 bool Session::is_local() const {
-  return client_options_.url.starts_with(kUnixScheme) && is_named_over_sockets();
+  return client_options_.url.starts_with(kUnixScheme) && client_options_.other_urls.empty() &&
+         is_named_over_sockets();
 }
 
 std::string Session::credential_hint() const {
@@ -257,7 +282,7 @@ bool Session::may_find_token() const {
 
 bool Session::find_token_again() {
   if (!may_find_token()) return true;
-  std::optional<std::string> token = io_->find_token(client_options_.url, client_options_.ca_file);
+  std::optional<std::string> token = io_->find_token(client_.url(), client_options_.ca_file);
   if (!token) return false;
   set_token(std::move(*token));
   return true;
@@ -273,14 +298,46 @@ Session Session::fork() const {
 }
 
 Reply Session::perform(HttpRequest request, const HttpOnData* on_data, const HttpOnHead* on_head) {
-  if (std::optional<Trouble> trouble = renew_login()) return {.trouble = std::move(trouble)};
   if (!request.target.starts_with(kNative) && !request.target.starts_with(kDoors))
     request.target = "/api/v1" + request.target;
-  const std::string target = request.target;
   if (request.method != "GET") {
     if (std::string name = requester_name(*io_); !name.empty())
       request.headers.emplace_back("X-Requested-By", std::move(name));
   }
+  bool began = false;  // Something of a stream was handed on: only its reader can go on with it.
+  const HttpOnData take = [&](std::string_view data) {
+    began = true;
+    return (*on_data)(data);
+  };
+  for (;;) {
+    Reply reply = perform_once(request, on_data == nullptr ? nullptr : &take, on_head);
+    if (!reply.trouble || !reply.trouble->passing) search_ = {};
+    if (!reply.trouble || began || !may_go_elsewhere(request, *reply.trouble) || !pass_over(*reply.trouble))
+      return reply;
+  }
+}
+
+bool Session::pass_over(const Trouble& trouble) {
+  const std::size_t count = client_options_.other_urls.size() + 1;
+  if (count == 1) return false;
+  const auto now = std::chrono::steady_clock::now();
+  if (search_.passed_over == 0) search_.began = now;
+  const Duration most = std::min(kSearchMax, call_timeout_);
+  if (search_.paused >= most || now - search_.began >= std::chrono::nanoseconds(most.ns)) return false;
+  client_.pass_over();
+  const bool all_tried = ++search_.passed_over % count == 0 || trouble.code == "unreachable";
+  if (!all_tried) return true;
+  search_.pause = std::clamp(search_.pause * 2, kSearchPauseFirst, kSearchPauseMax);
+  const Duration pause = jittered(search_.pause);
+  io_->pause(pause);
+  search_.paused = search_.paused + pause;
+  find_token_again();  // A scheduler that was away could not name it.
+  return true;
+}
+
+Reply Session::perform_once(const HttpRequest& request, const HttpOnData* on_data,
+                            const HttpOnHead* on_head) {
+  if (std::optional<Trouble> trouble = renew_login()) return {.trouble = std::move(trouble)};
   Result<HttpAnswer> answer =
       on_data == nullptr ? client_.request(request)
                          : client_.stream(request, *on_data, on_head == nullptr ? HttpOnHead() : *on_head);
@@ -298,7 +355,7 @@ Reply Session::perform(HttpRequest request, const HttpOnData* on_data, const Htt
     if (has_fields_of_options(request.method, request.target))
       reply.trouble->sentence = in_option_words(reply.trouble->sentence, reply.json["field"].text());
     // A tenant that is asked for by its id keeps the id in sentences about it.
-    if (target.find("/tenants") == std::string::npos)
+    if (request.target.find("/tenants") == std::string::npos)
       reply.trouble->sentence = with_tenant_names(*this, reply.trouble->sentence);
   } else if (!reply.json.is_object()) {
     reply.trouble =
@@ -315,7 +372,12 @@ Reply Session::get(const std::string& path, Duration timeout) {
 }
 
 Reply Session::send(const std::string& method, const std::string& path, const std::string& body) {
-  return perform({.method = method, .target = path, .body = body, .timeout = call_timeout_}, nullptr);
+  return perform({.method = method,
+                  .target = path,
+                  .body = body,
+                  .headers = {{"Idempotency-Key", random_key()}},
+                  .timeout = call_timeout_},
+                 nullptr);
 }
 
 Reply Session::post_once(const std::string& path, const std::string& body, const std::string& key) {
@@ -366,8 +428,9 @@ int Session::fail(int exit_code, const std::string& sentence, const std::string&
 
 bool Patience::wait_again() {
   if (waited_ >= kPatienceMax) return false;
-  io_.pause(next_);
-  waited_ = waited_ + next_;
+  const Duration pause = jittered(next_);
+  io_.pause(pause);
+  waited_ = waited_ + pause;
   next_ = std::min(next_ * 2, kPauseMax);
   return true;
 }

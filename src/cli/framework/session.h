@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <string>
 
@@ -42,6 +43,10 @@ struct SocketReply {
 };
 
 /// One command's connection to the scheduler. Not thread-safe; `fork` gives another thread its own.
+///
+/// Of several addresses the calls go to one that serves: a call that did nothing yet, or that is safe to
+/// repeat, goes to the others in turn, with pauses while none serves, for some seconds in all since the last
+/// answer. With one address each call is tried as it comes.
 class Session {
  public:
   /// kInvalidArgument for a bad URL, kIo for a token file that cannot be read, kPermissionDenied for a token
@@ -58,6 +63,7 @@ class Session {
   /// Calls the API; `path` stands behind "/api/v1", unless it begins with "/v1/": the native one.
   Reply get(const std::string& path);
   Reply get(const std::string& path, Duration timeout);
+  /// A write, under a key of its own.
   Reply send(const std::string& method, const std::string& path, const std::string& body = {});
   /// A POST that may be repeated once when the connection breaks: `key` makes it one request.
   Reply post_once(const std::string& path, const std::string& body, const std::string& key);
@@ -97,12 +103,23 @@ class Session {
   /// Gets another token of the login when it is time. The trouble: there is none.
   std::optional<Trouble> renew_login();
   Reply perform(HttpRequest request, const HttpOnData* on_data, const HttpOnHead* on_head = nullptr);
+  Reply perform_once(const HttpRequest& request, const HttpOnData* on_data, const HttpOnHead* on_head);
+  /// Moves on to the next of several addresses, after a pause when all were tried; false: that was enough.
+  bool pass_over(const Trouble& trouble);
 
   const Options* options_;
   const CliIo* io_;
   HttpClientOptions client_options_;
   HttpClient client_;
   Duration call_timeout_;
+  /// The search for the one of several addresses that serves, since the last answer.
+  struct Search {
+    std::size_t passed_over = 0;  ///< Addresses.
+    Duration pause = {};          ///< The last one.
+    Duration paused = {};         ///< All of them.
+    std::chrono::steady_clock::time_point began = {};
+  };
+  Search search_;
   std::string login_issuer_;  ///< Provider of the token that is sent; empty: another credential, or none.
   Time renew_at_ = kNever;    ///< Wall clock: when the login's token is to be exchanged.
 };
@@ -117,7 +134,7 @@ void print_error(const CliIo& io, const std::string& sentence, const std::string
 std::string random_key();
 
 /// Waits between two tries of a call whose trouble is passing: 0.1 s, doubling up to 2 s, for a minute in
-/// all.
+/// all; each pause is cut at random by up to a half, so that clients of one scheduler do not return as one.
 class Patience {
  public:
   explicit Patience(const CliIo& io) : io_(io) {}

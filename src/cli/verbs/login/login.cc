@@ -57,10 +57,13 @@ int fail_login(const Session& session, const Error& error) {
 
 /// A token is sent to nobody who could not be told from another.
 std::optional<std::string> problem_of_url(const std::string& url) {
-  if (login::is_private(url)) return std::nullopt;
-  return "the scheduler at " + url +
-         " is reached without TLS, so that tokens could be read on the way; give its https URL with "
-         "--api-url";
+  for (const std::string& one : split_urls(url)) {
+    if (login::is_private(one)) continue;
+    return "the scheduler at " + one +
+           " is reached without TLS, so that tokens could be read on the way; give its https URL with "
+           "--api-url";
+  }
+  return std::nullopt;
 }
 
 std::string joined(const std::vector<std::string>& words) {
@@ -208,8 +211,9 @@ Result<Unit> get_tokens(const CliIo& io, const LoginOptions& options, Login& log
 
 /// Asks the scheduler who the token stands for. The trouble: it does not take it.
 std::optional<Trouble> try_token(const Session& session, const Login& login, Json& person) {
-  Result<HttpClient> client = HttpClient::create(
-      {.url = login.api_url, .token = login.token(), .ca_file = session.options().ca_file});
+  HttpClientOptions client_options{.token = login.token(), .ca_file = session.options().ca_file};
+  set_urls(client_options, login.api_url);
+  Result<HttpClient> client = HttpClient::create(std::move(client_options));
   CHECK(client.ok());  // The session accepted the URL.
   const Result<HttpAnswer> answer = client->request({.method = "GET",
                                                      .target = "/v1/whoami",
