@@ -168,7 +168,9 @@ Result<std::unique_ptr<Connection>> Connection::open(const HttpEndpoint& endpoin
   if (!endpoint.unix_socket.empty()) {
     const int local = connect_locally(endpoint.unix_socket, deadline, error);
     if (local < 0) return unavailable(reason_of(error));
-    return std::unique_ptr<Connection>(new Connection(local));
+    std::unique_ptr<Connection> connection(new Connection(local));
+    connection->before_send_ = options.before_send;
+    return connection;
   }
   const Addresses found = CancelScope::exists() ? resolve_in_time(endpoint.host, endpoint.port, deadline)
                                                 : resolve(endpoint.host, endpoint.port);
@@ -181,6 +183,7 @@ Result<std::unique_ptr<Connection>> Connection::open(const HttpEndpoint& endpoin
                  .message = "the host has an address that is not of the public Internet"};
   if (socket < 0) return unavailable(reason_of(error));
   std::unique_ptr<Connection> connection(new Connection(socket));
+  connection->before_send_ = options.before_send;
   const int on = 1;
   ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   // A stream may be silent for hours: this is how a peer that vanished is noticed.
@@ -287,9 +290,23 @@ std::size_t Connection::wait_write(const std::string& bytes, error_code& error) 
   std::size_t count = 0;
   error = {};
   if (bytes.empty()) return 0;
+  if (!tell(bytes)) {
+    error = boost::asio::error::operation_aborted;
+    return 0;
+  }
   while (go_on(write(bytes.data(), bytes.size(), count), true, error)) {
   }
-  return error ? 0 : count;
+  if (error) return 0;
+  told_ -= std::min(told_, count);
+  return count;
+}
+
+/// What was sent in part comes again with the rest: only bytes that were not told yet are.
+bool Connection::tell(const std::string& bytes) {
+  if (before_send_ == nullptr || bytes.size() <= told_) return true;
+  const std::string_view news = std::string_view(bytes).substr(told_);
+  told_ = bytes.size();
+  return before_send_(news);
 }
 
 }  // namespace gpusched::client_internal

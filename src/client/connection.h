@@ -5,8 +5,10 @@
 #include <boost/system/system_error.hpp>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "client/http_client.h"
@@ -79,6 +81,7 @@ class Connection {
   Step tls_step(sign::TlsStep step);
   std::size_t wait_read(char* to, std::size_t size, error_code& error);
   std::size_t wait_write(const std::string& bytes, error_code& error);
+  bool tell(const std::string& bytes);
   bool go_on(Step step, bool to_write, error_code& error);
   template <typename Do>
   static std::size_t or_throw(const Do& what) {
@@ -92,6 +95,8 @@ class Connection {
   std::unique_ptr<sign::TlsChannel> tls_;
   Clock::time_point deadline_ = Clock::time_point::max();
   std::string gathered_;
+  std::function<bool(std::string_view)> before_send_;  // As HttpClientOptions have it.
+  std::size_t told_ = 0;                               // Bytes that it was told and that were not sent yet.
   std::string why_;
   int errno_ = 0;
 };

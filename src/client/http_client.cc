@@ -145,7 +145,7 @@ error_code HttpClient::Impl::send(const HttpRequest& request) {
   message.method_string(request.method);
   message.target(places[at].endpoint.prefix + request.target);
   message.set(http::field::host, places[at].host_header);
-  message.set(http::field::user_agent, "gpu-cli");
+  message.set(http::field::user_agent, options.user_agent);
   message.set(http::field::accept, "application/json");
   if (!options.token.empty()) message.set(http::field::authorization, "Bearer " + options.token);
   for (const auto& [name, value] : request.headers) message.set(name, value);
@@ -192,6 +192,11 @@ std::optional<Failure> HttpClient::Impl::exchange(const HttpRequest& request, co
   }
   connection->expires_at(Connection::Clock::now() + std::chrono::nanoseconds(request.timeout.ns));
   error_code failure = send(request);
+  if (failure == asio::error::operation_aborted) {
+    connection = nullptr;
+    return Failure{.no_connection =
+                       Error{.code = ErrorCode::kUnavailable, .message = "the request was held back"}};
+  }
   http::response_parser<http::buffer_body> parser;
   parser.body_limit(boost::none);
   parser.header_limit(kHeadBytesMax);

@@ -30,6 +30,10 @@ struct HttpClientOptions {
   /// Whether an address that the host's name was resolved to may be connected to; 4 or 16 bytes. When one may
   /// not, none is, and nothing is sent: kPermissionDenied. Null: any may.
   std::function<bool(std::span<const uint8_t>)> address_allowed = nullptr;
+  std::string user_agent = "gpu-cli";
+  /// Told all bytes of requests, in order and each once, right before they are sent, and before they are
+  /// encrypted. False: they are not sent, and the request fails with kUnavailable. Null: nobody is told.
+  std::function<bool(std::string_view)> before_send = nullptr;
 };
 
 /// One request. A target is a path with its query, put behind the URL's prefix.

@@ -80,7 +80,7 @@ ProgramCommand completion_command(const Program& program, const ProgramIo& io) {
 }
 
 int write_manual(const Program& program, const std::string& folder, const ProgramIo& io) {
-  const std::string path = folder + "/" + program.name + ".8";
+  const std::string path = folder + "/" + program.name + "." + std::to_string(program.manual_section);
   const auto fail = [&](const std::string& what) {
     io.err(program.name + " man: " + what + ": " + std::strerror(errno) + "\n");
     return 1;
@@ -101,7 +101,9 @@ ProgramCommand manual_command(const Program& program, const ProgramIo& io) {
             const auto folder = std::make_shared<std::string>();
             grammar.argument("DIR", folder.get(), "The folder; created if it does not exist")
                 .completes(Complete::kFolder);
-            grammar.example(program.name + " man /usr/local/share/man/man8", "then: man " + program.name);
+            grammar.example(
+                program.name + " man /usr/local/share/man/man" + std::to_string(program.manual_section),
+                "then: man " + program.name);
             return [&program, &io, folder](const std::vector<std::string>&) {
               return write_manual(program, *folder, io);
             };

@@ -30,6 +30,7 @@ struct Program {
       summary;  ///< One sentence without its full stop, for the manual page: "run jobs on this machine".
   std::vector<ProgramCommand> commands;  ///< In the order of the help; the one without a path comes first.
   std::string exit_codes;                ///< A sentence about the meaning of its exit statuses.
+  int manual_section = 8;                ///< Section of its manual page; 1: a program for all users.
 };
 
 /// The needs of a program from the process around it.
@@ -47,7 +48,7 @@ inline constexpr int kProgramUsage = 2;
 /// command line is one sentence on standard error and kProgramUsage.
 int run_program(const Program& program, const std::vector<std::string>& words, const ProgramIo& io);
 
-/// The manual page, of section 8.
+/// The manual page, of section `manual_section`.
 std::string program_manual(const Program& program);
 
 /// The process's own streams, environment and terminal.

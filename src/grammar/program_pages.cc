@@ -9,8 +9,6 @@
 namespace gpusched {
 namespace {
 
-constexpr int kSection = 8;
-
 const ProgramCommand* main_command(const std::vector<ProgramCommand>& commands) {
   return find_command(commands, "");
 }
@@ -171,11 +169,12 @@ std::string program_manual(const Program& program, const std::vector<ProgramComm
   ProgramAction action;
   const ProgramCommand* const main = main_command(commands);
   if (main != nullptr) action = main->define(grammar);
-  std::string out = manual_header({.page = program.name,
-                                   .section = kSection,
-                                   .chapter = "System Administration",
-                                   .version = program.version},
-                                  program.summary);
+  std::string out =
+      manual_header({.page = program.name,
+                     .section = program.manual_section,
+                     .chapter = program.manual_section == 1 ? "User Commands" : "System Administration",
+                     .version = program.version},
+                    program.summary);
   out += ".SH SYNOPSIS\n";
   if (main != nullptr) out += "\\fB" + roff(program.name) + "\\fR [options]\n.br\n";
   out += "\\fB" + roff(program.name) + "\\fR COMMAND [options]\n";
