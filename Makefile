@@ -17,10 +17,10 @@ build: deps ## build the programs into build/bin/
 
 # What a scheduler and an agent run with, without the simulation and the benchmarks.
 daily: deps
-	@tools/build release gpu-scheduler gpu-agent gpu-cli gpu-shim
+	@tools/build release gpu-scheduler gpu-agent gpu-cli gpu-shim gpu-pilot
 
-man-pages: build ## write the manual pages of gpu-cli, gpu-scheduler and gpu-agent into build/man/
-	@for name in gpu-cli gpu-scheduler gpu-agent; do build/bin/$$name man build/man || exit 1; done
+man-pages: build ## write the manual pages of gpu-cli, gpu-pilot, gpu-scheduler and gpu-agent into build/man/
+	@for name in gpu-cli gpu-pilot gpu-scheduler gpu-agent; do build/bin/$$name man build/man || exit 1; done
 
 demo: ## run real jobs on this machine, under a minute; builds unless an installed package has this commit (BUILD=1: always)
 	@BUILD=$(BUILD) tools/demo.sh --installed || { status=$$?; [[ $$status == 3 ]] || exit $$status; $(MAKE) daily && tools/demo.sh; }

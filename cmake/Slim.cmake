@@ -65,6 +65,22 @@ function(gpusched_slim target)
   target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc -Wl,--gc-sections)
 endfunction()
 
+# gpusched_slim_yaml(TARGET): the same for a program that needs yaml-cpp and OpenSSL alone, as gpu-cli has them.
+function(gpusched_slim_yaml target)
+  if(NOT GPUSCHED_SLIM OR GPUSCHED_SANITIZE OR GPUSCHED_FUZZ)
+    return()
+  endif()
+  find_library(GPUSCHED_ARCHIVE_yaml-cpp libyaml-cpp.a)
+  if(NOT GPUSCHED_ARCHIVE_yaml-cpp)
+    message(STATUS "${target} links shared libraries: there is no libyaml-cpp.a")
+    return()
+  endif()
+  add_library(gpusched_archives_of_${target} INTERFACE)
+  target_link_libraries(gpusched_archives_of_${target} INTERFACE ${GPUSCHED_ARCHIVE_yaml-cpp} Threads::Threads)
+  set_target_properties(${target} PROPERTIES GPUSCHED_ARCHIVES gpusched_archives_of_${target} GPUSCHED_STATIC_TLS TRUE)
+  target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc -Wl,--gc-sections)
+endfunction()
+
 # What a room links: the shared LIBRARY, or the archives when the program is slim.
 function(gpusched_slim_or result library)
   set(archives "$<TARGET_PROPERTY:GPUSCHED_ARCHIVES>")

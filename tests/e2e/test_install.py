@@ -18,7 +18,7 @@ import pytest
 from harness import A100X4, PATIENCE_S, ROOT, bin_dir, program, wait_until
 from ports import free_port
 
-PROGRAMS = ("gpu-agent", "gpu-cli", "gpu-scheduler", "gpu-shim")
+PROGRAMS = ("gpu-agent", "gpu-cli", "gpu-pilot", "gpu-scheduler", "gpu-shim")
 
 
 def make(target, **settings):
@@ -61,7 +61,7 @@ def test_install_and_uninstall_into_a_folder(tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("man") is None, reason="needs man")
-@pytest.mark.parametrize("name", ["gpu-scheduler", "gpu-agent", "gpu-cli"])
+@pytest.mark.parametrize("name", ["gpu-scheduler", "gpu-agent", "gpu-cli", "gpu-pilot"])
 def test_manual_pages_are_shown_without_a_warning(name, tmp_path):
     subprocess.run([program(name), "man", tmp_path], check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE_S,
                    env={**os.environ, "HOME": "/nowhere/home", "XDG_STATE_HOME": "/nowhere/state"})

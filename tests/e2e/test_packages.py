@@ -13,8 +13,8 @@ from harness import PATIENCE_S, ROOT, bin_dir
 
 PYTHON = ROOT / "build" / "python"
 WHEELS = PYTHON / "wheels"  # Needed by the Python client; tools/install-python puts them there.
-PROGRAMS = ("gpu-agent", "gpu-cli", "gpu-scheduler", "gpu-shim")
-DEBS = ("gpu-agent", "gpu-cli", "gpu-scheduler")
+PROGRAMS = ("gpu-agent", "gpu-cli", "gpu-pilot", "gpu-scheduler", "gpu-shim")
+DEBS = ("gpu-agent", "gpu-cli", "gpu-pilot", "gpu-scheduler")
 
 pytestmark = pytest.mark.skipif(not WHEELS.is_dir() and not os.environ.get("CI"), reason="run tools/install-python first")
 

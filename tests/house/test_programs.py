@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from conftest import ROOT
 
-PROGRAMS = ("gpu-agent", "gpu-cli", "gpu-scheduler", "gpu-shim")
+PROGRAMS = ("gpu-agent", "gpu-cli", "gpu-pilot", "gpu-scheduler", "gpu-shim")
 LIBC = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 NEEDED = re.compile(r"\(NEEDED\).*\[(.+)\]")
 BUILD = pathlib.Path(os.environ.get("GPUSCHED_BUILD", ROOT / "build"))
@@ -28,7 +28,7 @@ def test_a_program_needs_the_c_library_alone(name):
     assert not set(NEEDED.findall(listed.stdout)) - LIBC
 
 
-@pytest.mark.parametrize("name", PROGRAMS[:3])
+@pytest.mark.parametrize("name", PROGRAMS[:4])
 def test_a_program_tells_its_commit(name):
     told = subprocess.run([program(name), "--version"], capture_output=True, text=True, check=True).stdout
     wanted = r" \(commit [0-9a-f]{12} of \d{4}-\d\d-\d\d(, changed since)?\)" if (ROOT / ".git").exists() else ""

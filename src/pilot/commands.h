@@ -1,0 +1,12 @@
+#pragma once
+
+#include <vector>
+
+#include "grammar/program.h"
+
+namespace gpusched::pilot {
+
+/// The commands of gpu-pilot: run, check, explain, status, audit, example.
+std::vector<ProgramCommand> pilot_commands();
+
+}  // namespace gpusched::pilot

@@ -1,0 +1,132 @@
+#include "pilot/run.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+
+#include "base/check.h"
+#include "base/errors.h"
+#include "client/local_token.h"
+#include "ops/machine.h"
+#include "pilot/pilot.h"
+
+namespace gpusched::pilot {
+namespace {
+
+constexpr int kTurnMs = 1'000;
+
+/// The time since 1970 that goes on as the machine's own clock does, whatever happens to the wall clock.
+class SteadyWall {
+ public:
+  Time now() const { return start_ + Duration{monotonic() - begun_}; }
+
+ private:
+  static int64_t monotonic() {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  }
+  const Time start_{std::chrono::duration_cast<std::chrono::nanoseconds>(
+                        std::chrono::system_clock::now().time_since_epoch())
+                        .count()};
+  const int64_t begun_ = monotonic();
+};
+
+std::string random_key() {
+  std::array<unsigned char, 16> bytes{};
+  CHECK(::getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+  std::string key = "pilot-";
+  for (const unsigned char byte : bytes) {
+    key.push_back("0123456789abcdef"[byte >> 4]);
+    key.push_back("0123456789abcdef"[byte & 15]);
+  }
+  return key;
+}
+
+void say(const std::string& line) { std::fprintf(stderr, "gpu-pilot: %s\n", line.c_str()); }
+
+void watch(Pilot& pilot, int signals) {
+  while (true) {
+    std::vector<pollfd> sources{{.fd = signals, .events = POLLIN, .revents = 0}};
+    for (const int descriptor : pilot.descriptors())
+      sources.push_back({.fd = descriptor, .events = POLLIN, .revents = 0});
+    ::poll(sources.data(), sources.size(), kTurnMs);
+    if (sources.front().revents != 0) return;
+    pilot.turn();
+  }
+}
+
+}  // namespace
+
+Result<Destination> scheduler_of(const PilotSettings& settings) {
+  Destination scheduler{.url = settings.api_url, .ca_file = settings.ca_file};
+  if (scheduler.url.empty()) {
+    const char* const runtime_dir = std::getenv("XDG_RUNTIME_DIR");
+    scheduler.url = find_local_socket(runtime_dir == nullptr ? "" : runtime_dir);
+    if (scheduler.url.empty()) {
+      return Error{
+          .code = ErrorCode::kNotFound,
+          .message = "there is no scheduler on this machine; name one in the configuration: api.url"};
+    }
+  }
+  if (const Result<HttpEndpoint> endpoint = parse_http_url(scheduler.url); !endpoint) return endpoint.error();
+  if (settings.token_file.empty()) return scheduler;
+  struct stat facts{};
+  const std::optional<std::string> token = ops::read_line(settings.token_file);
+  if (!token || ::stat(settings.token_file.c_str(), &facts) != 0)
+    return Error{.code = ErrorCode::kNotFound, .message = "cannot read the token in " + settings.token_file};
+  if ((facts.st_mode & 0077) != 0) {
+    return Error{.code = ErrorCode::kPermissionDenied,
+                 .message = "others may read " + settings.token_file + "; chmod 600 " + settings.token_file};
+  }
+  if (const Result<Unit> safe = check_token_receiver(scheduler.url, settings.token_file); !safe)
+    return safe.error();
+  scheduler.token = *token;
+  return scheduler;
+}
+
+Result<Unit> run_until_stopped(const PilotSettings& settings, bool is_dry_run) {
+  sigset_t ends;
+  sigemptyset(&ends);
+  sigaddset(&ends, SIGTERM);
+  sigaddset(&ends, SIGINT);
+  ::sigprocmask(SIG_BLOCK, &ends, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+  const int signals = ::signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (signals < 0) return io_error("cannot wait for signals");
+  const Result<StateFolder> folder = StateFolder::open(settings.state_dir);
+  if (!folder) return folder.error();
+  Result<PilotState> state = folder->load();
+  if (!state) return state.error();
+  const SteadyWall clock;
+  AuditFile audit(folder->audit_path());
+  Result<Destination> scheduler = is_dry_run ? Result<Destination>(Destination{}) : scheduler_of(settings);
+  if (!scheduler) return scheduler.error();
+  std::vector<Destination> allowed;
+  if (!is_dry_run) allowed.push_back(*scheduler);
+  Outbox outbox(allowed, audit, [&] { return clock.now(); });
+  LeaseDoor door(outbox, scheduler->url);
+  // A dry run leaves the leases of real ones alone.
+  if (is_dry_run) state->memory.leases.clear();
+  Pilot pilot(settings, *folder, std::move(*state), is_dry_run ? nullptr : &door,
+              {.now = [&] { return clock.now(); }, .new_key = random_key, .say = say});
+  pilot.turn();  // From here on what is new is seen.
+  say("watches with " + std::to_string(settings.monitors.size()) + " monitors; " +
+      (is_dry_run ? "a dry run: sends nothing" : "asks " + scheduler->url) + "; decisions are in " +
+      settings.state_dir + "/decisions.jsonl");
+  watch(pilot, signals);
+  pilot.stop();
+  ::close(signals);
+  return Unit{};
+}
+
+}  // namespace gpusched::pilot

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "base/result.h"
+#include "pilot/outgoing/outbox.h"
+#include "pilot/settings.h"
+
+namespace gpusched::pilot {
+
+/// The scheduler of the configuration, with its token; without a URL the one of this machine.
+/// kPermissionDenied: others may read the token's file; kNotFound: there is no scheduler on this machine.
+Result<Destination> scheduler_of(const PilotSettings& settings);
+
+/// Watches until SIGTERM or SIGINT. Errors as StateFolder::open and scheduler_of.
+Result<Unit> run_until_stopped(const PilotSettings& settings, bool is_dry_run);
+
+}  // namespace gpusched::pilot
