@@ -45,6 +45,8 @@ TEST(ForeignVerbs, AreAnsweredWithOurs) {
   EXPECT_NE(refusal({"srun", "--pty", "bash"}).find(" [options] -- COMMAND "), std::string::npos);
   for (const char* const verb : {"ps", "kill", "sacct", "sinfo", "sbatch", "srun", "scontrol"})
     EXPECT_NE(refusal({verb}).find("; write: gpu-cli "), std::string::npos) << verb;
+  EXPECT_EQ(refusal({"resubmit", "job-5"}),
+            "gpu-cli: there is no command resubmit; write: gpu-cli rerun job-5 (usage)\n");
   EXPECT_NE(refusal({"lst"}).find("did you mean list?"), std::string::npos);
 }
 

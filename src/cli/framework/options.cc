@@ -53,6 +53,8 @@ constexpr ForeignVerb kForeignVerbs[] = {
     {"rm", "cancel", true},
     {"qdel", "cancel", true},
     {"bkill", "cancel", true},
+    {"resubmit", "rerun", true},
+    {"retry", "rerun", true},
     {"sacct", "history"},
     {"sreport", "usage"},
     {"sinfo", "node list"},
