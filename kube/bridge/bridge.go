@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
@@ -68,6 +69,8 @@ type Options struct {
 	// Shared is upstream's factory, which starts its informers in the leader alone.
 	Shared informers.SharedInformerFactory
 	Queue  Queue
+	// Events of pods; nil: none are written.
+	Events events.EventRecorder
 	// Tenant of pods whose namespace has no label gpu.scheduling/tenant; empty: the namespace's name.
 	Tenant string
 }
@@ -78,8 +81,13 @@ type job struct {
 	key     string // Key of its submission.
 	state   pb.JobState
 	message string
-	gang    PodRef   // The gang, if it is one's.
-	members []member // Of a gang, in the order of the job's parts.
+	pod     types.UID // The pod, if it is one's.
+	gang    PodRef    // The gang, if it is one's.
+	members []member  // Of a gang, in the order of the job's parts.
+	asked   bool      // The message is the engine's.
+	refusal string    // Why it was not started where it was placed last.
+	place   int64     // In line; 0: not known.
+	start   time.Time // When it is expected to start; zero: not known.
 }
 
 // Bridge is safe for use from any goroutine.
@@ -111,10 +119,13 @@ type Bridge struct {
 	jobs        map[types.UID]*job              // By pod; the members of a gang share one.
 	gangJobs    map[types.UID]*job              // By gang.
 	gangTold    map[types.NamespacedName]string // What pods of a gang that wait are told.
+	eventTold   map[types.UID]string            // What the last event of a pod that waits says.
 	refusals    map[types.UID]string            // Why the engine or this program does not take the pod as it is.
 	nodes       map[string]*node
 	strays      map[string]bool // Jobs that belonged to no pod at the last look.
 	process     string          // Tells the submissions of this process from those of others.
+	watching    bool            // The engine tells of changes of jobs.
+	listed      time.Time       // When the jobs that wait were read last.
 	submissions map[types.UID]int
 	submitting  map[types.UID][]earlyOrder // Submissions under way, by pod or gang, and the orders that overtook the answer.
 }
@@ -131,7 +142,7 @@ func New(options Options) (*Bridge, error) {
 		gangQueue: newQueue[types.NamespacedName](), nodeQueue: newQueue[string](),
 		troubles: map[string]string{engineName: "the GPU engine was not asked yet"},
 		attempts: map[types.UID]*attempt{}, jobs: map[types.UID]*job{}, gangJobs: map[types.UID]*job{},
-		gangTold: map[types.NamespacedName]string{},
+		gangTold: map[types.NamespacedName]string{}, eventTold: map[types.UID]string{},
 		refusals: map[types.UID]string{}, nodes: map[string]*node{}, submissions: map[types.UID]int{},
 		submitting: map[types.UID][]earlyOrder{}, process: rand.Text()}
 	core := options.Shared.Core().V1()
@@ -350,10 +361,11 @@ func (b *Bridge) askEngine(ctx context.Context) {
 	var err error
 	if !b.isRecovered() {
 		if err = b.recover(ctx); err == nil {
+			go b.watchJobs(ctx)
 			go work(ctx, b.nodeQueue, func(ctx context.Context, name string) error { return b.syncNode(ctx, name) })
 		}
 	} else {
-		err = b.pollJobs(ctx)
+		err = b.lookAtJobs(ctx)
 	}
 	if err != nil {
 		if engine.Away(err) {

@@ -141,7 +141,7 @@ func (b *Bridge) statusOf(claim *v1.GpuClaim) v1.GpuClaimStatus {
 			}
 			status.Message = refusal
 		case j != nil:
-			status.Job, reason, status.Message = j.id, "Waiting", j.message
+			status.Job, reason, status.Message = j.id, "Waiting", j.text()
 		default:
 			reason, status.Message = "Waiting", "the pod is about to be submitted"
 		}
@@ -167,7 +167,7 @@ func (b *Bridge) statusOfShared(claim *v1.GpuClaim) v1.GpuClaimStatus {
 			status.PodName, status.PodUID = pod.Name, string(pod.UID)
 		}
 		if j := b.jobs[pod.UID]; j != nil {
-			status.Job, reason, status.Message = j.id, "Waiting", j.message
+			status.Job, reason, status.Message = j.id, "Waiting", j.text()
 		}
 		a := b.attempts[pod.UID]
 		if a == nil && pod.Spec.NodeName != "" && !b.recovered {
@@ -222,8 +222,17 @@ func cut(text string) string {
 	return strings.ToValidUTF8(text[:messageMax], "")
 }
 
-// Says in the pod's condition why it waits, when it does not say so already.
+// Says in the pod's condition why it waits, when it does not say so already, and in an event.
 func (b *Bridge) tell(ctx context.Context, pod *corev1.Pod, message string) error {
+	return b.say(ctx, pod, message, message)
+}
+
+// Likewise of a pod that waits for its job. Its place and time, which change often, are in the condition alone.
+func (b *Bridge) tellOf(ctx context.Context, pod *corev1.Pod, j *job) error {
+	return b.say(ctx, pod, j.text(), j.reason())
+}
+
+func (b *Bridge) say(ctx context.Context, pod *corev1.Pod, message, event string) error {
 	message = cut(message)
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Message == message {
@@ -242,5 +251,19 @@ func (b *Bridge) tell(ctx context.Context, pod *corev1.Pod, message string) erro
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
+	if err == nil {
+		b.addEvent(pod, event)
+	}
 	return err
+}
+
+// An event for each other reason.
+func (b *Bridge) addEvent(pod *corev1.Pod, reason string) {
+	b.mutex.Lock()
+	changed := b.eventTold[pod.UID] != reason
+	b.eventTold[pod.UID] = reason
+	b.mutex.Unlock()
+	if changed && b.options.Events != nil {
+		b.options.Events.Eventf(pod, nil, corev1.EventTypeNormal, "WaitsForGPUs", "Scheduling", "%s", cut(reason))
+	}
 }

@@ -12,81 +12,11 @@ import (
 	"k8s.io/klog/v2"
 
 	v1 "gpusched/kube/api/v1"
-	"gpusched/kube/engine"
-	"gpusched/kube/engine/pb"
 	"gpusched/kube/leases"
 )
 
 // A lease of a pod that lives and is not bound may be under way to it, from another program of this kind.
 const unboundFor = 15 * time.Second
-
-// Asks how the jobs of waiting pods are. The engine's orders come by the nodes' connections; this is for what is told
-// nowhere else: why a job waits, and that it is over without ever having been placed.
-func (b *Bridge) pollJobs(ctx context.Context) error {
-	pending, err := b.options.Engine.JobsOfPods(ctx, pb.JobState_JOB_STATE_PENDING)
-	if err != nil {
-		return err
-	}
-	seen := map[string]*pb.Job{}
-	for _, one := range pending {
-		seen[one.JobId] = one
-	}
-	b.mutex.Lock()
-	var unseen []*job
-	for j, refs := range b.waitingJobs() {
-		one := seen[j.id]
-		if one == nil {
-			unseen = append(unseen, j)
-		} else if j.state != one.State || j.message != one.Message {
-			j.state, j.message = one.State, one.Message
-			b.touch(refs)
-		}
-	}
-	b.mutex.Unlock()
-	for _, j := range unseen {
-		if err := b.askJob(ctx, j); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// The jobs of pods that have no devices yet, and these pods. With the mutex held.
-func (b *Bridge) waitingJobs() map[*job][]PodRef {
-	found := map[*job][]PodRef{}
-	for uid, j := range b.jobs {
-		if ref, _ := b.waiting(uid); ref.UID != "" && b.attempts[uid] == nil {
-			found[j] = append(found[j], ref)
-		}
-	}
-	return found
-}
-
-func (b *Bridge) askJob(ctx context.Context, j *job) error {
-	one, err := b.options.Engine.Job(ctx, j.id)
-	if engine.Away(err) {
-		return err
-	}
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	if err != nil { // The engine does not know it, perhaps restored from an older copy.
-		one = &pb.Job{State: pb.JobState_JOB_STATE_FAILED, Message: engine.Reason(err)}
-	}
-	if j.state != one.State || j.message != one.Message {
-		j.state, j.message = one.State, one.Message
-	}
-	b.touch(b.waitingJobs()[j])
-	return nil
-}
-
-func (b *Bridge) touch(refs []PodRef) {
-	for _, ref := range refs {
-		b.podQueue.Add(ref)
-		if pod, err := b.podLister.Pods(ref.Namespace).Get(ref.Name); err == nil {
-			b.touchClaim(pod)
-		}
-	}
-}
 
 // Removes what a crash left: jobs and leases of pods that are no more. A look-up that fails is not an absence.
 func (b *Bridge) collect(ctx context.Context) {

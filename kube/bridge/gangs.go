@@ -189,7 +189,7 @@ func (b *Bridge) syncMember(ctx context.Context, pod *corev1.Pod, claim *v1.GpuC
 	case a != nil:
 		return b.activate(ctx, pod)
 	case j != nil:
-		return b.tell(ctx, pod, fmt.Sprintf("%s: %s", j.id, j.message))
+		return b.tellOf(ctx, pod, j)
 	case problem == "":
 		b.mutex.Lock()
 		problem = b.gangTold[types.NamespacedName{Namespace: claim.Namespace, Name: claim.Spec.GangRef}]
@@ -416,7 +416,7 @@ func (b *Bridge) gangStatus(gang *v1.GpuGang, told string, refused bool, waiting
 	if j == nil {
 		return status
 	}
-	status.Members, status.Job, status.Message = int32(len(j.members)), j.id, j.message
+	status.Members, status.Job, status.Message = int32(len(j.members)), j.id, j.text()
 	reserved := 0
 	for _, m := range j.members {
 		switch a := b.attempts[m.ref.UID]; {

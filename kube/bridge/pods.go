@@ -172,7 +172,7 @@ func (b *Bridge) syncWaiting(ctx context.Context, pod *corev1.Pod, request *engi
 		b.mutex.Unlock()
 		return b.submit(ctx, pod, request)
 	}
-	return b.tell(ctx, pod, fmt.Sprintf("%s: %s", j.id, j.message))
+	return b.tellOf(ctx, pod, j)
 }
 
 func (b *Bridge) submit(ctx context.Context, pod *corev1.Pod, request *engine.Request) error {
@@ -197,7 +197,7 @@ func (b *Bridge) submit(ctx context.Context, pod *corev1.Pod, request *engine.Re
 		return b.tell(ctx, pod, problem)
 	}
 	b.mutex.Lock()
-	b.jobs[ref.UID] = &job{id: id, key: key, state: pb.JobState_JOB_STATE_PENDING,
+	b.jobs[ref.UID] = &job{id: id, key: key, pod: ref.UID, state: pb.JobState_JOB_STATE_PENDING,
 		message: "waits for the engine's decision"}
 	early := b.submitting[ref.UID]
 	delete(b.submitting, ref.UID)
@@ -336,6 +336,7 @@ func (b *Bridge) finish(ctx context.Context, ref PodRef) error {
 		delete(b.refusals, ref.UID)
 		delete(b.submissions, ref.UID)
 		delete(b.submitting, ref.UID)
+		delete(b.eventTold, ref.UID)
 		return nil
 	}
 	if !b.isRecovered() {
@@ -439,7 +440,8 @@ func (b *Bridge) end(ctx context.Context, a *attempt, outcome *pb.Outcome) error
 	switch {
 	case outcome.Cause == pb.Outcome_NOT_STARTED:
 		if j != nil {
-			j.state, j.message = pb.JobState_JOB_STATE_PENDING, "not started: "+outcome.Detail
+			j.state, j.message, j.refusal = pb.JobState_JOB_STATE_PENDING, "waits again", outcome.Detail
+			b.touch(b.waitingOf(j))
 		}
 	case a.gang == "":
 		b.forget(a.ref.UID)

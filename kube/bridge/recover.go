@@ -132,7 +132,7 @@ func (b *Bridge) adopt(one *pb.Job, ref PodRef, pod *corev1.Pod, jobs map[types.
 		return // The newest is listed first; an older one is a stray, unless the pod is bound by it.
 	}
 	// The claim may have been edited while this program was away: then the key is another one than the pod's is now.
-	j := &job{id: one.JobId, state: one.State, message: one.Message,
+	j := &job{id: one.JobId, pod: ref.UID, state: one.State, message: one.Message,
 		key: keyOf(ref.UID, one.Spec.GetLabels()[engine.LabelClaim])}
 	jobs[ref.UID] = j
 	if here {

@@ -261,6 +261,52 @@ func (c *Client) JobsOfPods(ctx context.Context, states ...pb.JobState) ([]*pb.J
 	return found, nil
 }
 
+// Ping asks whether the engine answers.
+func (c *Client) Ping(ctx context.Context) error {
+	ctx, cancel, err := c.call(ctx)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	_, err = c.jobs.GetCluster(ctx, &pb.GetClusterRequest{})
+	return err
+}
+
+// Watch tells of each job of a pod or gang that changes, until the stream ends, which it does with an error.
+func (c *Client) Watch(ctx context.Context, tell func(*pb.WatchEvent)) error {
+	key, err := secret(c.options.KeyFile)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+key))
+	defer cancel()
+	stream, err := c.jobs.Watch(ctx, &pb.WatchRequest{Labels: []string{LabelClaim}})
+	if err != nil {
+		return err
+	}
+	for {
+		event, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		tell(event)
+	}
+}
+
+// Start is when the engine expects a waiting job to start, as likely as not; zero: it cannot say.
+func (c *Client) Start(ctx context.Context, job string) (time.Time, error) {
+	ctx, cancel, err := c.call(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer cancel()
+	told, err := c.jobs.ExplainJob(ctx, &pb.GetJobRequest{JobId: job})
+	if err != nil || told.GetEstimate().GetP50() == nil {
+		return time.Time{}, err
+	}
+	return told.Estimate.P50.AsTime(), nil
+}
+
 // JobNumber is the number in a job's id; 0: it is none.
 func JobNumber(id string) uint64 {
 	number, err := strconv.ParseUint(strings.TrimPrefix(id, "job-"), 10, 64)

@@ -67,7 +67,8 @@ func New(ctx context.Context, object runtime.Object, handle fwk.Handle) (fwk.Plu
 		return nil, err
 	}
 	b, err := bridge.New(bridge.Options{Engine: client, Client: handle.ClientSet(), Dynamic: objects,
-		Shared: handle.SharedInformerFactory(), Queue: queue{handle}, Tenant: tenant})
+		Shared: handle.SharedInformerFactory(), Queue: queue{handle}, Events: handle.EventRecorder(),
+		Tenant: tenant})
 	if err != nil {
 		return nil, err
 	}

@@ -177,7 +177,7 @@ def test_nothing_is_written_while_nothing_changes(cluster, namespace):
         cluster.claim(namespace, name)
         cluster.pod(namespace, name, name)
     cluster.wait_bound(namespace, "bound")
-    cluster.wait_message(namespace, "waits", "job-")
+    cluster.wait_message(namespace, "waits", "place in line")
     cluster.wait_claim(namespace, "Bound", "bound")
 
     harness.wait_until("it has come to rest", lambda: settled(cluster.plane))
