@@ -63,10 +63,7 @@ Result<std::unique_ptr<Agent>> Agent::open(AgentOptions options) {
   return agent;
 }
 
-Agent::Agent(AgentOptions options)
-    : options_(std::move(options)),
-      backoff_(kBackoffFirst),
-      jitter_(static_cast<uint64_t>(clock_.wall().ns)) {}
+Agent::Agent(AgentOptions options) : options_(std::move(options)) {}
 
 Agent::~Agent() {
   if (link_ != nullptr) link_->disconnect();
@@ -76,14 +73,16 @@ Agent::~Agent() {
 }
 
 Result<Unit> Agent::prepare() {
-  if (const Result<Unit> named = read_address(); !named) return named;
+  if (const Result<Unit> named = read_addresses(); !named) return named;
   if (!options_.token_file.empty()) {
     const Result<std::string> token = read_token(options_.token_file);
     if (!token) return token.error();
     token_ = *token;
   }
   if (const Result<Unit> found = find_certificate(); !found) return found;
-  if (const Result<Unit> trusted = check_scheduler(); !trusted) return trusted;
+  for (const SchedulerAddress& scheduler : schedulers_->all()) {
+    if (const Result<Unit> trusted = check_scheduler(scheduler); !trusted) return trusted;
+  }
   if (options_.tls.on) {
     // Read again at each connection; what is wrong with it is said now.
     if (const auto trust = options_.tls.trust(); !trust) return trust.error();
@@ -154,40 +153,31 @@ Result<Unit> Agent::open_metrics() {
   return Unit{};
 }
 
-Result<Unit> Agent::check_scheduler() const {
-  if (is_unix_address(options_.scheduler)) return Unit{};
-  const bool on_this_machine = ops::is_loopback(scheduler_.host);
+/// The listener of a Unix socket is looked at by each connection.
+Result<Unit> Agent::check_scheduler(const SchedulerAddress& scheduler) const {
+  if (scheduler.is_socket()) return Unit{};
+  const bool on_this_machine = ops::is_loopback(scheduler.tcp.host);
   // A scheduler that TLS has verified is the one that this node joined.
   return check_trust(
-      scheduler_, !token_.empty() || renewal_.has_value(), geteuid(),
-      on_this_machine ? ops::listening_users(scheduler_.host, scheduler_.port) : std::vector<uid_t>{});
+      scheduler.tcp, !token_.empty() || renewal_.has_value(), geteuid(),
+      on_this_machine ? ops::listening_users(scheduler.tcp.host, scheduler.tcp.port) : std::vector<uid_t>{});
 }
 
-/// HOST:PORT, or the path of a socket, whose listener is looked at by each connection.
-Result<Unit> Agent::read_address() {
-  if (!is_unix_address(options_.scheduler)) {
-    const Result<Address> address = parse_address(options_.scheduler);
-    if (!address) return address.error();
-    scheduler_ = *address;
-    return Unit{};
-  }
-  const std::string path = options_.scheduler.substr(kUnixAddress.size());
-  std::string trouble;
-  if (!path.starts_with('/'))
-    trouble = "names no path; write unix:/PATH, such as unix:/run/gpu-scheduler/agent.sock";
-  if (options_.tls.on)
-    trouble = "is a Unix socket, over which TLS is not spoken; remove --tls, --ca and --ca-file";
-  if (trouble.empty()) return Unit{};
-  return Error{.code = ErrorCode::kInvalidArgument,
-               .message = "'" + options_.scheduler + "' " + trouble,
-               .field = "scheduler"};
+Result<Unit> Agent::read_addresses() {
+  Result<std::vector<SchedulerAddress>> found =
+      parse_scheduler_addresses(options_.scheduler, options_.tls.on);
+  if (!found) return found.error();
+  schedulers_.emplace(std::move(*found), static_cast<uint64_t>(clock_.wall().ns));
+  return Unit{};
 }
 
 /// Finds the token of a scheduler on this machine, where this user may read it.
-std::function<std::string(const std::string&)> Agent::local_token_finder() const {
-  if (is_unix_address(options_.scheduler) || !ops::is_loopback(scheduler_.host) || renewal_) return nullptr;
-  return [scheduler = scheduler_](const std::string& path) {
-    Result<std::string> token = ops::read_local_token(path, scheduler.host, scheduler.port, "grpc");
+std::function<std::string(const std::string&, const std::string&)> Agent::local_token_finder() const {
+  if (renewal_) return nullptr;
+  return [](const std::string& scheduler, const std::string& path) {
+    const Result<Address> address = parse_address(scheduler);
+    if (!address || !ops::is_loopback(address->host)) return std::string();
+    Result<std::string> token = ops::read_local_token(path, address->host, address->port, "grpc");
     if (token) return std::move(*token);
     log_event(LogLevel::kInfo, "agent", "token_not_found", {}, {{"why", token.error().message}});
     return std::string();
@@ -335,8 +325,7 @@ void Agent::end_hooks_of_earlier_agents() const {
 }
 
 void Agent::open_link() {
-  link_ = std::make_unique<GrpcLink>(GrpcLinkOptions{.scheduler = options_.scheduler,
-                                                     .token = token_,
+  link_ = std::make_unique<GrpcLink>(GrpcLinkOptions{.token = token_,
                                                      .find_token = local_token_finder(),
                                                      .node_name = options_.node_name,
                                                      .version = options_.version,

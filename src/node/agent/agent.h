@@ -7,7 +7,6 @@
 #include <optional>
 #include <string>
 
-#include "base/prng.h"
 #include "base/result.h"
 #include "node/agent/agent_metrics.h"
 #include "node/agent/folder_identity.h"
@@ -19,6 +18,7 @@
 #include "node/gpu/kernel_log.h"
 #include "node/link/enroll.h"
 #include "node/link/grpc_link.h"
+#include "node/link/scheduler_addresses.h"
 #include "node/link/trust.h"
 #include "node/output/attempt_log.h"
 #include "node/output/folder_files.h"
@@ -32,7 +32,7 @@
 namespace gpusched {
 
 struct AgentOptions {
-  std::string scheduler;  ///< HOST:PORT or unix:PATH.
+  std::string scheduler;  ///< See parse_scheduler_addresses.
   std::string node_name;
   std::string data_folder;
   std::string version;
@@ -103,10 +103,10 @@ class Agent final : private ShimListener {
   Result<Unit> open_metrics();
   void end_hooks_of_earlier_agents() const;
   Result<Unit> find_certificate();
-  Result<Unit> read_address();
-  Result<Unit> check_scheduler() const;
+  Result<Unit> read_addresses();
+  Result<Unit> check_scheduler(const SchedulerAddress& scheduler) const;
   std::map<AttemptKey, ShimProcess> recorded_shims() const;
-  std::function<std::string(const std::string&)> local_token_finder() const;
+  std::function<std::string(const std::string&, const std::string&)> local_token_finder() const;
   void find_containers(const std::string& instance, const std::string& shim_program);
 
   void on_shim_started(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) override;
@@ -138,7 +138,7 @@ class Agent final : private ShimListener {
 
   AgentOptions options_;
   SystemClock clock_;
-  Address scheduler_;
+  std::optional<SchedulerRounds> schedulers_;  ///< Set once they are read.
   std::string token_;
   std::optional<NodeRenewal> renewal_;  ///< None: this node has no certificate.
   std::optional<FolderLock> lock_;
@@ -168,15 +168,12 @@ class Agent final : private ShimListener {
   int epoll_ = -1;
   int stop_event_ = -1;
 
-  static constexpr Duration kBackoffFirst = milliseconds(50);
   enum class Connection { kWaiting, kConnecting, kUp };
   Connection connection_ = Connection::kWaiting;
-  Time connection_due_;  ///< When to connect; or, connecting, when to give up.
-  Duration backoff_;
-  std::string last_trouble_;  ///< Said once, not at every try.
+  Time connection_due_;                          ///< When to connect; or, connecting, when to give up.
+  std::map<std::string, std::string> troubles_;  ///< Of each address; said once, not at every try.
   AgentDuties duties_;
   Time pulse_due_ = kNever;
-  Prng jitter_;
 };
 
 }  // namespace gpusched

@@ -15,9 +15,7 @@
 namespace gpusched {
 namespace {
 
-constexpr Duration kBackoffMax = seconds(5);
 constexpr Duration kKernelLogPause = milliseconds(500);
-constexpr Duration kConnectPatience = seconds(15);
 constexpr Duration kRefusedPause = seconds(30);
 
 /// No try will be taken until a person did something: trying seldom is enough.
@@ -175,9 +173,12 @@ void Agent::take_link_inputs() {
 
 void Agent::note_registered() {
   connection_due_ = kNever;
-  backoff_ = kBackoffFirst;
-  last_trouble_.clear();
-  if (duties_.status) duties_.status("connected to " + options_.scheduler);
+  schedulers_->succeeded();
+  troubles_.clear();
+  const std::string& scheduler = schedulers_->current().text;
+  if (schedulers_->all().size() > 1)
+    log_event(LogLevel::kInfo, "agent", "scheduler_found", {}, {{"scheduler", scheduler}});
+  if (duties_.status) duties_.status("connected to " + scheduler);
 }
 
 bool Agent::take_certificate(const v1::SchedulerMessage& message) {
@@ -245,29 +246,31 @@ void Agent::on_refused(const v1::Refused& refused) {
 }
 
 void Agent::on_connection_lost(const std::string& why) {
-  if (why != last_trouble_) {
+  const std::string& scheduler = schedulers_->current().text;
+  if (std::string& known = troubles_[scheduler]; known != why) {
+    known = why;
     log_event(LogLevel::kWarning, "agent", "scheduler_unreachable", {},
-              {{"scheduler", options_.scheduler}, {"why", why}, {"running", core_->running_count()}});
-    if (duties_.status) duties_.status("no connection to " + options_.scheduler + ": " + why);
+              {{"scheduler", scheduler}, {"why", why}, {"running", core_->running_count()}});
+    if (duties_.status) duties_.status("no connection to " + scheduler + ": " + why);
   }
-  last_trouble_ = why;
   link_->disconnect();
   if (connection_ == Connection::kUp) core_->on_link_down();
   connection_ = Connection::kWaiting;
-  // Between half of the pause and all of it: agents that lost one scheduler do not come back as one.
-  connection_due_ = clock_.monotonic() + Duration{jitter_.between(backoff_.ns / 2, backoff_.ns)};
-  backoff_ = std::min(backoff_ * 2, kBackoffMax);
+  connection_due_ = clock_.monotonic() + schedulers_->failed();
 }
 
 void Agent::try_to_connect(Time now) {
-  if (connection_ != Connection::kWaiting)
-    return on_connection_lost("the scheduler did not answer within 15 s");
+  const Duration patience = schedulers_->patience();
+  if (connection_ != Connection::kWaiting) {
+    return on_connection_lost("the scheduler did not answer within " + std::to_string(patience.ms() / 1'000) +
+                              " s");
+  }
   // Another process may listen there than at the start.
-  if (const Result<Unit> trusted = check_scheduler(); !trusted)
+  if (const Result<Unit> trusted = check_scheduler(schedulers_->current()); !trusted)
     return on_connection_lost(trusted.error().message);
   connection_ = Connection::kConnecting;
-  connection_due_ = now + kConnectPatience;
-  link_->connect();
+  connection_due_ = now + patience;
+  link_->connect(schedulers_->current().text);
 }
 
 void Agent::on_shim_started(const AttemptKey& key, int64_t pid, int64_t started_unix_ns) {

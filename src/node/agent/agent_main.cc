@@ -26,6 +26,7 @@
 #include "node/agent/agent_file.h"
 #include "node/agent/doctor.h"
 #include "node/agent/join.h"
+#include "node/link/scheduler_addresses.h"
 #include "node/link/trust.h"
 #include "node/process/box_flags.h"
 #include "ops/machine.h"
@@ -53,6 +54,7 @@ struct CommandLine {
   bool tls = false;
   std::string ca_file, ca;
   std::string service_ports;
+  std::vector<std::string> schedulers;
   std::vector<std::string> labels;
   std::vector<std::string> gpu_faults;
   std::vector<std::string> gpu_daemons;  ///< Empty: the usual ones.
@@ -68,9 +70,12 @@ struct CommandLine {
 void declare_scheduler(Grammar& grammar, CommandLine& line) {
   AgentOptions& agent = line.agent;
   grammar.heading("Scheduler");
-  grammar.option("--scheduler", "ADDRESS", &agent.scheduler,
-                 "gRPC address of the scheduler, HOST:PORT, or unix:PATH of its socket for agents (default: "
-                 "that of this machine's scheduler, which needs no token)");
+  grammar
+      .option("--scheduler", "ADDRESSES", &line.schedulers,
+              "gRPC address of the scheduler, HOST:PORT, or unix:PATH of its socket for agents; of several "
+              "schedulers that are one, all addresses, comma-separated (default: that of this machine's "
+              "scheduler, which needs no token)")
+      .from_environment("GPU_AGENT_SCHEDULER");
   grammar
       .option("--token-file", "FILE", &agent.token_file,
               "File with the scheduler's shared token (default: none)")
@@ -279,6 +284,13 @@ std::vector<std::string> comma_separated(const std::vector<std::string>& lists) 
   return names;
 }
 
+/// All addresses that were given, or the one for who gives none.
+std::string addresses_of(const CommandLine& line) {
+  std::string all;
+  for (const std::string& list : line.schedulers) all += (all.empty() ? "" : ",") + list;
+  return all.empty() && !line.agent.tls.on ? usual_agent_socket() : all;
+}
+
 Result<Unit> complete(CommandLine& line) {
   line.agent.version = kVersion;
   line.agent.grace = milliseconds(line.grace_ms);
@@ -307,7 +319,7 @@ Result<Unit> complete(CommandLine& line) {
   const Result<LinkTls> tls = link_tls_of(line.tls, line.ca_file, line.ca);
   if (!tls) return tls.error();
   line.agent.tls = *tls;
-  if (line.agent.scheduler.empty() && !line.agent.tls.on) line.agent.scheduler = usual_agent_socket();
+  line.agent.scheduler = addresses_of(line);
   const std::pair<const char*, const std::string*> required[] = {{"--scheduler", &line.agent.scheduler},
                                                                  {"--node", &line.agent.node_name},
                                                                  {"--data-dir", &line.agent.data_folder}};
@@ -316,6 +328,8 @@ Result<Unit> complete(CommandLine& line) {
     return Error{.code = ErrorCode::kInvalidArgument,
                  .message = std::string(name) + " is missing (see gpu-agent --help)"};
   }
+  if (const auto parsed = parse_scheduler_addresses(line.agent.scheduler, line.agent.tls.on); !parsed)
+    return parsed.error();
   // A name from before this rule is known to the scheduler, which decides.
   if (line.agent.node_name.size() > limits::kNameBytesMax || !is_utf8(line.agent.node_name)) {
     return Error{.code = ErrorCode::kInvalidArgument,

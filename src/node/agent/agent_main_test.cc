@@ -28,6 +28,14 @@ TEST(AgentProgram, NeedsAFolderAndAName) {
   EXPECT_EQ(run_caught(agent(), {"--scheduler", "127.0.0.1:1"}).status, 2);
 }
 
+TEST(AgentProgram, RefusesAddressesOfSchedulersThatCannotBe) {
+  for (const std::string addresses : {"127.0.0.1:1,gpu.example", "127.0.0.1:1,127.0.0.1:1", "127.0.0.1:1,"}) {
+    const ProgramRun run =
+        run_caught(agent(), {"--scheduler", addresses, "--node", "n1", "--data-dir", "/dev/null/nowhere"});
+    EXPECT_EQ(run.status, 2) << addresses;  // Before anything is opened, which would end with 1.
+  }
+}
+
 TEST(AgentProgram, HidesATokenThatIsAWord) {
   std::string hidden;
   const Program program = agent_program([&](const std::string& secret) { hidden = secret; });

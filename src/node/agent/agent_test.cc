@@ -3,8 +3,12 @@
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <filesystem>
 #include <fstream>
@@ -302,8 +306,8 @@ TEST_F(AgentTest, AnAgentWithATokenObeysNoSchedulerWithoutIt) {
   ASSERT_EQ(chmod(token_file.c_str(), 0600), 0);
   FakeScheduler impostor("another token of enough bytes");
   impostor.checks_proofs = false;
-  GrpcLink link({.scheduler = impostor.address(), .token = kToken, .node_name = "n1", .version = "test"});
-  link.connect();
+  GrpcLink link({.token = kToken, .node_name = "n1", .version = "test"});
+  link.connect(impostor.address());
   std::vector<GrpcLink::Input> inputs;
   while (inputs.empty()) {
     wait_readable(link.event());
@@ -312,6 +316,56 @@ TEST_F(AgentTest, AnAgentWithATokenObeysNoSchedulerWithoutIt) {
   ASSERT_EQ(inputs.size(), 1u);
   EXPECT_EQ(inputs[0].kind, GrpcLink::Input::Kind::kDown);
   EXPECT_NE(inputs[0].why.find("does not know this agent's token"), std::string::npos);
+}
+
+/// Accepts connections and closes each at once, as a scheduler that does not lead and knows no leader.
+class ClosingPort {
+ public:
+  ClosingPort() {
+    socket_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in place{
+        .sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+    EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&place), sizeof place), 0);
+    EXPECT_EQ(::listen(socket_, 8), 0);
+    socklen_t size = sizeof place;
+    EXPECT_EQ(::getsockname(socket_, reinterpret_cast<sockaddr*>(&place), &size), 0);
+    port_ = ntohs(place.sin_port);
+    thread_ = std::thread([this] {
+      for (int one = 0; (one = ::accept(socket_, nullptr, nullptr)) >= 0; ++closed_) ::close(one);
+    });
+  }
+  ~ClosingPort() {
+    ::shutdown(socket_, SHUT_RDWR);
+    thread_.join();
+    ::close(socket_);
+  }
+  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  int closed() const { return closed_; }
+
+ private:
+  int socket_ = -1;
+  uint16_t port_ = 0;
+  std::atomic<int> closed_ = 0;
+  std::thread thread_;
+};
+
+TEST_F(AgentTest, FindsTheSchedulerAmongSeveralAddressesAndFollowsIt) {
+  auto first = std::make_unique<FakeScheduler>();
+  FakeScheduler second;
+  const ClosingPort closing;
+  AgentOptions of_all = options(second);
+  of_all.scheduler = "127.0.0.1:1," + closing.address() + "," + first->address() + "," + second.address();
+  RunningAgent agent(of_all);
+  first->wait_for_register();
+  EXPECT_EQ(closing.closed(), 1);
+  first->send(start_order("while [ ! -e go ]; do sleep 0.01; done; exit 6"));
+  first->wait_for([](const v1::AgentMessage& message) { return message.report().has_started(); });
+  first.reset();
+  const v1::Register registered = second.wait_for_register(1, std::chrono::seconds(10)).register_();
+  ASSERT_EQ(registered.attempts_size(), 1);
+  EXPECT_FALSE(registered.attempts(0).ended()) << "what runs goes on without its scheduler";
+  std::ofstream(folder_.path() + "/data/attempts/7-1-0/work/go") << "now";
+  EXPECT_EQ(second.wait_for_end().outcome().exit_code(), 6);
 }
 
 TEST_F(AgentTest, ASecondAgentOnOneFolderIsRefusedNamingTheHolder) {

@@ -11,6 +11,7 @@
 #include "model/mig.h"
 #include "node/link/enroll.h"
 #include "node/link/probe.h"
+#include "node/link/scheduler_addresses.h"
 #include "node/link/trust.h"
 #include "node/process/hooks.h"
 #include "ops/checks.h"
@@ -47,7 +48,7 @@ Finding check_node_certificate(const std::string& path, const sign::NodeFile& fi
 }
 
 std::string copy_token_command(const AgentOptions& options) {
-  const Result<Address> address = parse_address(options.scheduler);
+  const Result<Address> address = parse_address(options.scheduler.substr(0, options.scheduler.find(',')));
   const std::string host = address ? address->host : "SCHEDULER";
   const std::string path = options.token_file.empty() ? "/etc/gpu-scheduler/agent.token" : options.token_file;
   return "ssh root@" + host + " cat /var/lib/gpu-scheduler/token | install -m 0600 /dev/stdin " +
@@ -218,11 +219,13 @@ std::vector<Finding> check_boundaries(const AgentOptions& options, const std::st
          "echo 'container_network: host' >> /etc/gpu-scheduler/agent.yaml    # or none, or one of the "
          "runtime's");
   }
-  const Result<Address> address = parse_address(options.scheduler);
-  if (address && !options.tls.on && !ops::is_loopback(address->host)) {
+  const Result<std::vector<SchedulerAddress>> addresses =
+      parse_scheduler_addresses(options.scheduler, options.tls.on);
+  for (const SchedulerAddress& scheduler : addresses ? *addresses : std::vector<SchedulerAddress>{}) {
+    if (options.tls.on || scheduler.is_socket() || ops::is_loopback(scheduler.tcp.host)) continue;
     warn("network",
          std::string("this agent") + (is_root ? ", which runs as root," : "") +
-             " carries out what comes from " + address->host +
+             " carries out what comes from " + scheduler.tcp.host +
              " without TLS: anyone who can alter traffic on that network can give it orders once it has "
              "connected",
          "echo 'ca_file: /etc/gpu-scheduler/agent.ca.pem' >> /etc/gpu-scheduler/agent.yaml    # when the "
@@ -233,6 +236,11 @@ std::vector<Finding> check_boundaries(const AgentOptions& options, const std::st
                      .detail = "no setting weakens the separation of jobs from root and from each other"});
   }
   return found;
+}
+
+/// The findings are that no scheduler answers.
+bool is_silent(const std::vector<Finding>& of_one) {
+  return of_one.front().check == "scheduler" && of_one.front().verdict == Verdict::kFail;
 }
 
 }  // namespace
@@ -286,6 +294,27 @@ std::vector<Finding> check_scheduler(const AgentOptions& options, const std::str
   return found;
 }
 
+std::vector<Finding> check_schedulers(const AgentOptions& options, const std::string& token) {
+  const Result<std::vector<SchedulerAddress>> addresses =
+      parse_scheduler_addresses(options.scheduler, options.tls.on);
+  if (!addresses)
+    return {{.check = "scheduler", .verdict = Verdict::kFail, .detail = addresses.error().message}};
+  std::vector<Finding> found;
+  AgentOptions asking = options;
+  std::size_t silent = 0;
+  for (const SchedulerAddress& scheduler : *addresses) {
+    asking.scheduler = scheduler.text;
+    const std::vector<Finding> of_one = check_scheduler(asking, token);
+    if (is_silent(of_one)) ++silent;
+    found.insert(found.end(), of_one.begin(), of_one.end());
+  }
+  if (silent == addresses->size()) return found;
+  for (Finding& finding : found) {
+    if (is_silent({finding})) finding.verdict = Verdict::kWarn;
+  }
+  return found;
+}
+
 Diagnosis examine_node(const AgentOptions& options, const std::string& config) {
   const ops::Patient patient{.unit = "gpu-agent", .runs_jobs = true};
   Diagnosis diagnosis;
@@ -331,7 +360,7 @@ Diagnosis examine_node(const AgentOptions& options, const std::string& config) {
                    .detail = file.error().message,
                    .fix = kJoinAgain});
   }
-  diagnosis.add_all(check_scheduler(asking, token));
+  diagnosis.add_all(check_schedulers(asking, token));
   return diagnosis;
 }
 

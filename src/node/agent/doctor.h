@@ -14,4 +14,8 @@ Diagnosis examine_node(const AgentOptions& options, const std::string& config);
 /// asked), clock.
 std::vector<Finding> check_scheduler(const AgentOptions& options, const std::string& token);
 
+/// The same of each address of several schedulers that are one. One that does not answer is a warning while
+/// another one does.
+std::vector<Finding> check_schedulers(const AgentOptions& options, const std::string& token);
+
 }  // namespace gpusched

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -23,6 +24,7 @@
 #include "node/agent/agent_file.h"
 #include "node/agent/doctor.h"
 #include "node/link/enroll.h"
+#include "node/link/scheduler_addresses.h"
 #include "node/link/trust.h"
 #include "node/process/user_directory.h"
 #include "ops/checks.h"
@@ -61,7 +63,9 @@ int complain(const std::string& message, int status) {
 }
 
 void declare(Grammar& grammar, JoinOptions& options) {
-  grammar.argument("HOST:PORT", &options.scheduler, "gRPC address of the scheduler (default port: 9090)");
+  grammar.argument("HOST:PORT", &options.scheduler,
+                   "gRPC address of the scheduler (default port: 9090); of several schedulers that are one, "
+                   "all addresses, comma-separated");
   grammar
       .argument(
           "TOKEN", &options.token,
@@ -198,7 +202,15 @@ Result<Unit> become_node(const JoinOptions& options, const LinkTls& tls, const s
                          const char* version) {
   if (const Result<Unit> free = check_old_config(options, config_text(options, false)); !free) return free;
   if (const Result<Unit> made = make_folders(options); !made) return made;
-  return enroll(options.scheduler, tls, token, options.node, version, options.data_dir, kEnrollPatience);
+  const Result<std::vector<SchedulerAddress>> addresses =
+      parse_scheduler_addresses(options.scheduler, tls.on);
+  if (!addresses) return addresses.error();
+  Result<Unit> joined = Unit{};
+  for (const SchedulerAddress& scheduler : *addresses) {
+    joined = enroll(scheduler.text, tls, token, options.node, version, options.data_dir, kEnrollPatience);
+    if (joined || joined.error().code != ErrorCode::kUnavailable) break;  // The token is the same at all.
+  }
+  return joined;
 }
 
 /// `authority`: what stands in --ca-file, which may be one of a visit; empty: none was given.
@@ -266,7 +278,7 @@ bool probe(const JoinOptions& options, const LinkTls& tls, const std::string& to
   agent.version = version;
   agent.tls = tls;
   bool well = true;
-  for (const Finding& finding : check_scheduler(agent, token)) {
+  for (const Finding& finding : check_schedulers(agent, token)) {
     std::printf("%-5s %s\n", std::string(to_string(finding.verdict)).c_str(), finding.detail.c_str());
     if (finding.verdict == Verdict::kOk) continue;
     if (!finding.fix.empty()) std::printf("      fix: %s\n", finding.fix.c_str());
@@ -290,9 +302,22 @@ Result<Unit> check_default_user(const JoinOptions& options) {
   return Unit{};
 }
 
+/// Gives each address of the list that is a name alone the usual port.
+std::string with_ports(const std::string& list) {
+  std::string out;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    const std::string one = list.substr(begin, end - begin);
+    out += (begin == 0 ? "" : ",") + one + (one.find(':') == std::string::npos ? ":9090" : "");
+    begin = end + 1;
+  }
+  return out;
+}
+
 Result<Unit> check_arguments(const JoinOptions& options, const std::string& token, bool has_tls) {
-  const Result<Address> address = parse_address(options.scheduler);
-  if (!address) return address.error();
+  const Result<std::vector<SchedulerAddress>> addresses =
+      parse_scheduler_addresses(options.scheduler, has_tls);
+  if (!addresses) return addresses.error();
   if (options.node.empty() || options.node.size() > limits::kNameBytesMax)
     return invalid_argument("--node: the name must have 1 to 253 bytes");
   if (!options.config.starts_with('/') || !options.data_dir.starts_with('/'))
@@ -306,9 +331,15 @@ Result<Unit> check_arguments(const JoinOptions& options, const std::string& toke
         "(its "
         "DATA_DIR/ca/fingerprint), or --ca-file");
   }
-  return check_trust(*address, !token.empty(), ::geteuid(),
-                     ops::is_loopback(address->host) ? ops::listening_users(address->host, address->port)
-                                                     : std::vector<uid_t>{});
+  for (const auto& [text, address] : *addresses) {
+    if (const Result<Address> tcp = parse_address(text); !tcp) return tcp.error();
+    const bool here = ops::is_loopback(address.host);
+    const Result<Unit> trusted =
+        check_trust(address, !token.empty(), ::geteuid(),
+                    here ? ops::listening_users(address.host, address.port) : std::vector<uid_t>{});
+    if (!trusted) return trusted;
+  }
+  return Unit{};
 }
 
 int join(JoinOptions& options, const char* version) {
@@ -318,8 +349,7 @@ int join(JoinOptions& options, const char* version) {
   if (!tls) return complain(tls.error().message, 2);
   const Result<std::string> authority = read_authority(*tls);
   if (!authority) return complain(authority.error().message, 2);
-  // A name alone means the usual port.
-  if (options.scheduler.find(':') == std::string::npos) options.scheduler += ":9090";
+  options.scheduler = with_ports(options.scheduler);
   if (const Result<Unit> checked = check_arguments(options, *token, tls->on); !checked)
     return complain(checked.error().message, checked.error().code == ErrorCode::kInvalidArgument ? 2 : 1);
   // A node token is used up here, and is no secret of the agent's.

@@ -31,7 +31,7 @@ constexpr int kKeepaliveTimeoutMs = 5'000;
 constexpr int kConnectTimeoutMs = 5'000;
 constexpr int kMessageBytesMax = 16 << 20;
 
-SchedulerChannel make_channel(const GrpcLinkOptions& options) {
+SchedulerChannel make_channel(const std::string& scheduler, const LinkTls& tls) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
@@ -44,7 +44,7 @@ SchedulerChannel make_channel(const GrpcLinkOptions& options) {
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
   arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
   arguments.SetMaxSendMessageSize(kMessageBytesMax);
-  return open_scheduler_channel(options.scheduler, options.tls, arguments);
+  return open_scheduler_channel(scheduler, tls, arguments);
 }
 
 /// A node with a certificate obeys the key beside it, and nobody while that cannot be read.
@@ -141,13 +141,14 @@ constexpr const char* kConnectMethod = "/gpusched.v1.NodeProtocol/Connect";
 /// gRPC's threads, so that none of these may destroy it.
 class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, grpc::ByteBuffer> {
  public:
-  Stream(const GrpcLinkOptions& options, std::shared_ptr<Inbox> inbox)
-      : token_(options.token),
+  Stream(std::string scheduler, const GrpcLinkOptions& options, std::shared_ptr<Inbox> inbox)
+      : scheduler_(std::move(scheduler)),
+        token_(options.token),
         find_token_(options.find_token),
         inbox_(std::move(inbox)),
         nonce_(sign::make_nonce()),
         gate_(make_gate(options, nonce_)),
-        way_(make_channel(options)),
+        way_(make_channel(scheduler_, options.tls)),
         stub_(way_.channel) {}
   ~Stream() override {
     if (way_.relay != nullptr) way_.relay->stop();
@@ -232,7 +233,7 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
     if (up_ || challenged_) return;
     challenged_ = true;
     if (challenge.handshake() < sign::kHandshake) return on_old_challenge(challenge);
-    if (token_.empty() && find_token_) token_ = find_token_(challenge.token_file());
+    if (token_.empty() && find_token_) token_ = find_token_(scheduler_, challenge.token_file());
     both_ = nonce_ + challenge.nonce();
     v1::AgentMessage message;
     message.mutable_prove()->set_proof(sign::prove(token_, sign::kAgentLabel, both_));
@@ -278,8 +279,9 @@ class GrpcLink::Stream final : public grpc::ClientBidiReactor<v1::AgentMessage, 
     StartWrite(&outgoing_.front(), options);
   }
 
+  const std::string scheduler_;
   std::string token_;  ///< Reads' thread only, as is all up to `why_`.
-  const std::function<std::string(const std::string&)> find_token_;
+  const std::function<std::string(const std::string& scheduler, const std::string& path)> find_token_;
   std::string both_;  ///< Both nonces, once they are known.
   bool challenged_ = false;
   const std::shared_ptr<Inbox> inbox_;
@@ -308,10 +310,10 @@ GrpcLink::~GrpcLink() {
   for (const std::unique_ptr<Stream>& stream : ending_) stream->done()->wait();
 }
 
-void GrpcLink::connect() {
+void GrpcLink::connect(const std::string& scheduler) {
   disconnect();
   std::erase_if(ending_, [](const std::unique_ptr<Stream>& stream) { return stream->done()->is_set(); });
-  stream_ = std::make_unique<Stream>(options_, inbox_);
+  stream_ = std::make_unique<Stream>(scheduler, options_, inbox_);
   inbox_->belong_to(stream_.get());
   stream_->start(options_);
 }

@@ -13,25 +13,24 @@
 namespace gpusched {
 
 struct GrpcLinkOptions {
-  std::string scheduler;  ///< See open_scheduler_channel.
   std::string token;
-  /// Without a token: the one at the path where the scheduler says that its own is; empty: it may not be
-  /// read. Called on a thread of gRPC's.
-  std::function<std::string(const std::string& path)> find_token = {};
+  /// Without a token: the one at the path where the scheduler of this address says that its own is; empty: it
+  /// may not be read. Called on a thread of gRPC's.
+  std::function<std::string(const std::string& scheduler, const std::string& path)> find_token = {};
   std::string node_name;
   std::string version;
   LinkTls tls = {};
 };
 
-/// The stream to the scheduler over gRPC, with the proof of the token on both sides. One connection at a
+/// The stream to a scheduler over gRPC, with the proof of the token on both sides. One connection at a
 /// time. The owner's thread calls everything; gRPC's threads fill an inbox.
 class GrpcLink final : public NodeLink {
  public:
   explicit GrpcLink(GrpcLinkOptions options);
   ~GrpcLink() override;
 
-  /// Begins to connect. Ends any connection before.
-  void connect();
+  /// Begins to connect to an address of open_scheduler_channel's. Ends any connection before.
+  void connect(const std::string& scheduler);
   /// Ends the connection. Nothing of it comes any more.
   void disconnect();
   void send(const v1::AgentMessage& message) override;
