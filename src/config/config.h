@@ -213,7 +213,7 @@ struct Config {
   } agent;
 
   struct Database {
-    std::string host = "localhost";
+    std::string host;
     int64_t port = 5432;
     std::string user;
     std::string password;

@@ -185,27 +185,28 @@ TEST(ConfigForeignFile, IsAcceptedAndWhatHasNoEffectIsNamed) {
   const std::string named = keys_without_effect(*loaded);
   for (const char* key :
        {"environment", "scheduler.scheduling_interval_ms", "agent.node_id", "agent.health_check_interval_ms",
-        "agent.dcgm_host_port", "database.max_idle_conns", "database.conn_max_lifetime_mins",
-        "redis.pool_size", "redis.min_idle_conns", "telemetry.tracing_enabled", "telemetry.jaeger_endpoint",
+        "agent.dcgm_host_port", "database.max_open_conns", "database.max_idle_conns", "redis.pool_size",
+        "redis.min_idle_conns", "telemetry.tracing_enabled", "telemetry.jaeger_endpoint",
         "telemetry.profiling_enabled", "telemetry.profiling_port"}) {
     EXPECT_NE((", " + named + ",").find(std::string(", ") + key + ","), std::string::npos) << key;
   }
   EXPECT_EQ(named.find("scheduler.max_queue_size"), std::string::npos);
+  EXPECT_EQ(named.find("database.host"), std::string::npos);
+  EXPECT_EQ(named.find("database.conn_max_lifetime_mins"), std::string::npos);
   EXPECT_EQ(named.find("api.cors_origins"), std::string::npos);
   EXPECT_EQ(keys_without_effect(*load("api: {http_port: 1}\n")), "");
 }
 
 TEST(ConfigForeignFile, KeysWithoutEffectTakeAnyValue) {
   const Result<LoadedConfig> loaded = load(
-      "environment:\ndatabase: {port: often, sslmode: maybe, max_idle_conns: {a: 1}}\nredis: {db: [1]}\n"
+      "environment:\ndatabase: {max_open_conns: often, max_idle_conns: {a: 1}}\nredis: {db: [1]}\n"
       "agent: {metrics_interval_ms: 1}\n");
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
-  EXPECT_EQ(loaded->values.database.port, 5432);
-  EXPECT_EQ(loaded->values.database.sslmode, "prefer");
+  EXPECT_EQ(loaded->values.database.max_open_conns, 10);
   EXPECT_EQ(loaded->values.agent.metrics_interval_ms, 5'000);
   EXPECT_EQ(keys_without_effect(*loaded),
-            "environment, agent.metrics_interval_ms, database.port, database.sslmode, "
-            "database.max_idle_conns, redis.db");
+            "environment, agent.metrics_interval_ms, database.max_open_conns, database.max_idle_conns, "
+            "redis.db");
 }
 
 TEST(ConfigForeignFile, MisspeltKeysOfItAreRefusedToo) {

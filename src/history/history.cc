@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "base/check.h"
+#include "history/postgres_history.h"
+#include "history/store/clock.h"
 #include "history/store/store.h"
 #include "journal/disk/disk.h"
 #include "log/log.h"
@@ -19,22 +21,9 @@
 namespace gpusched::history {
 namespace {
 
-constexpr std::size_t kEventsAtOnce = 20'000;
 constexpr std::size_t kQuestionsMax = 256;
 constexpr std::size_t kOrdersMax = 4;
 constexpr Duration kHouse = seconds(10);
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-Time wall() {
-  return Time{std::chrono::duration_cast<std::chrono::nanoseconds>(
-                  std::chrono::system_clock::now().time_since_epoch())
-                  .count()};
-}
 
 std::string folder_of(const std::string& path) { return std::filesystem::path(path).parent_path().string(); }
 
@@ -52,12 +41,14 @@ void remove_file(const std::string& path) {
 
 History::History(HistoryOptions options, uint64_t position, Source source)
     : options_(std::move(options)),
-      source_(std::move(source)),
-      start_(position),
-      base_(position),
-      seen_(position) {
+      backlog_({.subject = "history",
+                .events_max = options_.events_max,
+                .linger = options_.linger,
+                .retry = options_.retry},
+               position, source) {
   check_at_ns_ = now_ns() + minutes(10).ns;
-  behind_since_ns_ = now_ns();
+  if (options_.postgres)
+    postgres_ = std::make_unique<PostgresHistory>(*options_.postgres, position, std::move(source));
   writer_ = std::thread([this] { run(); });
   reader_ = std::thread([this] { read(); });
 }
@@ -65,71 +56,33 @@ History::History(HistoryOptions options, uint64_t position, Source source)
 History::~History() { stop(); }
 
 void History::offer(Batch batch) {
-  bool wakes = false;
-  {
-    const std::lock_guard lock(mutex_);
-    seen_ = batch.position;
-    seen_at_ = batch.at;
-    if (batch.events.empty()) return;
-    if (behind_since_ns_ == 0) behind_since_ns_ = now_ns();
-    if (queued_events_ + batch.events.size() > options_.events_max) {
-      // The dropped events are read from the journal later.
-      queue_.clear();
-      came_ns_.clear();
-      queued_events_ = 0;
-      base_ = batch.position;
-      ++stats_.overruns;
-    } else {
-      queued_events_ += batch.events.size();
-      queue_.push_back(std::move(batch));
-      came_ns_.push_back(now_ns());
-    }
-    wakes = queue_.size() <= 1;
-  }
-  if (wakes) wake_.notify_one();
+  if (postgres_ != nullptr) postgres_->offer(batch);
+  batch.present = {};  // It keeps what is over.
+  backlog_.offer(std::move(batch));
 }
 
 HistoryStats History::stats() const {
-  const std::lock_guard lock(mutex_);
-  HistoryStats stats = stats_;
-  stats.position = position_.load(std::memory_order_acquire);
-  stats.newest = seen_;
-  stats.events_waiting = queued_events_;
-  if (behind_since_ns_ != 0) stats.lag = {now_ns() - behind_since_ns_};
+  HistoryStats stats = backlog_.stats();
+  stats.bytes = bytes_.load(std::memory_order_relaxed);
   return stats;
 }
 
-void History::wait_for_work(std::unique_lock<std::mutex>& lock) {
-  const auto has_work = [this] { return stopping_ || !orders_.empty(); };
-  // In trouble, the next try is awaited whatever comes; else a first event waits for others.
-  if (now_ns() < retry_at_ns_) {
-    wake_.wait_for(lock, std::chrono::nanoseconds(retry_at_ns_ - now_ns()), has_work);
-    return;
-  }
-  const bool idle = queue_.empty() && position_ >= base_ && store_ != nullptr;
-  if (idle) {
-    wake_.wait_for(lock, std::chrono::nanoseconds(kHouse.ns),
-                   [&] { return has_work() || !queue_.empty() || position_ < base_; });
-  }
-  if (!stopping_ && queued_events_ < kEventsAtOnce && !queue_.empty())
-    wake_.wait_for(lock, std::chrono::nanoseconds(options_.linger.ns), has_work);
+std::optional<HistoryStats> History::postgres_stats() const {
+  if (postgres_ == nullptr) return std::nullopt;
+  return postgres_->stats();
 }
 
 void History::run() {
   ::pthread_setname_np(::pthread_self(), "history");
   while (true) {
-    bool ends = false;
-    {
-      std::unique_lock lock(mutex_);
-      wait_for_work(lock);
-      ends = stopping_;
-    }
+    backlog_.wait(store_ != nullptr);
+    const bool ends = backlog_.ends();
     if (damaged_.exchange(false)) set_aside();
     // Opening makes files, too: what is free on a full volume is the scheduler's.
-    const bool tries = now_ns() >= retry_at_ns_ && (store_ != nullptr || has_room()) && has_store();
+    const bool tries = backlog_.may_try() && (store_ != nullptr || has_room()) && has_store();
     serve_orders();
     if (tries && has_room()) {
-      while (catch_up() || write_queue()) {
+      while (backlog_.catch_up(*store_) || write_queue()) {
         serve_orders();
       }
       keep_house();
@@ -151,36 +104,16 @@ bool History::has_store() {
     set_aside();
     opened = Store::open(options_.path);
   }
+  if (opened.ok()) {
+    store_ = std::move(*opened);
+    if (const Result<Unit> begun = backlog_.begin(*store_); !begun.ok()) opened = begun.error();
+  }
   if (!opened.ok()) {
-    note_failure(opened.error());
+    store_.reset();
+    backlog_.note_failure(opened.error());
     return false;
   }
-  store_ = std::move(*opened);
-  const Result<int64_t> gaps = store_->gaps();
-  {
-    const std::lock_guard lock(mutex_);
-    stats_.trouble.clear();
-    if (gaps.ok()) stats_.gaps = std::max(stats_.gaps, static_cast<uint64_t>(*gaps));
-  }
-  // A position beyond the journal is from another time of this folder.
-  if (!std::exchange(was_open_, true) && store_->position() > start_) {
-    log_event(
-        LogLevel::kWarning, "history", "history_ahead", {},
-        {{"history_position", store_->position()},
-         {"journal_position", start_},
-         {"means",
-          "the data folder was restored from an older copy: the history keeps what it has, and continues "
-          "with what happens now; jobs whose ids are given again replace the old ones"}});
-    const Result<Unit> set = store_->advance(start_, wall());
-    if (!set.ok()) {
-      store_.reset();
-      note_failure(set.error());
-      return false;
-    }
-  }
-  position_.store(store_->position(), std::memory_order_release);
   opened_.fetch_add(1, std::memory_order_release);
-  note_written(0);
   return true;
 }
 
@@ -188,144 +121,18 @@ bool History::has_room() {
   if (options_.leaves_bytes == 0) return true;
   const std::optional<DiskRoom> room = posix_disk().room(folder_of(options_.path));
   if (!room || room->free_bytes >= options_.leaves_bytes) return true;
-  note_failure({.code = ErrorCode::kStorageFull,
-                .message = "its volume has " + std::to_string(room->free_bytes >> 20) +
-                           " MB left, and the history leaves " + std::to_string(options_.leaves_bytes >> 20) +
-                           " MB to the journal: free space"});
+  backlog_.note_failure({.code = ErrorCode::kStorageFull,
+                         .message = "its volume has " + std::to_string(room->free_bytes >> 20) +
+                                    " MB left, and the history leaves " +
+                                    std::to_string(options_.leaves_bytes >> 20) +
+                                    " MB to the journal: free space"});
   return false;
 }
 
-void History::note_failure(const Error& error) {
-  retry_at_ns_ = now_ns() + options_.retry.ns;
-  bool is_new = false;
-  {
-    const std::lock_guard lock(mutex_);
-    ++stats_.write_errors;
-    is_new = stats_.trouble != error.message;
-    stats_.trouble = error.message;
-  }
-  if (!is_new) return;
-  log_event(LogLevel::kError, "history", "history_not_written", {},
-            {{"error", error.message},
-             {"means",
-              "the history falls behind; scheduling is not affected, and it catches up from the journal when "
-              "it can write again"}});
-}
-
-void History::note_written(uint64_t events) {
-  position_.store(store_->position(), std::memory_order_release);
-  const std::lock_guard lock(mutex_);
-  stats_.events_written += events;
-  if (events > 0) stats_.trouble.clear();
-  while (!queue_.empty() && queue_.front().position <= store_->position()) {
-    queued_events_ -= queue_.front().events.size();
-    queue_.pop_front();
-    came_ns_.pop_front();
-  }
-  if (store_->position() >= base_) behind_since_ns_ = queue_.empty() ? 0 : came_ns_.front();
-}
-
-bool History::catch_up() {
-  uint64_t target = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    target = base_;
-  }
-  if (store_->position() >= target) return false;
-  // Replaying for a database that takes nothing would be for nothing.
-  Result<Unit> done = store_->advance(store_->position(), wall());
-  if (done.ok()) {
-    const std::lock_guard lock(mutex_);
-    ++stats_.catch_ups;
-  }
-  std::vector<Batch> batches;
-  std::size_t events = 0;
-  Result<Unit> written = Unit{};
-  uint64_t gaps = 0;
-  const auto flush = [&] {
-    written = store_->write(batches);
-    if (written.ok()) note_written(events);
-    batches.clear();
-    events = 0;
-    return written.ok();
-  };
-  const uint64_t from = store_->position();
-  if (done.ok()) {
-    done = source_(from, target, [&](Batch batch) {
-      for (const Event& event : batch.events) {
-        if (const auto* const adopted = std::get_if<Adopted>(&event)) {
-          // A new database begins with what there is: nothing of it was lost.
-          if (adopted->after > 0) ++gaps;
-          log_event(adopted->after > 0 ? LogLevel::kError : LogLevel::kInfo, "history",
-                    adopted->after > 0 ? "history_gap" : "history_begins", {},
-                    {{"after_record", adopted->after},
-                     {"until_record", batch.position},
-                     {"finished_jobs_found", adopted->jobs.size()}});
-        }
-      }
-      events += batch.events.size();
-      batches.push_back(std::move(batch));
-      if (events >= kEventsAtOnce && !flush()) return false;
-      const std::lock_guard lock(mutex_);
-      return !stopping_;
-    });
-  }
-  if (written.ok() && !batches.empty()) flush();
-  if (!written.ok()) done = written;
-  if (done.ok() && store_->position() < target) {
-    bool ends = false;
-    {
-      const std::lock_guard lock(mutex_);
-      ends = stopping_;
-      stats_.gaps += std::exchange(gaps, 0);
-    }
-    if (ends) return false;
-    done = store_->advance(target, wall());
-  }
-  {
-    const std::lock_guard lock(mutex_);
-    stats_.gaps += gaps;
-  }
-  if (!done.ok()) {
-    note_failure(done.error());
-    return false;
-  }
-  note_written(0);
-  log_event(LogLevel::kInfo, "history", "history_caught_up", {},
-            {{"from_record", from}, {"to_record", store_->position()}});
-  return true;
-}
-
 bool History::write_queue() {
-  std::vector<Batch> taken;
-  std::size_t events = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    if (store_->position() < base_) return false;  // A gap is closed first.
-    while (!queue_.empty() && events < kEventsAtOnce) {
-      events += queue_.front().events.size();
-      queued_events_ -= queue_.front().events.size();
-      taken.push_back(std::move(queue_.front()));
-      queue_.pop_front();
-      came_ns_.pop_front();
-    }
-  }
-  if (taken.empty()) return false;
-  const uint64_t last = taken.back().position;
-  const Result<Unit> written = store_->write(taken);
-  if (!written.ok()) {
-    {
-      // They are read from the journal later, as those that found no place in the queue.
-      const std::lock_guard lock(mutex_);
-      base_ = std::max(base_, last);
-    }
-    if (written.error().code == ErrorCode::kCorrupt) damaged_ = true;
-    note_failure(written.error());
-    return false;
-  }
-  note_written(events);
-  const std::lock_guard lock(mutex_);
-  return queued_events_ >= kEventsAtOnce || (stopping_ && !queue_.empty());
+  const Result<bool> more = backlog_.write_queue(*store_);
+  if (!more.ok() && more.error().code == ErrorCode::kCorrupt) damaged_ = true;
+  return more.ok() && *more;
 }
 
 void History::serve_orders() {
@@ -343,33 +150,15 @@ void History::serve_orders() {
 
 void History::keep_house() {
   const int64_t now = now_ns();
-  bool ends = false;
-  uint64_t seen = 0;
-  Time seen_at;
-  {
-    const std::lock_guard lock(mutex_);
-    ends = stopping_;
-    if (queue_.empty() && base_ <= store_->position()) {
-      seen = seen_;
-      seen_at = seen_at_;
-    }
-  }
+  const bool ends = backlog_.ends();
   if (now < house_at_ns_ && !ends) return;
   house_at_ns_ = now + kHouse.ns;
-  // Records that led to nothing count, too: the journal may forget them.
-  if (seen > store_->position()) {
-    const Result<Unit> set = store_->advance(seen, seen_at);
-    if (!set.ok()) return note_failure(set.error());
-    note_written(0);
-  }
-  {
-    const uint64_t bytes = size_of(options_.path) + size_of(options_.path + "-wal");
-    const std::lock_guard lock(mutex_);
-    stats_.bytes = bytes;
-  }
+  if (const Result<Unit> set = backlog_.advance(*store_); !set.ok())
+    return backlog_.note_failure(set.error());
+  bytes_ = size_of(options_.path) + size_of(options_.path + "-wal");
   if (options_.days > 0 && !ends) {
     const Result<bool> more = store_->forget(wall() - hours(24 * options_.days));
-    if (!more.ok()) return note_failure(more.error());
+    if (!more.ok()) return backlog_.note_failure(more.error());
     if (*more) house_at_ns_ = now + kHouse.ns / 10;
   }
   if (now >= check_at_ns_ && !ends) look_for_damage();
@@ -405,14 +194,7 @@ void History::set_aside() {
     std::error_code missing;
     std::filesystem::rename(options_.path + suffix, aside + suffix, missing);
   }
-  {
-    const std::lock_guard lock(mutex_);
-    base_ = seen_;
-    queue_.clear();
-    came_ns_.clear();
-    queued_events_ = 0;
-    ++stats_.gaps;
-  }
+  backlog_.start_over();
   log_event(
       LogLevel::kError, "history", "history_set_aside", {},
       {{"file", aside},
@@ -431,7 +213,7 @@ void History::copy(std::function<void(Result<std::string>)> done) {
                             .message = "the history's database cannot be opened; see the scheduler's log"});
         done(make_copy(*store));
       });
-      wake_.notify_one();
+      backlog_.wake();
       return;
     }
   }
@@ -505,13 +287,14 @@ void History::stop() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  wake_.notify_all();
+  backlog_.end();
   {
     const std::lock_guard lock(read_mutex_);
     reading_ends_ = true;
   }
   read_wake_.notify_all();
   if (reader_.joinable()) reader_.join();
+  if (postgres_ != nullptr) postgres_->stop();
   if (writer_.joinable()) writer_.join();
   while (checks_.load()) {
     checking_->interrupt();

@@ -2,11 +2,24 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/time.h"
+#include "history/postgres/options.h"
 
 namespace gpusched::history {
+
+/// A PostgreSQL database that gets the same rows, and waiting and running jobs, too.
+struct PostgresOptions {
+  PostgresServer server;
+  int64_t days = 730;                   ///< As the history's.
+  std::size_t events_max = 200'000;     ///< As the history's.
+  Duration linger = milliseconds(200);  ///< As the history's.
+  Duration retry = seconds(5);          ///< As the history's.
+  Duration lifetime;                    ///< A connection is replaced after that; 0: never.
+  uint64_t term = 1;  ///< Term of the journal's leader: one of an older term writes nothing.
+};
 
 struct HistoryOptions {
   std::string path;                     ///< The database. Its folder is made when it is missing.
@@ -16,6 +29,7 @@ struct HistoryOptions {
   Duration retry = seconds(5);          ///< After an error it tries again so much later.
   Duration check_every = hours(24);     ///< How often the whole database is checked.
   uint64_t leaves_bytes = 0;            ///< Nothing is written while its volume has less room than that.
+  std::optional<PostgresOptions> postgres = {};
 };
 
 /// How the history is.

@@ -127,14 +127,42 @@ AdmissionPolicy admission_of(const Config& config) {
   return policy;
 }
 
-history::HistoryOptions history_options(const Config::History& config, const std::string& data_dir) {
-  return {.path = config.path.empty() ? data_dir + "/history/history.db" : config.path,
-          .days = config.days,
-          .events_max = static_cast<std::size_t>(config.events_max),
-          .leaves_bytes = static_cast<uint64_t>(config.leaves_mb) << 20};
+history::HistoryOptions history_options(const Config& config, const std::string& data_dir) {
+  const Config::History& history = config.history;
+  history::HistoryOptions options{
+      .path = history.path.empty() ? data_dir + "/history/history.db" : history.path,
+      .days = history.days,
+      .events_max = static_cast<std::size_t>(history.events_max),
+      .leaves_bytes = static_cast<uint64_t>(history.leaves_mb) << 20};
+  if (!config.database.host.empty()) {
+    options.postgres = history::PostgresOptions{.server = postgres_server(config.database),
+                                                .days = history.days,
+                                                .events_max = options.events_max,
+                                                .lifetime = minutes(config.database.conn_max_lifetime_mins)};
+  }
+  return options;
+}
+
+/// Without a history there is nothing that a database could be given.
+void warn_of_unused_database(const Config& config) {
+  if (config.history.enabled || config.database.host.empty()) return;
+  log_event(LogLevel::kWarning, "scheduler", "database_not_used", {},
+            {{"host", config.database.host},
+             {"means",
+              "history.enabled is false, so nothing is written to the database: enable it, or remove "
+              "database.host"}});
 }
 
 }  // namespace
+
+history::PostgresServer postgres_server(const Config::Database& config) {
+  return {.host = config.host,
+          .port = config.port,
+          .user = config.user,
+          .password = config.password,
+          .database = config.database,
+          .sslmode = config.sslmode};
+}
 
 HostOptions host_options(const Config& config, const std::string& data_dir) {
   HostOptions options;
@@ -382,9 +410,10 @@ BoundPorts beside_ports(const api::ServerOptions& options) {
 }
 
 void ServiceImpl::open_history(const Config& config) {
+  warn_of_unused_database(config);
   if (!config.history.enabled) return;
   auto both = std::make_unique<HostWithHistory>(
-      std::move(host_), data_dir_, history_options(config.history, data_dir_),
+      std::move(host_), data_dir_, history_options(config, data_dir_),
       [](const Job& job) { return std::string(api::peek_spec(job.spec.view()).name); });
   history_ = &both->history();
   host_ = std::move(both);

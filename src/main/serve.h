@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "config/config.h"
+#include "history/postgres/options.h"
 #include "host/host.h"
 #include "sign/tls_context.h"
 
@@ -14,6 +15,9 @@ namespace gpusched {
 
 /// Options of the host of a scheduler with this configuration.
 HostOptions host_options(const Config& config, const std::string& data_dir);
+
+/// The database that gets the history; its host is empty when there is none.
+history::PostgresServer postgres_server(const Config::Database& config);
 
 /// The ports that are really bound.
 struct BoundPorts {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -63,7 +64,7 @@ struct Preempted {
   uint32_t attempt = 0;
   Time at;
 };
-/// A job in its final state.
+/// A job in its final state; as a part of Present, in any other.
 struct JobRow {
   JobId id;
   TenantId tenant;
@@ -71,7 +72,7 @@ struct JobRow {
   std::string user;   ///< See user_of.
   std::string owner;  ///< Kind and name of the caller who submitted it, "person ana"; empty: not known.
   std::string name;
-  std::string state;   ///< "completed", "failed" or "cancelled".
+  std::string state;   ///< "completed", "failed" or "cancelled"; else as jobs have it.
   std::string reason;  ///< One word, as jobs have it.
   std::string cause;   ///< How the last attempt ended.
   int32_t exit_code = 0;
@@ -114,11 +115,40 @@ struct Adopted {
 
 using Event = std::variant<Placed, Started, Ended, Abandoned, Preempted, Finished, QuotaChanged, Adopted>;
 
+/// A tenant as it is: limits and present use, its children's included.
+struct TenantRow {
+  TenantId id;
+  std::string name;
+  std::string organization;
+  std::optional<int64_t> max_gpus, max_gpu_memory_mb, max_cpu_milli, max_memory_mb, max_jobs;
+  int32_t priority_tier = 0;
+  int64_t weight_milli = 0;
+  int64_t gpus = 0;       ///< Whole ones.
+  int64_t gpu_milli = 0;  ///< Beside these: thousandths of GPUs, of shares.
+  int64_t gpu_memory_mb = 0;
+  int64_t cpu_milli = 0;
+  int64_t memory_mb = 0;
+  int64_t jobs = 0;  ///< Those that are placed.
+  int64_t jobs_total = 0, jobs_successful = 0, jobs_failed = 0;
+  bool active = true;  ///< False: it was deleted.
+  Time created_at, updated_at;
+
+  friend bool operator==(const TenantRow&, const TenantRow&) = default;
+};
+
+/// How a record left the jobs and tenants that it changed: for databases that show the present, too.
+struct Present {
+  std::vector<JobRow> jobs;  ///< Those that are not over.
+  std::vector<TenantRow> tenants;
+  bool is_all = false;  ///< There are no others.
+};
+
 /// The events of one journal record.
 struct Batch {
   uint64_t position = 0;
   Time at;
   std::vector<Event> events;
+  Present present = {};  ///< Nothing where nobody wants it.
 };
 
 /// Name and submitter of a job out of its packed specification, which this room cannot read.

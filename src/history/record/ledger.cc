@@ -9,6 +9,7 @@ namespace gpusched::history {
 namespace {
 
 constexpr int64_t kHourMs = 3'600'000;
+constexpr int64_t kHoursPerDay = 24;
 constexpr int64_t kMilli = 1'000;
 
 }  // namespace
@@ -50,6 +51,20 @@ void add_usage(const OpenMember& member, int64_t from_ms, int64_t until_ms, bool
     if (place.device_mask == 0) usages[key].add(beside);
     begin = end;
   }
+}
+
+int64_t gpu_us_of(const ClosedMember& closed) {
+  const MemberPlace& place = closed.member.place;
+  const int64_t milli = place.gpu_milli > 0 ? place.gpu_milli : kMilli * std::popcount(place.device_mask);
+  return milli * (closed.ended_ms - closed.member.placed_ms);
+}
+
+std::map<UsageDay, UsageSums> by_day(const Usages& usages) {
+  std::map<UsageDay, UsageSums> days;
+  for (const auto& [key, sums] : usages)
+    days[{.day = key.hour / kHoursPerDay, .tenant = key.tenant, .user = key.user, .model = key.model}].add(
+        sums);
+  return days;
 }
 
 void Ledger::apply(const Event& event) {

@@ -35,6 +35,9 @@ struct ClosedMember {
   bool succeeded = false;  ///< It ended by itself with exit code 0.
 };
 
+/// GPU time of it, as UsageSums has it.
+int64_t gpu_us_of(const ClosedMember& closed);
+
 /// One hour of one device's use by one user of one tenant. `device` is the GPU's index on the node; -1: CPU
 /// and memory without a GPU, or use whose GPU is not known.
 struct UsageKey {
@@ -62,6 +65,17 @@ struct UsageSums {
   bool operator==(const UsageSums&) const = default;
 };
 using Usages = std::map<UsageKey, UsageSums>;
+
+/// The same by days since the Unix epoch, without the places.
+struct UsageDay {
+  int64_t day = 0;
+  TenantId tenant;
+  std::string user;
+  std::string model;
+
+  friend auto operator<=>(const UsageDay&, const UsageDay&) = default;
+};
+std::map<UsageDay, UsageSums> by_day(const Usages& usages);
 
 /// Adds what a member has held in [from_ms, until_ms) to the hours of `usages`.
 void add_usage(const OpenMember& member, int64_t from_ms, int64_t until_ms, bool lost, Usages& usages);

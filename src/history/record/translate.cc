@@ -1,6 +1,7 @@
 #include "history/record/translate.h"
 
 #include <bit>
+#include <set>
 #include <type_traits>
 
 #include "base/overloaded.h"
@@ -231,6 +232,84 @@ void translate(const State& state, const Events& events, Time at, const Describe
                std::vector<Event>& out) {
   Translator translator(state, at, describe, out);
   for (const auto& event : events) std::visit(translator, event);
+}
+
+namespace {
+
+TenantRow row_of(const Tenant& tenant) {
+  const ResourceLimits& limits = tenant.limits.resources;
+  return {.id = tenant.id,
+          .name = tenant.name,
+          .organization = tenant.organization,
+          .max_gpus = limits.gpus,
+          .max_gpu_memory_mb = limits.gpu_memory_mb,
+          .max_cpu_milli = limits.cpu_milli,
+          .max_memory_mb = limits.memory_mb,
+          .max_jobs = limits.jobs,
+          .priority_tier = tenant.priority_tier,
+          .weight_milli = tenant.weight_milli,
+          .gpus = tenant.usage.gpus,
+          .gpu_milli = tenant.usage.gpu_milli,
+          .gpu_memory_mb = tenant.usage.gpu_memory_mb,
+          .cpu_milli = tenant.usage.cpu_milli,
+          .memory_mb = tenant.usage.memory_mb,
+          .jobs = tenant.usage.jobs,
+          .jobs_total = tenant.jobs_total,
+          .jobs_successful = tenant.jobs_successful,
+          .jobs_failed = tenant.jobs_failed,
+          .active = !tenant.deleted,
+          .created_at = tenant.created_at,
+          .updated_at = tenant.updated_at};
+}
+
+/// Jobs and tenants that events are about.
+struct Touched {
+  std::set<JobId> jobs;
+  std::set<TenantId> tenants;
+
+  void operator()(const JobUpdated& e) { jobs.insert(e.change->job); }
+  void operator()(const TenantCreated& e) { tenants.insert(e.tenant->id); }
+  void operator()(const TenantUpdated& e) { tenants.insert(e.change->tenant); }
+  void operator()(const TenantDeleted& e) { tenants.insert(e.tenant); }
+  template <typename Other>
+  void operator()(const Other& e) {
+    if constexpr (requires { jobs.insert(e.job); }) jobs.insert(e.job);
+  }
+};
+
+}  // namespace
+
+Present present_of(const State& state, const Events& events, bool all_tenants, const DescribeJob& describe) {
+  Touched touched;
+  for (const auto& event : events) std::visit(touched, event);
+  Present present;
+  for (const JobId id : touched.jobs) {
+    const Job* const job = state.jobs.find(id);
+    if (job == nullptr) continue;
+    touched.tenants.insert(job->tenant);
+    if (!is_final(job->state)) present.jobs.push_back(row_of(state, *job, describe));
+  }
+  if (all_tenants) {
+    for (const auto& [id, tenant] : state.tenants) touched.tenants.insert(id);
+  }
+  // What a tenant uses its parents use.
+  std::set<TenantId> tenants;
+  for (TenantId id : touched.tenants) {
+    const Tenant* tenant = state.find_tenant(id);
+    for (; tenant != nullptr && tenants.insert(tenant->id).second; tenant = state.find_tenant(tenant->parent))
+      present.tenants.push_back(row_of(*tenant));
+  }
+  return present;
+}
+
+Present all_present(const State& state, const DescribeJob& describe) {
+  Present present{.jobs = {}, .tenants = {}, .is_all = true};
+  for (const auto& [id, tenant] : state.tenants) present.tenants.push_back(row_of(tenant));
+  state.jobs.for_each([&](const Job& job) {
+    if (!is_final(job.state)) present.jobs.push_back(row_of(state, job, describe));
+    return true;
+  });
+  return present;
 }
 
 Adopted adopt(const State& state, uint64_t after, const DescribeJob& describe) {

@@ -21,6 +21,12 @@ std::string owner_of(const State& state, const Job& job);
 void translate(const State& state, const Events& events, Time at, const DescribeJob& describe,
                std::vector<Event>& out);
 
+/// Jobs that are not over and tenants as they are in `state`, of those that `events` led there, or all
+/// tenants.
+Present present_of(const State& state, const Events& events, bool all_tenants, const DescribeJob& describe);
+/// All jobs that are not over, and all tenants.
+Present all_present(const State& state, const DescribeJob& describe);
+
 /// Rows that a history can take out of a state alone.
 Adopted adopt(const State& state, uint64_t after, const DescribeJob& describe);
 

@@ -12,7 +12,6 @@ namespace {
 
 constexpr int64_t kForgottenAtOnce = 2'000;
 constexpr int64_t kHourMs = 3'600'000;
-constexpr int64_t kHoursPerDay = 24;
 
 std::string job_insert(std::string_view how) {
   return std::string(how) +
@@ -41,12 +40,6 @@ int bind_member(Statement& statement, const OpenMember& member) {
   statement.bind(++at, member.placed_ms);
   statement.bind(++at, member.started_ms);
   return at + 1;
-}
-
-int64_t gpu_us_of(const ClosedMember& closed) {
-  const MemberPlace& place = closed.member.place;
-  const int64_t milli = place.gpu_milli > 0 ? place.gpu_milli : 1'000 * std::popcount(place.device_mask);
-  return milli * (closed.ended_ms - closed.member.placed_ms);
 }
 
 int bind_sums(Statement& statement, int at, const UsageSums& sums) {
@@ -309,13 +302,6 @@ Result<Unit> Store::write_closed(const ClosedMember& closed) {
 }
 
 Result<Unit> Store::write_usages(const Usages& usages) {
-  struct DayKey {
-    int64_t day;
-    TenantId tenant;
-    std::string user, model;
-    auto operator<=>(const DayKey&) const = default;
-  };
-  std::map<DayKey, UsageSums> days;
   for (const auto& [key, sums] : usages) {
     add_hour_.bind(1, key.hour)
         .bind(2, static_cast<int64_t>(key.tenant.value))
@@ -326,9 +312,8 @@ Result<Unit> Store::write_usages(const Usages& usages) {
     bind_sums(add_hour_, 7, sums);
     const Result<Unit> written = add_hour_.run();
     if (!written.ok()) return written;
-    days[{key.hour / kHoursPerDay, key.tenant, key.user, key.model}].add(sums);
   }
-  for (const auto& [key, sums] : days) {
+  for (const auto& [key, sums] : by_day(usages)) {
     add_day_.bind(1, key.day)
         .bind(2, static_cast<int64_t>(key.tenant.value))
         .bind(3, key.user)

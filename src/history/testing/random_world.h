@@ -64,6 +64,7 @@ class RandomWorld {
     }
     Batch batch{.position = batches_.size() + 1, .at = now_, .events = {}};
     translate(state_, all, now_, nullptr, batch.events);
+    batch.present = present_of(state_, all, batches_.empty(), nullptr);
     batches_.push_back(std::move(batch));
   }
 

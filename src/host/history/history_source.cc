@@ -18,11 +18,12 @@ const char* const kEnough = "enough";
 /// Replays the records behind one state.
 class Reading {
  public:
-  Reading(State state, uint64_t position, const history::DescribeJob& describe, uint64_t after,
+  Reading(State state, uint64_t position, const history::DescribeJob& describe, bool present, uint64_t after,
           uint64_t until, const history::History::Sink& sink)
       : state_(std::move(state)),
         position_(position),
         describe_(describe),
+        present_(present),
         after_(after),
         until_(until),
         sink_(sink) {}
@@ -35,6 +36,7 @@ class Reading {
       has_begun_ = true;
       history::Batch batch{.position = position_, .at = state_.last.at, .events = {}};
       batch.events.emplace_back(history::adopt(state_, after_, describe_));
+      if (present_) batch.present = history::all_present(state_, describe_);
       if (!sink_(std::move(batch))) return Unit{};
     }
     if (position_ >= until_) return Unit{};
@@ -66,8 +68,10 @@ class Reading {
     if (!replayed.ok()) return replayed;
     position_ = record.position;
     if (position_ > after_) {
-      has_begun_ = true;
       history::Batch batch{.position = position_, .at = state_.last.at, .events = {}};
+      // The first batch has all tenants: those that are in a state from its beginning come with no event.
+      if (present_) batch.present = history::present_of(state_, all, !has_begun_, describe_);
+      has_begun_ = true;
       history::translate(state_, all, state_.last.at, describe_, batch.events);
       stopped_ = !sink_(std::move(batch));
     }
@@ -77,6 +81,7 @@ class Reading {
   State state_;
   uint64_t position_;
   const history::DescribeJob& describe_;
+  const bool present_;
   const uint64_t after_, until_;
   const history::History::Sink& sink_;
   RecoveryReport report_;
@@ -106,8 +111,8 @@ Result<State> state_at(Disk& disk, const std::string& dir, uint64_t position) {
 
 }  // namespace
 
-Result<Unit> read_history(const std::string& data_dir, const history::DescribeJob& describe, uint64_t after,
-                          uint64_t until, const history::History::Sink& sink) {
+Result<Unit> read_history(const std::string& data_dir, const history::DescribeJob& describe, bool present,
+                          uint64_t after, uint64_t until, const history::History::Sink& sink) {
   Disk& disk = posix_disk();
   const std::string snapshots = data_dir + "/snapshots";
   Error last{.code = ErrorCode::kCorrupt, .message = "there is no state to begin with"};
@@ -117,7 +122,7 @@ Result<Unit> read_history(const std::string& data_dir, const history::DescribeJo
       last = state.error();
       continue;
     }
-    Reading reading(std::move(*state), position, describe, after, until, sink);
+    Reading reading(std::move(*state), position, describe, present, after, until, sink);
     const Result<Unit> read = reading.run(disk, data_dir + "/journal");
     if (read.ok() || reading.has_begun()) return read;
     last = read.error();

@@ -56,12 +56,15 @@ class HostWithHistory final : public Host {
   /// On the observer's thread, as `tell`. Once.
   void begin(uint64_t position);
   void tell(const Observer::View& view, const Changes& changes);
+  /// Whether a database shows waiting and running jobs, too.
+  bool shows_present() const { return options_.postgres.has_value(); }
 
   std::unique_ptr<Host> host_;
   const std::string data_dir_;
   const history::HistoryOptions options_;
   const history::DescribeJob describe_job_;
   std::unique_ptr<history::History> history_;
+  bool has_told_ = false;  ///< For the observer's thread alone.
 };
 
 }  // namespace gpusched

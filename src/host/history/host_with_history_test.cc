@@ -134,13 +134,13 @@ TEST_F(HostHistoryTest, WithoutTheOldJournalTheStatesFinishedJobsAreTakenAndTheG
     return true;
   };
   const Result<Unit> read =
-      read_history(place_.file("data"), nullptr, snapshots.back() - 1, snapshots.back(), look);
+      read_history(place_.file("data"), nullptr, false, snapshots.back() - 1, snapshots.back(), look);
   // The journal still begins at its first record: nothing is lost.
   ASSERT_TRUE(read.ok()) << read.error().message;
   EXPECT_EQ(adopted, 0u);
   std::filesystem::remove_all(place_.file("data/journal"));
   const Result<Unit> alone =
-      read_history(place_.file("data"), nullptr, snapshots.back() - 1, snapshots.back(), look);
+      read_history(place_.file("data"), nullptr, false, snapshots.back() - 1, snapshots.back(), look);
   ASSERT_TRUE(alone.ok()) << alone.error().message;
   EXPECT_EQ(adopted, 1u);
   EXPECT_EQ(found, 20u);

@@ -22,6 +22,7 @@
 #include "client/json.h"
 #include "client/local_token.h"
 #include "main/callers/anonymous_callers.h"
+#include "main/commands/check_database.h"
 #include "main/commands/check_keys.h"
 #include "main/commands/check_nodes.h"
 #include "main/own_certificate.h"
@@ -362,6 +363,8 @@ Diagnosis examine_scheduler(const Config& config, const std::string& data_dir) {
   if (config.metrics.enabled && config.metrics.open) diagnosis.add(check_open_metrics(config));
   if (config.api.enable_tls) diagnosis.add(check_certificate(config, data_dir));
   if (!config.api.jwt_issuer.empty()) diagnosis.add(check_tokens(config));
+  if (config.history.enabled && !config.database.host.empty())
+    diagnosis.add(check_database(postgres_server(config.database)));
   const auto port = [&](const char* key, int64_t number) {
     diagnosis.add(ops::check_port(patient, key, static_cast<uint16_t>(number), running.pid));
   };

@@ -157,6 +157,22 @@ void HistoryService::add_metrics(MetricsView& metrics) const {
   add("history_gaps", "gauge", "Gaps in the history, ever: records were gone before it had read them.",
       stats.gaps);
   add("history_bytes", "gauge", "Size of the history's database.", stats.bytes);
+  const std::optional<history::HistoryStats> database = history_->postgres_stats();
+  if (!database) return;
+  metrics.counters.push_back({.name = "database_lag_seconds",
+                              .type = "gauge",
+                              .help = "Age of the oldest event that is not in the PostgreSQL database.",
+                              .real = static_cast<double>(database->lag.ms()) / 1e3});
+  add("database_events_waiting", "gauge", "Events that wait to be written to the PostgreSQL database.",
+      database->events_waiting);
+  add("database_events_total", "counter", "Events written to the PostgreSQL database.",
+      database->events_written);
+  add("database_errors_total", "counter", "Connections and writes of the PostgreSQL database that failed.",
+      database->write_errors);
+  add("database_catch_ups_total", "counter",
+      "Times that the journal was read for the PostgreSQL database to catch up.", database->catch_ups);
+  add("database_gaps", "gauge",
+      "Gaps in the PostgreSQL database, ever: records were gone before it had them.", database->gaps);
 }
 
 }  // namespace gpusched::api
