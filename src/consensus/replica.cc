@@ -136,6 +136,7 @@ Result<Unit> Replica::write(const Ready& ready) {
     const Result<Unit> put = log_->install(*ready.snapshot, hard);
     if (!put) return put.error();
     members_ = ready.snapshot->members;
+    members_index_ = ready.snapshot->index;
     applied_ = ready.snapshot->index;
     client_.members_changed(members_);
   }
@@ -179,6 +180,7 @@ void Replica::apply_members(const Entry& entry) {
   if (!after) return;  // Refused alike everywhere: the members stay.
   carry_stores(members_, *changes, *after);
   members_ = std::move(*after);
+  members_index_ = entry.index;
   client_.members_changed(members_);
 }
 
@@ -204,11 +206,12 @@ void Replica::note_role() {
   client_.role_changed(state);
 }
 
-Result<Unit> Replica::compact(std::string data) {
+Result<Unit> Replica::compact(std::string data, uint64_t index) {
+  CHECK(index <= applied_);
   // After a start the owner's state may be ahead of what is known to be committed.
-  if (applied_ <= log_->snapshot_index() || applied_ < held_) return Unit{};
+  if (index <= log_->snapshot_index() || index < members_index_ || applied_ < held_) return Unit{};
   return log_->compact(
-      {.index = applied_, .term = log_->term(applied_), .members = members_, .data = std::move(data)});
+      {.index = index, .term = log_->term(index), .members = members_, .data = std::move(data)});
 }
 
 }  // namespace gpusched::consensus

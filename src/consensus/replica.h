@@ -76,7 +76,10 @@ class Replica {
   /// Records a snapshot of the owner's state, which is durable and holds every entry that was handed out;
   /// forgets the entries before. `data` describes it. Nothing is done while there are no new entries, or
   /// while the owner's state is ahead of the log, as it may be after a start.
-  Result<Unit> compact(std::string data);
+  Result<Unit> compact(std::string data) { return compact(std::move(data), applied_); }
+  /// The same up to entry `index` only, which was handed out: later ones stay for replicas that are away.
+  /// Nothing is done, either, when the members changed behind it: they are part of a snapshot.
+  Result<Unit> compact(std::string data, uint64_t index);
   /// A new member waits for a snapshot: call `compact` soon.
   bool wants_snapshot() const {
     return log_->wants_snapshot() && applied_ > log_->snapshot_index() && applied_ >= held_;
@@ -107,7 +110,8 @@ class Replica {
   const uint64_t behind_max_;
   const uint64_t held_;
   uint64_t applied_ = 0;
-  CoreState known_;  ///< As the client was told.
+  uint64_t members_index_ = 0;  ///< Last applied entry that changed the members.
+  CoreState known_;             ///< As the client was told.
   std::vector<uint64_t> open_reads_;
   std::vector<ReadyRead> waiting_reads_;  ///< Answered by the leader, not yet applied here.
 };

@@ -116,6 +116,36 @@ TEST(Replica, AStateAheadOfTheLogIsNoSnapshotOfIt) {
   EXPECT_EQ(group.at(2).log().snapshot_index(), group.at(2).state().applied);
 }
 
+TEST(Replica, ASnapshotUpToAnEarlierEntryKeepsTheLaterOnesForWhoIsAway) {
+  ManualGroup group(3);
+  group.elect(1);
+  group.commit(1, "one");
+  const uint64_t one = group.at(1).state().applied;
+  group.isolate(3);
+  group.commit(1, "two");
+  group.commit(1, "three");
+  ASSERT_TRUE(group.at(1).compact("state", one).ok());
+  EXPECT_EQ(group.at(1).log().snapshot_index(), one);
+  group.join(3);
+  for (int i = 0; i < 4; ++i) {
+    group.tick(1);
+    group.settle();
+  }
+  EXPECT_EQ(group.installed(3), 0u);
+  EXPECT_EQ(group.applied(3), (Strings{"one", "two", "three"}));
+}
+
+TEST(Replica, NoSnapshotIsTakenOfATimeBeforeTheMembersChanged) {
+  ManualGroup group(3);
+  group.elect(1);
+  group.commit(1, "one");
+  const uint64_t one = group.at(1).state().applied;
+  group.add(4);
+  change(group, 1, {add_learner(4)});
+  ASSERT_TRUE(group.at(1).compact("state", one).ok());
+  EXPECT_EQ(group.at(1).log().snapshot_index(), 0u);
+}
+
 TEST(Replica, TakesASnapshotWhenTheLogIsGone) {
   ManualGroup group(3);
   group.elect(1);

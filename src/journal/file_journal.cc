@@ -75,16 +75,32 @@ std::size_t FileJournal::payload_max() const {
   return std::min<uint64_t>(room, limits::kGroupBytesMax);
 }
 
-Result<Unit> FileJournal::sync() {
+Result<Unit> FileJournal::check_room(std::size_t payload_bytes) {
+  if (failure_) return usable();
+  const Segment& current = segments_.back();
+  const uint64_t end = current.end + buffered_ + record_bytes(payload_bytes) + kSealBytes;
+  return end <= current.header.segment_bytes ? Result<Unit>(Unit{}) : spares_->check_room();
+}
+
+Result<Unit> FileJournal::write_out() {
   if (failure_) return usable();
   if (buffered_ == 0) return Unit{};
   Segment& current = segments_.back();
   const Result<Unit> written = write_all(*current_, current.end, {buffer_.data(), buffered_});
   if (!written) return fail(written.error(), ErrorCode::kOutcomeUnknown);
-  const Result<Unit> synced = current_->fdatasync();
-  if (!synced) return fail(synced.error(), ErrorCode::kOutcomeUnknown);
   current.end += buffered_;
   buffered_ = 0;
+  written_position_ = last_position_;
+  unsynced_ = true;
+  return Unit{};
+}
+
+Result<Unit> FileJournal::sync() {
+  const Result<Unit> written = write_out();
+  if (!written || !unsynced_) return written;
+  const Result<Unit> synced = current_->fdatasync();
+  if (!synced) return fail(synced.error(), ErrorCode::kOutcomeUnknown);
+  unsynced_ = false;
   synced_position_ = last_position_;
   return Unit{};
 }
@@ -99,7 +115,7 @@ Result<Unit> FileJournal::read_from(uint64_t position, const Visitor& visit) {
   std::string bytes;
   for (std::size_t i = 0; i < segments_.size(); ++i) {
     const bool last = i + 1 == segments_.size();
-    const uint64_t behind = last ? synced_position_ + 1 : segments_[i + 1].header.first_position;
+    const uint64_t behind = last ? written_position_ + 1 : segments_[i + 1].header.first_position;
     if (position >= behind) continue;
     const Result<Unit> loaded = read_segment(disk_, segments_[i].path, bytes);
     if (!loaded) return loaded;
@@ -358,6 +374,7 @@ Result<Unit> FileJournal::adopt(const JournalScan& scan) {
     report_.records += segment.scan.records;
   }
   synced_position_ = last_position_;
+  written_position_ = last_position_;
   report_.last_position = last_position_;
   report_.last_term = last_term_;
   return segments_.empty() ? Result<Unit>(Unit{}) : open_current();
@@ -496,6 +513,7 @@ Result<Unit> FileJournal::cut_segments_after(uint64_t position) {
   last.end = scan->end;
   last_position_ = scan->last_position;
   synced_position_ = last_position_;
+  written_position_ = last_position_;
   last_term_ = scan->last_term;
   chain_ = scan->chain;
   return zero(*current_, scan->end, scan->used_end);

@@ -69,6 +69,12 @@ class FileJournal final : public Journal {
 
   Result<Unit> append(const JournalRecord& record) override;
   Result<Unit> sync() override;
+  /// Hands everything appended to the operating system, and makes nothing durable: who reads the files sees
+  /// it, and the end of this process does not take it. For records that are durable elsewhere. Errors as
+  /// `sync`.
+  Result<Unit> write_out();
+  /// kStorageFull: the next payload of so many bytes would find no room, although the reserve may be used.
+  Result<Unit> check_room(std::size_t payload_bytes);
   Result<Unit> read_from(uint64_t position, const Visitor& visit) override;
   Result<Unit> truncate_after(uint64_t position) override;
   Result<Unit> compact_before(uint64_t position) override;
@@ -138,6 +144,8 @@ class FileJournal final : public Journal {
   uint64_t store_id_ = 0;
   uint64_t last_position_ = 0;
   uint64_t synced_position_ = 0;
+  uint64_t written_position_ = 0;  ///< Last record in a file, synced or not.
+  bool unsynced_ = false;          ///< Bytes were written since the last sync.
   uint64_t last_term_ = 0;
   uint32_t chain_ = 0;
   std::vector<char> buffer_;  ///< Encoded records that are not written yet.

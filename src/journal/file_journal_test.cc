@@ -12,6 +12,7 @@
 #include <fstream>
 #include <memory>
 #include <new>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -69,6 +70,47 @@ Error error_of(MemoryDisk& disk) {
   const auto journal = FileJournal::open("journal", small(disk));
   EXPECT_FALSE(journal.ok());
   return journal ? Error{} : journal.error();
+}
+
+TEST(FileJournal, WhatIsWrittenOutIsReadFromTheFilesAndLostByNoEndOfTheProcess) {
+  MemoryDisk disk;
+  const auto journal = open(disk);
+  for (uint64_t position = 1; position <= 60; ++position) {
+    ASSERT_TRUE(journal->append({.position = position, .term = 1, .payload = std::string(500, 'a')}).ok());
+    ASSERT_TRUE(journal->write_out().ok());
+  }
+  uint64_t read = 0;
+  ASSERT_TRUE(journal
+                  ->read_from(1,
+                              [&](const JournalRecord& record) {
+                                EXPECT_EQ(record.position, ++read);
+                                return Result<Unit>(Unit{});
+                              })
+                  .ok());
+  EXPECT_EQ(read, 60u);
+  EXPECT_EQ(open(*disk.killed())->last_position(), 60u);
+}
+
+TEST(FileJournal, ALossOfPowerMayTakeWhatWasOnlyWrittenOutAndNothingElse) {
+  MemoryDisk disk;
+  const auto journal = open(disk);
+  append(*journal, 3);
+  for (uint64_t position = 4; position <= 12; ++position) {
+    ASSERT_TRUE(journal->append({.position = position, .term = 1, .payload = std::string(500, 'a')}).ok());
+    ASSERT_TRUE(journal->write_out().ok());
+  }
+  std::set<uint64_t> ends;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    Prng draw(seed);
+    const auto left = open(*disk.crash(draw));
+    ASSERT_NE(left, nullptr);
+    ends.insert(left->last_position());
+  }
+  EXPECT_GE(*ends.begin(), 3u);
+  EXPECT_GT(ends.size(), 1u);
+  ASSERT_TRUE(journal->sync().ok());
+  Prng draw(1);
+  EXPECT_EQ(open(*disk.crash(draw))->last_position(), 12u);
 }
 
 TEST(FileJournal, ATornTailIsCutBackAndReported) {

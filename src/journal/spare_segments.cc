@@ -49,20 +49,29 @@ SpareSegments::~SpareSegments() {
 
 Result<SpareSegment> SpareSegments::take() {
   std::unique_lock lock(mutex_);
+  const Result<Unit> there = wait_for_one(lock);
+  if (!there) return there.error();
+  SpareSegment spare = std::move(ready_.front());
+  ready_.pop_front();
+  work_.notify_all();
+  return spare;
+}
+
+Result<Unit> SpareSegments::check_room() {
+  std::unique_lock lock(mutex_);
+  return wait_for_one(lock);
+}
+
+Result<Unit> SpareSegments::wait_for_one(std::unique_lock<std::mutex>& lock) {
   if (!options_.background) {
     while (step(lock, true)) {
     }
   }
   done_.wait(lock, [this] { return failure_.has_value() || ready_.size() > options_.reserve; });
-  if (ready_.empty()) {
-    return Error{
-        .code = ErrorCode::kStorageFull,
-        .message = "the journal's reserve is used up and no segment can be added: " + failure_->message};
-  }
-  SpareSegment spare = std::move(ready_.front());
-  ready_.pop_front();
-  work_.notify_all();
-  return spare;
+  if (!ready_.empty()) return Unit{};
+  return Error{
+      .code = ErrorCode::kStorageFull,
+      .message = "the journal's reserve is used up and no segment can be added: " + failure_->message};
 }
 
 void SpareSegments::wait_for_reserve() {

@@ -51,6 +51,8 @@ class SpareSegments {
 
   /// The prepared segment with the lowest index. kStorageFull: none is left, and the disk is full.
   Result<SpareSegment> take();
+  /// Says what `take` would, and leaves the segment.
+  Result<Unit> check_room();
   /// Returns when the reserve is there or cannot be, so that `space` is not too hopeful after a start.
   void wait_for_reserve();
   /// Removes these files, now or later: one that cannot be removed is tried again, and may still be there
@@ -66,6 +68,8 @@ class SpareSegments {
 
  private:
   void run();
+  /// Returns when a segment may be taken, or none can be had: kStorageFull.
+  Result<Unit> wait_for_one(std::unique_lock<std::mutex>& lock);
   /// Retries failed removals.
   void retry_removals();
   /// Does one step of work with the mutex released meanwhile. False: nothing is due.
