@@ -29,6 +29,7 @@ struct PeerFacts {
   uint16_t tasks_grpc = 0;
   uint16_t tasks_http = 0;
   uint16_t allocation = 0;
+  uint16_t metrics = 0;
   bool https = false;  ///< HTTP speaks TLS.
 
   friend bool operator==(const PeerFacts&, const PeerFacts&) = default;

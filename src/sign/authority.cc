@@ -93,22 +93,6 @@ GENERAL_NAMES* uri_name(const std::string& uri) {
   return all;
 }
 
-/// The one URI that a certificate is for; empty: none, or others beside it.
-std::string uri_of(X509* certificate) {
-  auto* const all =
-      static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr));
-  std::string uri;
-  if (all != nullptr && sk_GENERAL_NAME_num(all) == 1) {
-    const GENERAL_NAME* const name = sk_GENERAL_NAME_value(all, 0);
-    if (name->type == GEN_URI)
-      uri.assign(reinterpret_cast<const char*>(ASN1_STRING_get0_data(name->d.uniformResourceIdentifier)),
-                 static_cast<std::size_t>(ASN1_STRING_length(name->d.uniformResourceIdentifier)));
-  }
-  GENERAL_NAMES_free(all);
-  ERR_clear_error();
-  return uri;
-}
-
 void add_extension(X509* to, X509* issuer, int what, const char* value) {
   X509V3_CTX context;
   X509V3_set_ctx(&context, issuer, to, nullptr, nullptr, 0);
@@ -179,7 +163,7 @@ Result<Authority> Authority::make(const std::string& folder) {
   CHECK(made.key_ != nullptr);
   made.certificate_ =
       sign(nullptr, made.key_.get(), made.key_.get(),
-           {.title = "gpu-scheduler authority", .names = {}, .uri = {}, .valid = kAuthorityValid});
+           {.title = "gpu-scheduler authority", .names = {}, .uri = {}, .use = "", .valid = kAuthorityValid});
   made.fingerprint_ = "sha256:" + fingerprint_of(made.certificate_.get());
   for (const auto& [name, text, mode] :
        {std::tuple{"/ca.pem", pem_of(nullptr, {made.certificate_.get()}), mode_t{0644}},
@@ -233,9 +217,8 @@ Authority::Certificate Authority::sign(x509_st* issuer, evp_pkey_st* issuer_key,
   add_extension(made.get(), own_issuer, NID_subject_key_identifier, "hash");
   add_extension(made.get(), own_issuer, NID_authority_key_identifier, "keyid");
   if (!authority) {
-    const bool node = !wanted.uri.empty();
-    add_extension(made.get(), own_issuer, NID_ext_key_usage, node ? "clientAuth" : "serverAuth");
-    GENERAL_NAMES* const all = node ? uri_name(wanted.uri) : general_names(wanted.names);
+    add_extension(made.get(), own_issuer, NID_ext_key_usage, wanted.use);
+    GENERAL_NAMES* const all = wanted.uri.empty() ? general_names(wanted.names) : uri_name(wanted.uri);
     CHECK(X509_add1_ext_i2d(made.get(), NID_subject_alt_name, all, 0, X509V3_ADD_DEFAULT) == 1);
     GENERAL_NAMES_free(all);
   }
@@ -243,30 +226,55 @@ Authority::Certificate Authority::sign(x509_st* issuer, evp_pkey_st* issuer_key,
   return made;
 }
 
-bool Authority::has_issued(const std::string& path, const std::vector<std::string>& names) const {
-  const Certificate certificate(read_certificate(path));
+Authority::Certificate Authority::issued(const std::string& path) const {
+  Certificate certificate(read_certificate(path));
   const Key key(read_key(path));
   const bool ours = certificate != nullptr && key != nullptr &&
                     X509_verify(certificate.get(), key_.get()) == 1 &&
                     X509_check_private_key(certificate.get(), key.get()) == 1;
   ERR_clear_error();
-  return ours && is_for(certificate.get(), names) && !is_old(certificate.get());
+  if (!ours || is_old(certificate.get())) return nullptr;
+  return certificate;
+}
+
+bool Authority::has_issued(const std::string& path, const std::vector<std::string>& names) const {
+  const Certificate certificate = issued(path);
+  return certificate != nullptr && is_for(certificate.get(), names);
+}
+
+bool Authority::has_issued_replica(const std::string& path, const ReplicaClaim& claim) const {
+  const Certificate certificate = issued(path);
+  return certificate != nullptr && replica_of(certificate.get()) == claim;
+}
+
+Result<Unit> Authority::issue_replica(const std::string& path, const ReplicaClaim& claim,
+                                      Duration valid) const {
+  const Key key(EVP_EC_gen("P-256"));
+  CHECK(key != nullptr);
+  const Certificate made = sign(certificate_.get(), key_.get(), key.get(),
+                                {.title = "gpu-scheduler replica",
+                                 .names = {},
+                                 .uri = claim.uri(),
+                                 .use = "serverAuth,clientAuth",
+                                 .valid = valid});
+  return write_whole(path, pem_of(key.get(), {made.get(), certificate_.get()}), 0600);
 }
 
 Result<Unit> Authority::issue(const std::string& path, const std::vector<std::string>& names,
                               Duration valid) const {
   const Key key(EVP_EC_gen("P-256"));
   CHECK(key != nullptr);
-  const Certificate made = sign(certificate_.get(), key_.get(), key.get(),
-                                {.title = "gpu-scheduler", .names = names, .uri = {}, .valid = valid});
+  const Certificate made =
+      sign(certificate_.get(), key_.get(), key.get(),
+           {.title = "gpu-scheduler", .names = names, .uri = {}, .use = "serverAuth", .valid = valid});
   return write_whole(path, pem_of(key.get(), {made.get(), certificate_.get()}), 0600);
 }
 
 std::string Authority::issue_node(const NodeRequest& request, const NodeClaim& claim) const {
   const Duration valid = seconds(claim.expires_at - std::time(nullptr));
-  const Certificate made =
-      sign(certificate_.get(), key_.get(), request.key(),
-           {.title = "gpu-scheduler node", .names = {}, .uri = claim.uri(), .valid = valid});
+  const Certificate made = sign(
+      certificate_.get(), key_.get(), request.key(),
+      {.title = "gpu-scheduler node", .names = {}, .uri = claim.uri(), .use = "clientAuth", .valid = valid});
   return pem_of(nullptr, {made.get(), certificate_.get()});
 }
 
@@ -291,7 +299,7 @@ Result<NodeClaim> Authority::node_of(const std::string& pem) const {
   ERR_clear_error();
   if (why == X509_V_ERR_CERT_HAS_EXPIRED) return refuse("the certificate has expired");
   if (!good) return refuse("the certificate is none of this scheduler's authority for nodes");
-  std::optional<NodeClaim> claim = NodeClaim::of_uri(uri_of(shown.get()));
+  std::optional<NodeClaim> claim = NodeClaim::of_uri(certificate_uri(shown.get()));
   if (!claim) return refuse("the certificate names no node");
   claim->expires_at = unix_second_of(X509_get0_notAfter(shown.get())).value_or(0);
   return std::move(*claim);

@@ -94,5 +94,36 @@ TEST_F(AuthorityTest, IsNotMadeAnewBesideAKeyThatIsThere) {
   EXPECT_EQ(Authority::open(folder_).error().code, ErrorCode::kPermissionDenied);
 }
 
+TEST_F(AuthorityTest, IssuesAReplicasCertificateThatIsNoNodesAndNoServersName) {
+  const Authority authority = open();
+  const std::string path = folder_ + "/replica.pem";
+  const ReplicaClaim claim{.cluster = 0xFFFF'FFFF'FFFF'FFFF, .replica = 2};
+  ASSERT_TRUE(authority.issue_replica(path, claim, hours(24)).ok());
+  EXPECT_EQ(mode_of(path), 0600u);
+  EXPECT_TRUE(authority.has_issued_replica(path, claim));
+  EXPECT_FALSE(authority.has_issued_replica(path, {.cluster = claim.cluster, .replica = 3}));
+  EXPECT_FALSE(authority.has_issued_replica(path, {.cluster = 1, .replica = 2}));
+  EXPECT_FALSE(authority.has_issued(path, {}));
+  const std::string text = text_of(path);
+  const Result<NodeClaim> node = authority.node_of(text.substr(text.find("-----BEGIN CERTIFICATE")));
+  ASSERT_FALSE(node.ok());
+  EXPECT_EQ(node.error().message, "the certificate names no node");
+  // A server's certificate is no replica's.
+  ASSERT_TRUE(authority.issue(server_, names_, hours(24)).ok());
+  EXPECT_FALSE(authority.has_issued_replica(server_, claim));
+}
+
+TEST(ReplicaClaim, IsReadFromItsOwnNameOnly) {
+  const ReplicaClaim claim{.cluster = 77, .replica = 3};
+  EXPECT_EQ(ReplicaClaim::of_uri(claim.uri()), claim);
+  for (const char* bad : {"", "urn:gpusched:replica:", "urn:gpusched:replica:77",
+                          "urn:gpusched:replica:77:", "urn:gpusched:replica::3", "urn:gpusched:replica:0:3",
+                          "urn:gpusched:replica:77:0", "urn:gpusched:replica:77:3 ",
+                          "urn:gpusched:replica:77:03", "urn:gpusched:node:77:3",
+                          "urn:gpusched:replica:77:-3", "urn:gpusched:replica:99999999999999999999:3"}) {
+    EXPECT_FALSE(ReplicaClaim::of_uri(bad).has_value()) << bad;
+  }
+}
+
 }  // namespace
 }  // namespace gpusched::sign
