@@ -24,6 +24,7 @@
 #include "host/core/system_clock.h"
 #include "host/readers/event_log.h"
 #include "host/readers/snapshotter.h"
+#include "host/shared_host.h"
 #include "log/log.h"
 #include "log/loop_step.h"
 
@@ -121,8 +122,9 @@ std::string clock_concern(Duration gap) {
 
 class HostImpl final : public Host {
  public:
-  HostImpl(std::unique_ptr<FileJournal> journal, std::unique_ptr<SnapshotStore> snapshots,
-           Recovered recovered, RecoveryReport report, const HostOptions& options)
+  HostImpl(std::shared_ptr<FileJournal> journal, std::unique_ptr<SnapshotStore> snapshots,
+           Recovered recovered, RecoveryReport report, const HostOptions& options,
+           std::shared_ptr<SharedJournal> shared)
       : data_dir_(options.data_dir),
         segment_bytes_(static_cast<uint64_t>(options.segment_bytes)),
         journal_(std::move(journal)),
@@ -130,16 +132,16 @@ class HostImpl final : public Host {
         report_(std::move(report)),
         observer_(recovered.take_copy(), recovered.position),
         forecasts_(observer_, clock_, options.tuning, options.forecasts),
-        journal_thread_(*journal_,
-                        [this](Result<Unit> result) { push({Input::Durable{std::move(result)}}); }),
+        shared_(std::move(shared)),
+        writer_(open_writer()),
         snapshotter_(*snapshots_, clock_,
                      {.every_bytes = static_cast<uint64_t>(options.snapshot_bytes),
                       .segment_bytes = static_cast<uint64_t>(options.segment_bytes),
                       .bytes_since = report_.replayed_bytes,
                       .newest_position = report_.snapshot_position},
                      snapshot_hooks()),
-        core_(std::move(recovered.state), recovered.position, options.tuning, clock_, journal_thread_,
-              observer_, [](const Error& error) { write_failed(error); }),
+        core_(std::move(recovered.state), recovered.position, options.tuning, clock_, *writer_, observer_,
+              [](const Error& error) { write_failed(error); }),
         watch_("host", options.tuning.step_max) {
     telemetry_ = core_.nodes().telemetry();
     forecasts_.on_moves([this](MoveJobs moves) { propose(std::move(moves), [](const Result<Decided>&) {}); });
@@ -277,6 +279,11 @@ class HostImpl final : public Host {
                input.what);
   }
 
+  std::unique_ptr<JournalWriter> open_writer() {
+    auto done = [this](Result<Unit> result) { push({Input::Durable{std::move(result)}}); };
+    if (shared_ != nullptr) return shared_->writer(std::move(done));
+    return std::make_unique<JournalThread>(*journal_, std::move(done));
+  }
   void run();
   void turn();
   void take(Input& input);
@@ -291,13 +298,14 @@ class HostImpl final : public Host {
   SystemClock clock_;
   const std::string data_dir_;
   const uint64_t segment_bytes_;
-  std::unique_ptr<FileJournal> journal_;
+  std::shared_ptr<FileJournal> journal_;
   std::unique_ptr<SnapshotStore> snapshots_;
   RecoveryReport report_;
   EventLog event_log_;
   Observer observer_;
   ForecastService forecasts_;
-  JournalThread journal_thread_;
+  const std::shared_ptr<SharedJournal> shared_;  ///< Null: the journal is our own.
+  const std::unique_ptr<JournalWriter> writer_;
   Snapshotter snapshotter_;
   HostCore core_;
   const LoopWatch watch_;
@@ -429,7 +437,7 @@ void HostImpl::publish_stats() {
 }
 
 std::string HostImpl::space_reason() const {
-  const std::string reason = journal_->space_reason();
+  const std::string reason = writer_->space_reason();
   if (!reason.empty()) return reason;
   const std::lock_guard lock(stats_mutex_);
   return hold_reason_;
@@ -442,7 +450,7 @@ std::optional<uint64_t> HostImpl::free_bytes() const {
 
 Snapshotter::Hooks HostImpl::snapshot_hooks() {
   return {
-      .committed = [this](uint64_t position) { journal_thread_.compact_before(position); },
+      .committed = [this](uint64_t position) { writer_->compact_before(position); },
       .ask = [this] { observer_.read(0, [this](const Observer::View& view) { snapshotter_.look(view); }); },
       .full = [this] { return journal_->space() == JournalSpace::kReserveOnly; },
       .free_bytes = [this] { return free_bytes().value_or(SnapshotPace::kUnknown); },
@@ -452,7 +460,7 @@ Snapshotter::Hooks HostImpl::snapshot_hooks() {
               const std::lock_guard lock(stats_mutex_);
               hold_reason_ = space == JournalSpace::kOpen ? "" : reason;
             }
-            journal_thread_.hold(space);
+            writer_->hold(space);
             touch([] {});  // The loop looks at the space in its turn.
           },
       .press = [this] { propose(AdvanceTime{}, [](const Result<Decided>&) {}); },
@@ -484,8 +492,8 @@ HostHealth HostImpl::health() const {
                     .snapshots = snapshotter_.stats(),
                     .refused_snapshots = report_.refused_snapshots.size(),
                     .free_bytes = free_bytes()};
-  health.journal_syncs = journal_thread_.sync_count();
-  health.journal_sync_time = journal_thread_.sync_time();
+  health.journal_syncs = writer_->sync_count();
+  health.journal_sync_time = writer_->sync_time();
   if (health.snapshots.last_at.valid()) health.snapshot_age = clock_.monotonic() - health.snapshots.last_at;
   {
     const std::lock_guard lock(stats_mutex_);
@@ -515,6 +523,7 @@ void HostImpl::stop() {
   }
   wake_.notify_one();
   if (thread_.joinable()) thread_.join();
+  writer_->hand_over();  // Before the snapshot, which may take long.
   // Inputs that came while the loop ended are refused, not forgotten.
   for (Input& input : inbox_) drop(input, shutting_down());
   inbox_.clear();
@@ -522,7 +531,7 @@ void HostImpl::stop() {
   observer_.read(0, [this](const Observer::View& view) { snapshotter_.take(view); });
   observer_.stop();
   snapshotter_.stop();
-  const Result<Unit> sealed = journal_thread_.stop(true);
+  const Result<Unit> sealed = writer_->stop(true);
   if (!sealed.ok())
     log_event(LogLevel::kError, "journal", "seal_failed", {}, {{"error", sealed.error().message}});
 }
@@ -530,10 +539,16 @@ void HostImpl::stop() {
 }  // namespace
 
 Result<std::unique_ptr<Host>> Host::open(const HostOptions& options) {
-  Result<DataFolder> folder = open_data_folder(options);
+  return open_shared_host(options, nullptr);
+}
+
+Result<std::unique_ptr<Host>> open_shared_host(const HostOptions& options,
+                                               std::shared_ptr<SharedJournal> journal) {
+  Result<DataFolder> folder = open_data_folder(options, journal.get());
   if (!folder.ok()) return folder.error();
   auto host = std::make_unique<HostImpl>(std::move(folder->journal), std::move(folder->snapshots),
-                                         std::move(folder->recovered), std::move(folder->report), options);
+                                         std::move(folder->recovered), std::move(folder->report), options,
+                                         std::move(journal));
   host->start();
   return std::unique_ptr<Host>(std::move(host));
 }

@@ -81,6 +81,7 @@ class FileJournal final : public Journal {
   Result<Unit> seal() override;
   uint64_t first_position() const override { return segments_.front().header.first_position; }
   uint64_t last_position() const override { return last_position_; }
+  uint64_t last_term() const { return last_term_; }  ///< Term of the last record; 0 before the first.
   JournalSpace space() const override { return spares_->space(); }
   std::size_t payload_max() const override;
 

@@ -37,12 +37,14 @@ uint64_t draw() {
 
 Error not_leader() {
   return {.code = ErrorCode::kUnavailable,
-          .message = "this replica is not the leader; nothing was done: ask the leader"};
+          .message = "this scheduler is not the leader, and nothing was done; send the request again"};
 }
 
 Error outcome_unknown() {
   return {.code = ErrorCode::kOutcomeUnknown,
-          .message = "this replica lost its place as the leader; the others may have agreed or not"};
+          .message =
+              "the scheduler lost its place as the leader: whether this was done is known by asking the "
+              "new one"};
 }
 
 std::string snapshot_data(uint64_t position) {

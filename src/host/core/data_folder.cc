@@ -2,8 +2,10 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include "base/limits.h"
 #include "base/storage_limits.h"
@@ -76,25 +78,42 @@ Result<Unit> check_first_clock(Time wall) {
       "again. A new data folder would keep that time");
 }
 
+/// The scheduler's own journal. Whoever appends to a replica's beside its group makes a second history.
+Result<std::shared_ptr<FileJournal>> open_own_journal(const HostOptions& options) {
+  if (std::error_code failed; std::filesystem::exists(options.data_dir + "/replica", failed)) {
+    return refuse(options.data_dir +
+                  " is the data folder of one of several schedulers, and nothing may be added to it alone: "
+                  "start it with its peers in the configuration");
+  }
+  Result<std::unique_ptr<FileJournal>> journal =
+      FileJournal::open(options.data_dir + "/journal", ordinary_journal_options(options));
+  if (!journal.ok()) return journal.error();
+  return std::shared_ptr<FileJournal>(std::move(*journal));
+}
+
 }  // namespace
 
-Result<DataFolder> open_data_folder(const HostOptions& options) {
+FileJournalOptions ordinary_journal_options(const HostOptions& options) {
+  return {.segment_bytes = static_cast<uint64_t>(options.segment_bytes),
+          .needed_from = SnapshotStore::needed_from(posix_disk(), options.data_dir + "/snapshots")};
+}
+
+Result<DataFolder> open_data_folder(const HostOptions& options, SharedJournal* shared) {
   const SystemClock clock;
   const Time begin = clock.monotonic();
   const Result<Unit> made = make_folder(options.data_dir);
   if (!made.ok()) return made.error();
   warn_of_small_volume(options);
-  FileJournalOptions journal_options;
-  journal_options.segment_bytes = static_cast<uint64_t>(options.segment_bytes);
-  const std::string snapshot_dir = options.data_dir + "/snapshots";
-  journal_options.needed_from = SnapshotStore::needed_from(posix_disk(), snapshot_dir);
   DataFolder folder;
-  Result<std::unique_ptr<FileJournal>> journal =
-      FileJournal::open(options.data_dir + "/journal", journal_options);
-  if (!journal.ok()) return journal.error();
-  folder.journal = std::move(*journal);
+  if (shared != nullptr) {
+    folder.journal = std::shared_ptr<FileJournal>(std::shared_ptr<void>(), &shared->journal());
+  } else {
+    Result<std::shared_ptr<FileJournal>> journal = open_own_journal(options);
+    if (!journal.ok()) return journal.error();
+    folder.journal = std::move(*journal);
+  }
   Result<std::unique_ptr<SnapshotStore>> snapshots =
-      SnapshotStore::open(snapshot_dir, nullptr, folder.journal->store_id());
+      SnapshotStore::open(options.data_dir + "/snapshots", nullptr, folder.journal->store_id());
   if (!snapshots.ok()) return snapshots.error();
   folder.snapshots = std::move(*snapshots);
   const OpenReport& opened = folder.journal->open_report();
@@ -129,7 +148,7 @@ Result<AcceptedClock> accept_clock(const HostOptions& options, const Clock& cloc
   encoder.note_digest(state.digest.value());
   encoder.add(NoteStart{});
   Result<Unit> done = folder->journal->append({.position = folder->recovered.position + 1,
-                                               .term = 1,
+                                               .term = std::max<uint64_t>(folder->journal->last_term(), 1),
                                                .first_sequence = state.last.sequence + 1,
                                                .command_count = 1,
                                                .payload = encoder.payload()});

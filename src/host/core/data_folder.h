@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "host/core/journal_writer.h"
 #include "host/core/recovery.h"
 #include "host/host.h"
 #include "journal/file_journal.h"
@@ -11,14 +12,19 @@ namespace gpusched {
 
 /// A scheduler's data folder, opened for writing and recovered.
 struct DataFolder {
-  std::unique_ptr<FileJournal> journal;
+  std::shared_ptr<FileJournal> journal;  ///< A shared one is somebody else's, and only lent.
   std::unique_ptr<SnapshotStore> snapshots;
   Recovered recovered;
   RecoveryReport report;
 };
 
+/// How a scheduler's journal is opened in `options.data_dir`/journal.
+FileJournalOptions ordinary_journal_options(const HostOptions& options);
+
 /// Opens the folder, makes it when it is absent, and recovers what it holds. Errors as Host::open.
-Result<DataFolder> open_data_folder(const HostOptions& options);
+/// kInvalidArgument also: the folder is a replica's, and its journal is not lent.
+/// `shared`: the journal of one of several schedulers; null: the folder's own is opened.
+Result<DataFolder> open_data_folder(const HostOptions& options, SharedJournal* shared = nullptr);
 
 /// Clock times that an operator accepted.
 struct AcceptedClock {

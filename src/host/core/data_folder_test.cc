@@ -30,7 +30,7 @@ class DataFolderTest : public ::testing::Test {
     std::filesystem::remove_all(options_.data_dir);
   }
 
-  void write_record(Time at) {
+  void write_record(Time at, uint64_t term = 1) {
     Result<DataFolder> folder = open_data_folder(options_);
     ASSERT_TRUE(folder.ok()) << folder.error().message;
     GroupEncoder encoder;
@@ -39,7 +39,7 @@ class DataFolderTest : public ::testing::Test {
     encoder.add(AdvanceTime{});
     ASSERT_TRUE(folder->journal
                     ->append({.position = folder->recovered.position + 1,
-                              .term = 1,
+                              .term = term,
                               .first_sequence = folder->recovered.state.last.sequence + 1,
                               .command_count = 1,
                               .payload = encoder.payload()})
@@ -127,6 +127,26 @@ TEST_F(DataFolderTest, NothingIsAcceptedWhileASchedulerRuns) {
   const Result<AcceptedClock> accepted = accept_clock(options_, clock_);
   ASSERT_FALSE(accepted.ok());
   EXPECT_EQ(accepted.error().code, ErrorCode::kLocked);
+}
+
+TEST_F(DataFolderTest, ASchedulerAloneGoesOnWithTheTermThatItsGroupHad) {
+  const SystemClock clock;
+  write_record(clock.wall(), 1'700'000'000);
+  open();
+  submit();
+  host_.reset();
+  Result<DataFolder> folder = open_data_folder(options_);
+  ASSERT_TRUE(folder.ok()) << folder.error().message;
+  EXPECT_EQ(folder->journal->last_term(), 1'700'000'000u);
+  EXPECT_GT(folder->journal->last_position(), 1u);
+}
+
+TEST_F(DataFolderTest, AReplicasFolderIsNotOpenedAlone) {
+  std::filesystem::create_directory(options_.data_dir + "/replica");
+  const Result<DataFolder> folder = open_data_folder(options_);
+  ASSERT_FALSE(folder.ok());
+  EXPECT_EQ(folder.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_NE(folder.error().message.find("with its peers"), std::string::npos) << folder.error().message;
 }
 
 }  // namespace

@@ -419,6 +419,15 @@ void HostCore::on_durable(const Result<Unit>& result) {
     apply_group();
     return;
   }
+  const ErrorCode code = result.error().code;
+  if (code == ErrorCode::kUnavailable || code == ErrorCode::kLocked) {
+    const Error told{.code = code == ErrorCode::kLocked ? ErrorCode::kOutcomeUnknown : code,
+                     .message = result.error().message};
+    for (Proposal& proposal : std::exchange(group_, {})) fail(proposal, told);
+    close();
+    for (const auto& hook : group_done_) hook();
+    return;
+  }
   if (result.error().code == ErrorCode::kTooLarge) {
     // Nothing was written either, and nothing ever will be.
     for (Proposal& proposal : std::exchange(group_, {})) fail(proposal, result.error());

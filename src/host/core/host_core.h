@@ -96,8 +96,8 @@ class HostCore {
   }
   /// Queues edits that are made together, refused at once for what `propose` refuses.
   void propose(EditSet set);
-  /// The writer's answer to the group in flight. kStorageFull and kTooLarge: nothing was written. Any other
-  /// error is fatal.
+  /// The writer's answer to the group in flight. kStorageFull, kTooLarge: nothing was written. kUnavailable,
+  /// kLocked: see SharedJournal::writer; nothing is decided any more. Any other error is fatal.
   void on_durable(const Result<Unit>& result);
   /// Lets due timers fire and starts what can be started. Call after a batch of inputs and at `next_wakeup`.
   void turn();

@@ -37,6 +37,40 @@ TEST(HostCore, ARememberedAnswerIsGivenWhileTheDiskIsFull) {
   EXPECT_EQ(core.writer.started, groups);
 }
 
+TEST(HostCore, WhoeverWaitsWhenAnotherSchedulerDecidesIsToldWhetherItWasDone) {
+  for (const ErrorCode code : {ErrorCode::kLocked, ErrorCode::kUnavailable}) {
+    Core core;
+    const auto kept = core.submit("key-1");
+    ASSERT_TRUE(kept && kept->ok());
+    std::vector<Error> told;
+    const auto submit = [&] {
+      SubmitJobs command{.tenant = kDefaultTenant, .jobs = {}};
+      command.jobs.push_back(JobRequest{.parts = {Part{.cpu_milli = 1'000}}});
+      core.core.propose(command, [&told](const Result<Decided>& result) { told.push_back(result.error()); });
+    };
+    submit();
+    core.core.turn();
+    ASSERT_TRUE(core.core.in_flight());
+    submit();  // Waits for its group.
+    const uint64_t digest = core.core.state().digest.value();
+    core.core.on_durable(Error{.code = code, .message = "another one leads"});
+    ASSERT_EQ(told.size(), 2u);
+    EXPECT_EQ(told[0].code,
+              code == ErrorCode::kLocked ? ErrorCode::kOutcomeUnknown : ErrorCode::kUnavailable);
+    EXPECT_EQ(told[0].message, "another one leads");
+    EXPECT_EQ(told[1].code, ErrorCode::kUnavailable);
+    submit();
+    ASSERT_EQ(told.size(), 3u);
+    EXPECT_EQ(told[2].code, ErrorCode::kUnavailable);
+    const int groups = core.writer.started;
+    core.clock.now = core.clock.now + hours(1);
+    core.core.turn();
+    EXPECT_EQ(core.writer.started, groups);
+    EXPECT_EQ(core.core.state().digest.value(), digest);
+    EXPECT_FALSE(core.fatal);
+  }
+}
+
 TEST(HostCore, WhatNoRecordHoldsIsRefusedAndTheSchedulerGoesOn) {
   Core core;
   const auto ask = [&](const Command& command) {

@@ -7,8 +7,11 @@
 
 namespace gpusched {
 
-JournalThread::JournalThread(Journal& journal, std::function<void(Result<Unit>)> done)
-    : journal_(journal), done_(std::move(done)), thread_([this] { run(); }) {}
+JournalThread::JournalThread(FileJournal& journal, std::function<void(Result<Unit>)> done)
+    : journal_(journal),
+      term_(std::max<uint64_t>(journal.last_term(), 1)),
+      done_(std::move(done)),
+      thread_([this] { run(); }) {}
 
 JournalThread::~JournalThread() {
   if (thread_.joinable()) static_cast<void>(stop(false));
@@ -67,7 +70,7 @@ void JournalThread::run() {
     }
     const auto begun = std::chrono::steady_clock::now();
     Result<Unit> result = journal_.append({.position = group->position,
-                                           .term = 1,
+                                           .term = term_,
                                            .first_sequence = group->first_sequence,
                                            .command_count = group->command_count,
                                            .payload = group->payload});

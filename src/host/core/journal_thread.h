@@ -6,19 +6,19 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 
-#include "host/core/interfaces.h"
-#include "journal/journal.h"
+#include "host/core/journal_writer.h"
 
 namespace gpusched {
 
 /// Owns the journal's thread: one append and one sync for each group, so that the engine's thread never
 /// waits for the disk. Public members are thread-safe.
-class JournalThread final : public GroupWriter {
+class JournalThread final : public JournalWriter {
  public:
   /// `done` gets each group's result, on the journal's thread. `journal` must outlive this.
-  JournalThread(Journal& journal, std::function<void(Result<Unit>)> done);
+  JournalThread(FileJournal& journal, std::function<void(Result<Unit>)> done);
   ~JournalThread() override;
 
   void start(DurableGroup group) override;
@@ -26,20 +26,20 @@ class JournalThread final : public GroupWriter {
   JournalSpace space() const override {
     return std::max(limit_.load(std::memory_order_relaxed), journal_.space());
   }
-  /// Keeps work from the journal although that has room; kOpen: no longer.
-  void hold(JournalSpace limit) { limit_.store(limit, std::memory_order_relaxed); }
-  /// How often the journal was made durable, and how long that took in all, its writes included.
-  uint64_t sync_count() const { return syncs_.load(std::memory_order_relaxed); }
-  Duration sync_time() const { return {sync_ns_.load(std::memory_order_relaxed)}; }
-  /// Lets the journal forget records before `position`, between two groups.
-  void compact_before(uint64_t position);
-  /// Ends the thread after the group in flight; with `seal`, marks a clean end.
-  Result<Unit> stop(bool seal);
+  void hold(JournalSpace limit) override { limit_.store(limit, std::memory_order_relaxed); }
+  uint64_t sync_count() const override { return syncs_.load(std::memory_order_relaxed); }
+  /// Writes included.
+  Duration sync_time() const override { return {sync_ns_.load(std::memory_order_relaxed)}; }
+  std::string space_reason() const override { return journal_.space_reason(); }
+  void compact_before(uint64_t position) override;
+  /// Ends the thread after the group in flight.
+  Result<Unit> stop(bool seal) override;
 
  private:
   void run();
 
-  Journal& journal_;
+  FileJournal& journal_;
+  const uint64_t term_;
   std::function<void(Result<Unit>)> done_;
   std::mutex mutex_;
   std::condition_variable wake_;
