@@ -44,7 +44,8 @@ struct Summary {
 };
 
 /// Copies the journal up to its last whole record, the snapshots, and every other file of the data folder but
-/// ports.json and the database of the history: token, keys, authority, audit. Everything that a client was
+/// ports.json, the database of the history, and the place among several schedulers, whose votes a copy would
+/// forget: token, keys, authority, audit. Everything that a client was
 /// told before the call is in it. Works beside a running scheduler and takes no lock. What was written is
 /// read back and compared with its digests, but for a stream. An error leaves nothing under the destination's
 /// name. Any thread. kNotFound: no data folder. kAlreadyExists: the destination. kCorrupt: the folder is

@@ -44,6 +44,7 @@ class BackupTest : public testing::Test {
     put(data_ / "token", "secret\n");
     put(data_ / "ca/orders.key", "orders\n");
     put(data_ / "ports.json", "{}");
+    put(data_ / "replica/log/segment", "votes");
     put(root_ / "history.copy", "finished jobs");
     journal_ = open_journal(data_);
     append(3);
@@ -116,6 +117,7 @@ TEST_F(BackupTest, RestoresWhatAnOpenFolderHeldFromAFolderAndFromAnArchive) {
     EXPECT_EQ(content(restored / "ca/orders.key"), "orders\n");
     EXPECT_EQ(content(restored / "history/history.db"), "finished jobs");
     EXPECT_FALSE(fs::exists(restored / "ports.json"));
+    EXPECT_FALSE(fs::exists(restored / "replica"));
     EXPECT_FALSE(fs::exists(restored / "MANIFEST"));
     EXPECT_EQ(mode_of(restored), 0700u);
     EXPECT_EQ(mode_of(restored / "ca"), 0700u);

@@ -109,7 +109,7 @@ Result<Unit> add_journal(const std::string& folder, uint64_t snapshot, LiveFolde
 
 /// Files that are copied in another way, or are of no use elsewhere.
 bool is_left_out(const std::string& path) {
-  for (const char* folder : {"journal/", "snapshots/", "history/", "machines/"}) {
+  for (const char* folder : {"journal/", "snapshots/", "history/", "machines/", "replica/"}) {
     if (path.starts_with(folder)) return true;
   }
   return path == "ports.json" || path.ends_with(".tmp") || path.ends_with(".partial");

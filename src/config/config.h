@@ -194,6 +194,12 @@ struct Config {
     int64_t events_max = 200'000;
   } history;
 
+  struct Replica {
+    int64_t id = 0;                  ///< 0: this scheduler is the only one.
+    std::vector<std::string> peers;  ///< See `replica_peers`.
+    std::string address;             ///< Empty: the host of this scheduler's own entry.
+  } replica;
+
   struct Machines {
     std::string pools_file;  ///< Empty: no machines are asked for.
   } machines;
@@ -273,6 +279,19 @@ struct CompatiblePorts {
 /// `tasks.user_weights` in thousandths by user; nothing when an entry is not "user=weight" with a weight from
 /// 0.01 to 10, or a user comes twice.
 std::optional<std::map<std::string, int64_t>> parse_user_weights(const std::vector<std::string>& entries);
+
+/// One scheduler of a cluster of several, by `replica.peers`.
+struct ReplicaPeer {
+  uint64_t id = 0;
+  std::string host;   ///< A name or an address.
+  uint16_t port = 0;  ///< Where it listens for the others.
+
+  friend bool operator==(const ReplicaPeer&, const ReplicaPeer&) = default;
+};
+
+/// `replica.peers`, this scheduler's own entry too, in their order; empty: it is the only one.
+/// kInvalidArgument with one sentence: they are no cluster with this scheduler in it.
+Result<std::vector<ReplicaPeer>> replica_peers(const Config& config);
 
 /// A value that stands above file and environment, such as a command-line flag's.
 struct ConfigOverride {

@@ -332,6 +332,65 @@ TEST(ConfigRefuses, OnePortForTwoListeners) {
   EXPECT_EQ(refusal("api:\n  http_port: 0\n  grpc_port: 0\nmetrics:\n  port: 0\n"), "accepted");
 }
 
+std::string with_peers(const std::string& peers, const std::string& id = "2") {
+  return "replica: {id: " + id + ", peers: [" + peers + "]}\n";
+}
+
+TEST(ConfigReplicas, AreThreeOrFiveWithThisOneAmongThem) {
+  const std::string three = "1=a.example:7080, 2=10.0.0.2:7080, '3=[fd00::3]:7080'";
+  EXPECT_EQ(refusal(with_peers(three)), "accepted");
+  EXPECT_EQ(refusal(with_peers(three + ", 4=d:1, 5=e:1")), "accepted");
+  EXPECT_EQ(refusal(with_peers("2=a:1")), "replica.peers lists 1 schedulers; list three or five, or none");
+  EXPECT_EQ(refusal(with_peers(three + ", 4=d:1")),
+            "replica.peers lists 4 schedulers; an even number survives no more failures than one fewer: list "
+            "three or five");
+  EXPECT_EQ(refusal(with_peers(three + ", 4=d:1, 5=e:1, 6=f:1, 7=g:1")),
+            "replica.peers lists 7 schedulers; list three or five");
+  EXPECT_EQ(
+      refusal(with_peers("1=a:1, 2=b:1, 2=c:1")),
+      "replica.peers has the entry \"2=c:1\", and another one with the id 2; give each scheduler an id of "
+      "its own");
+  EXPECT_EQ(refusal(with_peers("1=a:1, 2=b:1, 3=a:1")),
+            "replica.peers has the entry \"3=a:1\", and another one with that host and port; each scheduler "
+            "needs its own");
+  EXPECT_EQ(refusal(with_peers(three, "9")),
+            "replica.peers has no entry of this scheduler, whose replica.id is 9; add it, or correct "
+            "replica.id");
+  EXPECT_EQ(
+      refusal("replica: {id: 1}\n"),
+      "replica.id is 1, and replica.peers is empty; list all schedulers of the cluster there, or remove "
+      "replica.id");
+  for (const char* bad : {"a:1", "0=a:1", "-1=a:1", "1=a", "1=a:0", "1=a:65536", "1=:1", "1=a b:1", "x=a:1",
+                          "1=fd00::3:7080", "1=[10.0.0.1]:1", "1=a:1x", "1=http://a:1"}) {
+    EXPECT_NE(refusal(with_peers("'" + std::string(bad) + "', 2=b:1, 3=c:1"))
+                  .find("expected id=host:port, such as 1=scheduler-1.example:7080"),
+              std::string::npos)
+        << bad;
+  }
+}
+
+TEST(ConfigReplicas, NeedFixedPortsAndLetNobodyInByAddress) {
+  const std::string peers = with_peers("1=a:7080, 2=b:7080, 3=c:7080");
+  EXPECT_NE(refusal(peers + "api: {http_port: 0}\n").find("api.http_port is 0"), std::string::npos);
+  EXPECT_NE(refusal(peers + "metrics: {port: 7080}\n").find("are both 7080"), std::string::npos);
+  EXPECT_NE(refusal(peers + "api: {anonymous_networks: [10.1.0.0/16]}\n").find("api.anonymous_networks lets"),
+            std::string::npos);
+}
+
+TEST(ConfigReplicas, DemandACredentialFromEverybody) {
+  const Result<LoadedConfig> loaded =
+      load_config({.environment = {{"GPU_SCHEDULER_REPLICA_ID", "3"},
+                                   {"GPU_SCHEDULER_REPLICA_PEERS", "1=a:1,2=b:1,3=[fd00::3]:7080"},
+                                   {"GPU_SCHEDULER_API_TOKEN_REQUIRED", "false"}}});
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  EXPECT_TRUE(loaded->values.api.token_required);
+  EXPECT_EQ(loaded->origins.at("api.token_required"), "replica.peers");
+  const Result<std::vector<ReplicaPeer>> peers = replica_peers(loaded->values);
+  ASSERT_TRUE(peers.ok());
+  EXPECT_EQ(peers->back(), (ReplicaPeer{.id = 3, .host = "fd00::3", .port = 7080}));
+  EXPECT_TRUE(replica_peers(Config{})->empty());
+}
+
 TEST(ConfigRefuses, AnEndpointThatIsNotTheNodesOwn) {
   const std::string local = "tasks:\n  llm_endpoint: http://127.0.0.1:8000/v1/completions\n";
   EXPECT_EQ(refusal(local), "accepted");

@@ -90,7 +90,8 @@ std::string ConfigKey::expectation() const {
 std::span<const ConfigKey> config_keys() {
   static const std::vector<ConfigKey> keys = [] {
     std::vector<ConfigKey> all;
-    for (const auto part : {scheduler_config_keys(), service_config_keys(), task_config_keys()})
+    for (const auto part :
+         {scheduler_config_keys(), service_config_keys(), task_config_keys(), replica_config_keys()})
       all.insert(all.end(), part.begin(), part.end());
     return all;
   }();

@@ -50,6 +50,9 @@ std::span<const ConfigKey> service_config_keys();
 /// The tasks of agents (task_keys.cc).
 std::span<const ConfigKey> task_config_keys();
 
+/// The cluster of several schedulers (replica_keys.cc).
+std::span<const ConfigKey> replica_config_keys();
+
 /// Prefix of every environment variable that sets a key.
 inline constexpr std::string_view kConfigEnvironmentPrefix = "GPU_SCHEDULER_";
 

@@ -129,6 +129,7 @@ class Loader {
   void check_jwt(const Config::Api& api);
   void check_endpoints(const Config::Tasks& tasks);
   void check_ports(const Config& config);
+  void check_replicas();
   void load_section(const std::string& path, const std::string& section, const YAML::Node& keys);
   void load_value(const ConfigKey& key, const YAML::Node& value, const std::string& where);
   void set(const ConfigKey& key, const RawValue& raw, const std::string& from, const std::string& where);
@@ -487,6 +488,40 @@ void Loader::check_whole() {
   }
   check_endpoints(config.tasks);
   check_ports(config);
+  check_replicas();
+}
+
+/// Callers of one replica reach the leader through the others: whoever connects is no caller of this machine.
+void Loader::check_replicas() {
+  Config& config = out_.values;
+  const Result<std::vector<ReplicaPeer>> peers = replica_peers(config);
+  if (!peers.ok()) return problem(peers.error().field, peers.error().message);
+  if (peers->empty()) return;
+  if (!config.api.anonymous_networks.empty()) {
+    problem("api.anonymous_networks",
+            "api.anonymous_networks lets callers in by their address, and with replica.peers they may come "
+            "through another scheduler's; remove it, and give them a credential");
+  }
+  const std::pair<const char*, int64_t> fixed[] = {{"api.http_port", config.api.http_port},
+                                                   {"api.grpc_port", config.api.grpc_port},
+                                                   {"metrics.port", config.metrics.port}};
+  for (const auto& [key, port] : fixed) {
+    if (port != 0) continue;
+    problem(key, std::string(key) +
+                     " is 0, any free port, which changes when another scheduler of "
+                     "replica.peers takes over; choose one");
+  }
+  for (const ReplicaPeer& peer : *peers) {
+    if (peer.id != static_cast<uint64_t>(config.replica.id)) continue;
+    for (const auto& [key, port] : fixed) {
+      if (port != peer.port) continue;
+      problem("replica.peers", std::string(key) + " and this scheduler's port in replica.peers are both " +
+                                   std::to_string(port) + "; give them different ports");
+    }
+  }
+  if (config.api.token_required) return;
+  config.api.token_required = true;
+  out_.origins["api.token_required"] = "replica.peers";
 }
 
 void Loader::check_endpoints(const Config::Tasks& tasks) {

@@ -42,6 +42,7 @@ std::string_view section_title(std::string_view section) {
   if (section == "log") return "The log";
   if (section == "history") return "The history: finished jobs and use for years";
   if (section == "machines") return "Machines of providers";
+  if (section == "replica") return "Several schedulers that are one";
   if (section == "audit") return "The audit: who did what";
   if (section == "agent") return "Agents";
   if (section == "database") return "PostgreSQL";

@@ -78,6 +78,10 @@ std::vector<std::string> server_names(const Config& config) {
   } else if (is_host_name(config.api.address)) {
     names.insert(config.api.address);
   }
+  // Callers of another replica are passed on to this one, and check that one's name.
+  if (const Result<std::vector<ReplicaPeer>> peers = replica_peers(config); peers.ok()) {
+    for (const ReplicaPeer& peer : *peers) names.insert(peer.host);
+  }
   return {names.begin(), names.end()};
 }
 

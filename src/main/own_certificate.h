@@ -23,8 +23,8 @@ std::string authority_folder(const std::string& data_dir);
 Result<bool> renew_own_certificate(const Config& config, const std::string& data_dir);
 
 /// Names and addresses under which others reach a scheduler with this configuration, sorted: this machine's
-/// name, loopback, the address that is listened on, or all of the machine's where it is every one, and
-/// api.host_names.
+/// name, loopback, the address that is listened on, or all of the machine's where it is every one,
+/// api.host_names, and the hosts of replica.peers.
 std::vector<std::string> server_names(const Config& config);
 
 }  // namespace gpusched

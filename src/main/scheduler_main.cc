@@ -15,6 +15,7 @@
 #include "main/commands/dev_command.h"
 #include "main/commands/doctor_command.h"
 #include "main/commands/journal_command.h"
+#include "main/commands/members_command.h"
 #include "main/serve.h"
 #include "main/supervise.h"
 
@@ -114,6 +115,7 @@ std::vector<ProgramCommand> scheduler_commands() {
   add(admin_commands());
   add({history_copy_command(), node_token_command()});
   add(order_key_commands());
+  add(members_commands());
   return all;
 }
 

@@ -1,0 +1,28 @@
+# GPUSCHED_RAFT=AUTO becomes ON where cargo is and has, or gets, the crates that the lock file names; else OFF, and one
+# line says why. Sanitizers, fuzzers and parts of the house do without, unless they ask for it.
+if(GPUSCHED_RAFT STREQUAL "AUTO")
+  set(GPUSCHED_RAFT OFF)
+  set(why)
+  if(GPUSCHED_SANITIZE OR GPUSCHED_FUZZ OR GPUSCHED_ONLY)
+    # These build what they name.
+  elseif(NOT CARGO)
+    set(why "there is no cargo")
+  else()
+    set(manifest ${PROJECT_SOURCE_DIR}/src/consensus/raft/Cargo.toml)
+    foreach(way IN ITEMS --offline --quiet)
+      if(NOT GPUSCHED_RAFT)
+        execute_process(COMMAND ${CARGO} fetch --locked ${way} --manifest-path ${manifest} TIMEOUT 120
+                        RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
+        if(failed STREQUAL "0")
+          set(GPUSCHED_RAFT ON)
+        endif()
+      endif()
+    endforeach()
+    if(NOT GPUSCHED_RAFT)
+      set(why "cargo has no access to the crates of src/consensus/raft/Cargo.lock")
+    endif()
+  endif()
+  if(why)
+    message(STATUS "Several schedulers that are one: left out, ${why} (GPUSCHED_RAFT=ON demands it)")
+  endif()
+endif()
