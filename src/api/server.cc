@@ -301,8 +301,8 @@ struct Server::Impl {
 
   void serve_metrics(const HttpRequest& request, const RestCallPtr& call) {
     call->note().name(access::Action::kSeeMetrics, {});
-    if (request.path != options.metrics_path) {
-      return call->fail({ErrorKind::kNotFound, "no such path; metrics are at " + options.metrics_path});
+    if (request.path != options.metrics_page.path) {
+      return call->fail({ErrorKind::kNotFound, "no such path; metrics are at " + options.metrics_page.path});
     }
     answer_metrics(request, call);
   }
@@ -326,8 +326,9 @@ struct Server::Impl {
       add_limits(*answer);
       for (const RequestMeter* meter : {&rest_reads, &rest_writes, &grpc_reads, &grpc_writes})
         add_requests(*meter, *answer);
-      call->send(
-          {.body = metrics_text(*answer, options.metrics_namespace), .content_type = kMetricsContentType});
+      std::string text = metrics_text(*answer, options.metrics_page.name_space);
+      if (options.metrics_page.replica_metrics != nullptr) text += options.metrics_page.replica_metrics();
+      call->send({.body = std::move(text), .content_type = kMetricsContentType});
     });
   }
 
@@ -407,13 +408,14 @@ struct Server::Impl {
                          .setting = "api.http_port",
                          .tls = options.tls});
     if (options.metrics_enabled) {
-      listeners.push_back({.address = options.address,
-                           .port = options.metrics_port,
-                           .handler = options.anonymous.reads_metrics
-                                          ? through(metrics_gate, open_metrics_gate, nullptr)
-                                          : through(metrics_gate),
-                           .setting = "metrics.port",
-                           .tls = options.tls});
+      listeners.push_back(
+          {.address = options.address,
+           .port = options.metrics_port,
+           .handler = with_replica_health(options.anonymous.reads_metrics
+                                              ? through(metrics_gate, open_metrics_gate, nullptr)
+                                              : through(metrics_gate)),
+           .setting = "metrics.port",
+           .tls = options.tls});
     }
     const auto listen = [&](std::optional<uint16_t> port, RestGate& at, RestGate& open, const char* setting) {
       if (!port) return;
@@ -548,6 +550,16 @@ struct Server::Impl {
     return [&gate, &health, &open](HttpRequest&& request, HttpReply reply) {
       RestGate& of_health = is_plain_read(request) ? open : health;
       (is_health(request) ? of_health : gate).handle(std::move(request), std::move(reply));
+    };
+  }
+  /// One of several schedulers says how it is on the port of the metrics, whether it leads or not.
+  HttpHandler with_replica_health(HttpHandler metrics) const {
+    if (options.metrics_page.replica_health == nullptr) return metrics;
+    return [this, metrics = std::move(metrics)](HttpRequest&& request, HttpReply reply) {
+      const bool reads = request.method == HttpMethod::kGet || request.method == HttpMethod::kHead;
+      if (reads && request.path == "/health")
+        return reply.send({.body = options.metrics_page.replica_health()});
+      metrics(std::move(request), std::move(reply));
     };
   }
   static HttpHandler through(RestGate& gate) {

@@ -51,6 +51,15 @@ struct AnonymousOptions {
   std::string node_addresses_file = {};  ///< Where nodes' addresses are kept over restarts. Empty: nowhere.
 };
 
+/// What the port of the metrics answers, beside the metrics themselves.
+struct MetricsPage {
+  std::string path = "/metrics";
+  std::string name_space = "gpu_scheduler";  ///< Begins every metric's name.
+  /// Of one of several schedulers: the JSON at `/health`, for everybody, and text behind the metrics. Called
+  /// on the HTTP server's thread. None: it is the only one.
+  std::function<std::string()> replica_health = nullptr, replica_metrics = nullptr;
+};
+
 /// Settings of the doors. Ports: 0 picks a free one.
 struct ServerOptions {
   std::string address =
@@ -64,8 +73,7 @@ struct ServerOptions {
   uint16_t metrics_port = 9091;
   std::optional<uint16_t> allocation_port = std::nullopt;  ///< For allocations alone; none: no such port.
   std::optional<uint16_t> tasks_http_port = std::nullopt;  ///< For tasks of agents alone; none: no such port.
-  std::string metrics_path = "/metrics";
-  std::string metrics_namespace = "gpu_scheduler";
+  MetricsPage metrics_page = {};
   bool cors_enabled = false;
   std::vector<std::string> cors_origins;
   CallerLimits limits = {};  ///< For REST and gRPC together.

@@ -490,8 +490,8 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   api::ServerOptions options{.address = config.api.address};
   set_ports(config, options);
   set_tasks(config.tasks, options);
-  options.metrics_path = config.metrics.path;
-  options.metrics_namespace = config.metrics.name_space;
+  options.metrics_page.path = config.metrics.path;
+  options.metrics_page.name_space = config.metrics.name_space;
   options.cors_enabled = config.api.cors_enabled;
   options.cors_origins = config.api.cors_origins;
   options.copy_bytes_max = config.api.copy_bytes_max;
