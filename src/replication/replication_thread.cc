@@ -257,12 +257,18 @@ void ReplicationThread::turn(Inbox& inbox) {
   for (const uint64_t id : inbox.unreachable) replica_->unreachable(id);
   if (inbox.proposal) begin(std::move(*inbox.proposal));
   if (inbox.hand_over) begin_hand_over();
+  compact_before_ = std::max(compact_before_, inbox.compact_before);
   tick(now);
   advance();
-  if (given_up_ || inbox.compact_before == 0 || lead_ != Lead::kHeld) return;
-  journal_lent_ = false;  // Who has a snapshot written has read the journal.
+  compact_journal();
+}
+
+void ReplicationThread::compact_journal() {
+  if (given_up_ || compact_before_ == 0 || journal_lent_ || lead_ == Lead::kLost) return;
+  // What the mark of a compaction calls unneeded must not be all that a loss of power leaves.
   Result<Unit> compacted = journal_.sync();
-  if (compacted) compacted = journal_.compact_before(inbox.compact_before);
+  if (compacted) compacted = journal_.compact_before(compact_before_);
+  compact_before_ = 0;
   if (!compacted) {
     log_event(LogLevel::kWarning, "journal", "compaction_failed", {}, {{"error", compacted.error().message}});
   }
@@ -310,8 +316,13 @@ void ReplicationThread::begin(Proposal proposal) {
   if (room) room = journal_.check_room(proposal.payload.size());
   if (!room) return proposal.done(room);
   const Result<consensus::Proposed> placed = replica_->propose(data);
-  if (!placed) return proposal.done(placed.error());
-  in_flight_ = InFlight{.place = *placed, .done = std::move(proposal.done), .begun = Clock::now()};
+  in_flight_ = InFlight{.done = std::move(proposal.done), .begun = Clock::now()};
+  if (placed) {
+    in_flight_->place = *placed;
+    return;
+  }
+  // A message of this turn took the lead away: the client hears of that first.
+  in_flight_->refused = placed.error().code == ErrorCode::kUnavailable ? not_leader() : placed.error();
 }
 
 Result<Unit> ReplicationThread::take(const Entry& entry) {
@@ -320,8 +331,11 @@ Result<Unit> ReplicationThread::take(const Entry& entry) {
     lead_ = Lead::kLost;
     return Unit{};
   }
+  const uint64_t before = journal_.last_position();
   const Result<Unit> taken = records_.take(entry);
   if (!taken) return taken;
+  if (lead_ == Lead::kNone && journal_.last_position() > before)
+    client_.appended(*decode_record_entry(entry));
   if (in_flight_ && entry.index == in_flight_->place.index && entry.term == in_flight_->place.term)
     in_flight_->appended = true;
   kept_.push_back({.index = entry.index, .position = journal_.last_position(), .bytes = entry.data.size()});
@@ -344,8 +358,10 @@ void ReplicationThread::advance() {
 }
 
 void ReplicationThread::settle_proposal() {
-  if (!in_flight_ || (!in_flight_->appended && lead_ == Lead::kHeld)) return;
+  if (!in_flight_) return;
+  if (!in_flight_->appended && !in_flight_->refused && lead_ == Lead::kHeld) return;
   InFlight settled = *std::exchange(in_flight_, std::nullopt);
+  if (settled.refused) return settled.done(*settled.refused);
   if (!settled.appended) return settled.done(outcome_unknown());
   commits_.fetch_add(1, std::memory_order_relaxed);
   const std::chrono::nanoseconds took = Clock::now() - settled.begun;

@@ -68,6 +68,8 @@ class ReplicationClient {
   virtual void lost_lead() = 0;
   /// Another replica leads, or none that is known (0).
   virtual void leader_changed(uint64_t leader) = 0;
+  /// A record that another leader proposed is in the ordinary journal now. Inside `start`, too.
+  virtual void appended(const JournalRecord& record) = 0;
   /// This replica takes no part any more. kOutcomeUnknown, kIo, kStorageFull: a write failed, and what is
   /// durable is unknown: end the process. Otherwise an operator has to make the folder again.
   virtual void failed(const Error& error) = 0;
@@ -133,6 +135,7 @@ class ReplicationThread {
     std::function<void(Result<Unit>)> done;
     Clock::time_point begun;
     bool appended = false;
+    std::optional<Error> refused;  ///< It was never in the log.
   };
   struct Kept {
     uint64_t index = 0;
@@ -162,6 +165,7 @@ class ReplicationThread {
   void settle_role();
   Result<Unit> take(const consensus::Entry& entry);
   Result<Unit> compact_log();
+  void compact_journal();
   void begin_hand_over();
   void give_up(const Error& error);
   void publish();
@@ -179,7 +183,8 @@ class ReplicationThread {
   std::unique_ptr<consensus::Replica> replica_;
   std::optional<InFlight> in_flight_;
   Lead lead_ = Lead::kNone;
-  bool journal_lent_ = false;  ///< The client may be reading the ordinary journal.
+  bool journal_lent_ = false;    ///< The client may be reading the ordinary journal.
+  uint64_t compact_before_ = 0;  ///< In the ordinary journal, when it is not lent; 0: nothing.
   bool lost_told_ = false;
   uint64_t leader_ = 0;
   bool given_up_ = false;

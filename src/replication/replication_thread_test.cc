@@ -51,6 +51,7 @@ class ReplicationThreadTest : public testing::Test {
     void leads() override { leading = true; }
     void lost_lead() override { leading = false, lost = true; }
     void leader_changed(uint64_t) override {}
+    void appended(const JournalRecord& record) override { last_appended = record.position; }
     void failed(const Error& error) override {
       const std::lock_guard lock(world.mutex_);
       failure = error;
@@ -63,6 +64,7 @@ class ReplicationThreadTest : public testing::Test {
     std::unique_ptr<ReplicationThread> thread;
     std::atomic<bool> leading{false};
     std::atomic<bool> lost{false};
+    std::atomic<uint64_t> last_appended{0};  ///< Of another one's records.
     std::optional<Error> failure;
   };
 
@@ -210,6 +212,7 @@ TEST_F(ReplicationThreadTest, WhatIsAnsweredIsInTheJournalsOfAllOfThem) {
   for (const char* payload : {"one", "two", "three"}) ASSERT_TRUE(propose(first, payload).ok());
   for (uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(has_position(id, 3));
   for (uint64_t id = 1; id <= 3; ++id) {
+    EXPECT_EQ(at(id).last_appended, id == first ? 0u : 3u);
     ASSERT_TRUE(end(id).ok());
     kill(id);
     EXPECT_EQ(records(id), (std::vector<Said>{{1, "one"}, {2, "two"}, {3, "three"}})) << id;
@@ -385,6 +388,25 @@ TEST_F(ReplicationThreadTest, TheLogIsBoundedAndAReplicaThatWasAwayForLongerSays
   kill(near);
   ASSERT_TRUE(start(near).ok());
   ASSERT_TRUE(has_position(near, 91));
+}
+
+TEST_F(ReplicationThreadTest, TheOrdinaryJournalIsShortenedBesideWhoeverLeads) {
+  start_all();
+  const uint64_t first = leader();
+  const uint64_t other = first % 3 + 1;
+  for (int i = 0; i < 120; ++i) ASSERT_TRUE(propose(first, std::string(2'000, 'a')).ok());
+  ASSERT_TRUE(has_position(other, 120));
+  for (const uint64_t id : {first, other}) {
+    at(id).thread->compact_before(100);
+  }
+  ASSERT_TRUE(propose(first, "behind").ok());
+  ASSERT_TRUE(has_position(other, 121));
+  for (const uint64_t id : {first, other}) {
+    lose_power(id, id);  // What the journal lacks is in the log.
+    ASSERT_TRUE(start(id).ok());
+    EXPECT_GT(at(id).journal->first_position(), 30u);
+  }
+  for (const uint64_t id : {first, other}) ASSERT_TRUE(has_position(id, 121));
 }
 
 TEST_F(ReplicationThreadTest, AHandOverNamesAnotherLeaderWithoutAnElectionTimeout) {
