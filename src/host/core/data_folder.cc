@@ -10,6 +10,7 @@
 #include "base/limits.h"
 #include "base/storage_limits.h"
 #include "codec/group.h"
+#include "host/core/standby.h"
 #include "host/core/system_clock.h"
 #include "log/log.h"
 
@@ -105,7 +106,10 @@ Result<DataFolder> open_data_folder(const HostOptions& options, SharedJournal* s
   if (!made.ok()) return made.error();
   warn_of_small_volume(options);
   DataFolder folder;
+  std::optional<Standby::Warm> warm;
   if (shared != nullptr) {
+    // First: it may be writing a snapshot.
+    if (const std::shared_ptr<Standby> standby = shared->standby()) warm = standby->take();
     folder.journal = std::shared_ptr<FileJournal>(std::shared_ptr<void>(), &shared->journal());
   } else {
     Result<std::shared_ptr<FileJournal>> journal = open_own_journal(options);
@@ -122,10 +126,15 @@ Result<DataFolder> open_data_folder(const HostOptions& options, SharedJournal* s
                            " bytes from " + opened.segment + " at offset " + std::to_string(opened.offset) +
                            " (" + opened.reason + "). ";
   }
-  Result<Recovered> recovered =
-      recover(*folder.journal, *folder.snapshots, folder.report, kFeatureLevel, Threads::kTwo);
-  if (!recovered.ok()) return recovered.error();
-  folder.recovered = std::move(*recovered);
+  if (warm) {
+    folder.report = std::move(warm->report);
+    folder.recovered = std::move(warm->recovered);
+  } else {
+    Result<Recovered> recovered =
+        recover(*folder.journal, *folder.snapshots, folder.report, kFeatureLevel, Threads::kTwo);
+    if (!recovered.ok()) return recovered.error();
+    folder.recovered = std::move(*recovered);
+  }
   log_refused_snapshots(folder.report);
   if (!folder.recovered.state.last.at.valid()) {
     const Result<Unit> good = check_first_clock(clock.wall());

@@ -31,12 +31,18 @@ class JournalWriter : public GroupWriter {
   virtual Result<Unit> stop(bool seal) = 0;
 };
 
+class Standby;
+
 /// The journal of a scheduler that is one of several: who leads them, appends to it. Thread-safe.
 class SharedJournal {
  public:
   virtual ~SharedJournal() = default;
   /// Nobody appends to it before the first group of the writer.
   virtual FileJournal& journal() = 0;
+  /// Term in which this scheduler leads: higher than that of any other one that led before.
+  virtual uint64_t term() const = 0;
+  /// The state behind the journal's last record, where it was kept up to date; null: it has to be recovered.
+  virtual std::shared_ptr<Standby> standby() { return nullptr; }
   /// `done` gets each group's result. kUnavailable: another scheduler decides from now on, and nothing was
   /// written. kLocked: the same, and the others may have agreed on the group or not. Once.
   virtual std::unique_ptr<JournalWriter> writer(std::function<void(Result<Unit>)> done) = 0;
