@@ -67,6 +67,12 @@ sign::TlsFiles tls_files(const Config& config, const std::string& data_dir) {
           .allow_tls12 = config.api.tls_minimum_version == "1.2"};
 }
 
+Result<std::shared_ptr<const sign::TlsIdentity>> current_identity(const Config& config,
+                                                                  const std::string& data_dir) {
+  if (const Result<bool> made = renew_own_certificate(config, data_dir); !made.ok()) return made.error();
+  return sign::TlsIdentity::load(tls_files(config, data_dir));
+}
+
 std::vector<std::string> server_names(const Config& config) {
   std::set<std::string> names = {"localhost", "127.0.0.1", "::1"};
   for (const std::string& name : config.api.host_names) {

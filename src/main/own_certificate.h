@@ -22,6 +22,11 @@ std::string authority_folder(const std::string& data_dir);
 /// third of its time left. True: a new one was made.
 Result<bool> renew_own_certificate(const Config& config, const std::string& data_dir);
 
+/// The one that is to be served, made where it is the scheduler's own. Errors as `renew_own_certificate` and
+/// `sign::TlsIdentity::load`.
+Result<std::shared_ptr<const sign::TlsIdentity>> current_identity(const Config& config,
+                                                                  const std::string& data_dir);
+
 /// Names and addresses under which others reach a scheduler with this configuration, sorted: this machine's
 /// name, loopback, the address that is listened on, or all of the machine's where it is every one,
 /// api.host_names, and the hosts of replica.peers.

@@ -16,6 +16,8 @@
 #include "main/commands/doctor_command.h"
 #include "main/commands/journal_command.h"
 #include "main/commands/members_command.h"
+#include "main/replicas/replica_process.h"
+#include "main/replicas/start_again.h"
 #include "main/serve.h"
 #include "main/supervise.h"
 
@@ -41,6 +43,11 @@ int serve_until_signal(const ConfigInputs& inputs, const LoadedConfig& loaded, c
   const Result<Unit> logging = log_set_up({.path = config.log.path, .level = *level});
   if (!logging.ok()) return complain(logging.error(), 1);
   warn_of_keys_without_effect(loaded);
+  const Result<std::optional<int>> replica = serve_as_replica(inputs, config, data_dir, manager);
+  if (!replica.ok() || *replica) {
+    log_shut_down();
+    return replica.ok() ? **replica : complain(replica.error(), 1);
+  }
   manager.status("recovering " + data_dir);
   const Result<std::unique_ptr<Service>> service = Service::start(config, data_dir);
   if (!service.ok()) {
@@ -132,6 +139,7 @@ Program scheduler_program() {
 }
 
 int run_scheduler(int argc, char** argv) {
+  remember_start(argv);
   return run_program(scheduler_program(), program_words(argc, argv), process_program_io());
 }
 

@@ -1,8 +1,10 @@
 #include "main/serve.h"
 
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <future>
+#include <thread>
 
 #include "api/contract/spec_peek.h"
 #include "api/contract/token.h"
@@ -12,6 +14,7 @@
 #include "base/check.h"
 #include "config/keys.h"
 #include "host/history/host_with_history.h"
+#include "host/shared_host.h"
 #include "log/log.h"
 #include "main/callers/anonymous_callers.h"
 #include "main/fencing.h"
@@ -203,13 +206,6 @@ HostOptions host_options(const Config& config, const std::string& data_dir) {
 
 namespace {
 
-/// The one that is to be served, made where it is the scheduler's own.
-Result<std::shared_ptr<const sign::TlsIdentity>> current_identity(const Config& config,
-                                                                  const std::string& data_dir) {
-  if (const Result<bool> made = renew_own_certificate(config, data_dir); !made.ok()) return made.error();
-  return sign::TlsIdentity::load(tls_files(config, data_dir));
-}
-
 class ServiceImpl final : public Service {
  public:
   ServiceImpl(std::unique_ptr<Host> host, const Config& config, std::string data_dir,
@@ -229,7 +225,7 @@ class ServiceImpl final : public Service {
   /// Before the doors; they begin to act after these.
   Result<Unit> open_pools(const Config& config);
   void start_machines();
-  Result<Unit> open_doors(const Config& config);
+  Result<Unit> open_doors(const Config& config, const LeaderSeat* seat);
   const BoundPorts& ports() const override { return ports_; }
   int64_t active_jobs() override;
   Result<Unit> reconfigure(const Config& config) override;
@@ -239,6 +235,7 @@ class ServiceImpl final : public Service {
   }
   void note_reload(bool worked) override { server_->note_reload(worked); }
   void touch(std::function<void()> alive) override;
+  void close_doors(Duration patience) override;
   void stop() override;
 
  private:
@@ -482,7 +479,7 @@ void ServiceImpl::start_machines() {
            }});
 }
 
-Result<Unit> ServiceImpl::open_doors(const Config& config) {
+Result<Unit> ServiceImpl::open_doors(const Config& config, const LeaderSeat* seat) {
   open_hooks(config);
   if (const Result<Unit> opened = open_pools(config); !opened.ok()) return opened;
   Result<std::string> token = api::load_or_create_token(data_dir_);
@@ -492,6 +489,10 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   set_tasks(config.tasks, options);
   options.metrics_page.path = config.metrics.path;
   options.metrics_page.name_space = config.metrics.name_space;
+  if (seat != nullptr) {
+    options.metrics_page.replica_health = seat->health;
+    options.metrics_page.replica_metrics = seat->metrics;
+  }
   options.cors_enabled = config.api.cors_enabled;
   options.cors_origins = config.api.cors_origins;
   options.copy_bytes_max = config.api.copy_bytes_max;
@@ -507,7 +508,9 @@ Result<Unit> ServiceImpl::open_doors(const Config& config) {
   options.token_file = std::filesystem::absolute(data_dir_).lexically_normal().string() + "/token";
   options.key_uses_file = data_dir_ + "/key-uses";
   options.old_agent_handshake = config.agent.accept_old_handshake;
-  options.token_required = config.api.token_required;
+  // What a follower passes on comes from a local address, whoever sent it.
+  const bool relayed = !config.replica.peers.empty();
+  options.token_required = config.api.token_required || relayed;
   options.host_names = host_names_of(config);
   options.version = GPUSCHED_VERSION;
   options.tls = tls_;
@@ -619,6 +622,17 @@ void ServiceImpl::touch(std::function<void()> alive) {
   });
 }
 
+void ServiceImpl::close_doors(Duration patience) {
+  remove_ports_file(data_dir_);
+  auto closed = std::make_shared<std::promise<void>>();
+  std::future<void> over = closed->get_future();
+  std::thread([this, closed] {
+    server_->shutdown();
+    closed->set_value();
+  }).detach();
+  (void)over.wait_for(std::chrono::nanoseconds(patience.ns));
+}
+
 void ServiceImpl::stop() {
   if (std::exchange(stopped_, true)) return;
   if (fencing_ != nullptr) fencing_->stop();
@@ -633,20 +647,22 @@ void ServiceImpl::stop() {
 }
 
 /// A long recovery ends on a signal. From the first open door on a signal waits for the orderly end instead.
-Result<std::unique_ptr<Host>> recover(const Config& config, const std::string& data_dir) {
+Result<std::unique_ptr<Host>> recover(const Config& config, const std::string& data_dir,
+                                      const LeaderSeat* seat) {
   const EndsOnSignal meanwhile;
-  return Host::open(host_options(config, data_dir));
+  return open_shared_host(host_options(config, data_dir), seat == nullptr ? nullptr : seat->journal);
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Service>> Service::start(const Config& config, const std::string& data_dir) {
+Result<std::unique_ptr<Service>> Service::start(const Config& config, const std::string& data_dir,
+                                                const LeaderSeat* seat) {
   // Before a recovery that may be long.
   Result<std::shared_ptr<sign::TlsServer>> tls = load_tls(config, data_dir);
   if (!tls.ok()) return tls.error();
   Result<JwtSetup> tokens = load_jwt(config);
   if (!tokens.ok()) return tokens.error();
-  Result<std::unique_ptr<Host>> host = recover(config, data_dir);
+  Result<std::unique_ptr<Host>> host = recover(config, data_dir, seat);
   if (!host.ok()) return host.error();
   const RecoveryReport recovery = (*host)->recovery();
   warn_of_pools(**host, config);
@@ -654,7 +670,8 @@ Result<std::unique_ptr<Service>> Service::start(const Config& config, const std:
       std::make_unique<ServiceImpl>(std::move(*host), config, data_dir, std::move(*tls), std::move(*tokens));
   service->open_history(config);
   const Result<Unit> audited = service->open_audit(config);
-  const Result<Unit> opened = audited.ok() ? service->open_doors(config) : audited;
+  if (seat != nullptr) seat->free_ports();
+  const Result<Unit> opened = audited.ok() ? service->open_doors(config, seat) : audited;
   if (!opened.ok()) {
     const EndsOnSignal meanwhile;
     service.reset();

@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "config/config.h"
 #include "history/postgres/options.h"
+#include "host/core/journal_writer.h"
 #include "host/host.h"
 #include "sign/tls_context.h"
 
@@ -33,13 +34,24 @@ struct BoundPorts {
   std::string agent_socket = {};      ///< The same of the one for agents.
 };
 
+/// What a scheduler that leads several has beside its configuration.
+struct LeaderSeat {
+  std::shared_ptr<SharedJournal> journal;
+  /// Called once, before the doors are opened: frees their ports.
+  std::function<void()> free_ports;
+  /// What the port of the metrics says of the replicas; see api::MetricsPage.
+  std::function<std::string()> health, metrics;
+};
+
 /// A scheduler with all its doors, serving in threads of its own.
 class Service {
  public:
   /// Recovers `data_dir`, listens, writes `data_dir/ports.json`. Errors say what to do. Signals must be
   /// blocked (`block_signals`): SIGINT and SIGTERM end the process while it recovers, later ones are for
   /// `supervise`.
-  static Result<std::unique_ptr<Service>> start(const Config& config, const std::string& data_dir);
+  /// `seat`: of one that leads several; null: it is the only one.
+  static Result<std::unique_ptr<Service>> start(const Config& config, const std::string& data_dir,
+                                                const LeaderSeat* seat = nullptr);
   virtual ~Service() = default;
 
   virtual const BoundPorts& ports() const = 0;
@@ -56,6 +68,9 @@ class Service {
   virtual void note_reload(bool worked) = 0;
   /// Calls `alive`, on a thread of the service, once its loops have all gone round after this call.
   virtual void touch(std::function<void()> alive) = 0;
+  /// Ends the doors only, within about `patience`: for a scheduler that another one has replaced, whose
+  /// process ends next.
+  virtual void close_doors(Duration patience) = 0;
   /// Doors first, then the host: what was accepted is finished, then the journal is sealed. Once.
   virtual void stop() = 0;
 };

@@ -1,6 +1,7 @@
 #include "main/supervise.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -20,7 +21,7 @@ namespace {
 sigset_t awaited_signals() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, signal);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, place_signal()}) sigaddset(&set, signal);
   return set;
 }
 
@@ -59,6 +60,11 @@ std::string serving(const BoundPorts& ports) {
 }
 
 }  // namespace
+
+// Behind SIGRTMIN, which ends EndsOnSignal.
+int place_signal() { return SIGRTMIN + 1; }
+
+void tell_place_changed() { ::kill(::getpid(), place_signal()); }
 
 void block_signals() {
   const sigset_t set = awaited_signals();
@@ -115,7 +121,7 @@ int supervise(Service& service, const ServiceNotifier& manager, const std::funct
       const std::string outcome = reload();
       manager.ready(serving(service.ports()) + "; " + outcome);
     } else if (signal != 0) {
-      manager.stopping();
+      if (signal != place_signal()) manager.stopping();
       return signal;
     }
   }

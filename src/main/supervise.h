@@ -10,10 +10,16 @@
 
 namespace gpusched {
 
-/// Blocks SIGINT, SIGTERM and SIGHUP in this thread and those started after; `wait_for_signal` takes them.
-/// SIGPIPE is ignored.
+/// The signal by which this process tells itself that its place among several schedulers changed.
+int place_signal();
+/// Sends it. Any thread.
+void tell_place_changed();
+
+/// Blocks SIGINT, SIGTERM, SIGHUP and place_signal() in this thread and those started after;
+/// `wait_for_signal` takes them. SIGPIPE is ignored.
 void block_signals();
-/// SIGINT, SIGTERM or SIGHUP when one comes; 0 after `patience` without any. Zero: as long as it takes.
+/// SIGINT, SIGTERM, SIGHUP or place_signal() when one comes; 0 after `patience` without any. Zero: as long as
+/// it takes.
 int wait_for_signal(Duration patience = {});
 
 /// While one lives, SIGINT and SIGTERM end the process at once: a start or an end that hangs is no reason to
@@ -30,9 +36,9 @@ class EndsOnSignal {
   std::thread thread_;
 };
 
-/// Serves until SIGINT or SIGTERM, whose number it returns. Meanwhile tells the service manager that the
-/// service lives, as long as its loops go round, has an old certificate renewed, and calls `reload` on
-/// SIGHUP: its result is one line for people.
+/// Serves until SIGINT, SIGTERM or place_signal(), whose number it returns. Meanwhile tells the service
+/// manager that the service lives, as long as its loops go round, has an old certificate renewed, and calls
+/// `reload` on SIGHUP: its result is one line for people.
 int supervise(Service& service, const ServiceNotifier& manager, const std::function<std::string()>& reload,
               Duration renew_every = hours(1));
 

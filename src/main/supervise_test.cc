@@ -19,6 +19,7 @@ class CountingService final : public Service {
   void reopen_audit() override {}
   void note_reload(bool) override {}
   void touch(std::function<void()> alive) override { alive(); }
+  void close_doors(Duration) override {}
   void stop() override {}
   int renewals = 0;
 

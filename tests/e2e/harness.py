@@ -57,6 +57,13 @@ def program(name):
     return str(path)
 
 
+def has_consensus():
+    """Whether the scheduler was built so that several can be one."""
+    done = subprocess.run([program("gpu-scheduler"), "members", "init", "--data-dir", "/nonexistent"],
+                          capture_output=True, text=True, check=False)
+    return "built without" not in done.stderr
+
+
 def wait_until(what, predicate, timeout_s=PATIENCE_S):
     """Returns the predicate's first true value; a file that is not there yet is one more reason to wait.
     The deadline is for programs that hang, not a measure."""

@@ -50,13 +50,7 @@ def blocks_of_page():
     return [(int(machine), text) for machine, text in found]
 
 
-def has_consensus():
-    done = subprocess.run([harness.program("gpu-scheduler"), "members", "init", "--data-dir", "/nonexistent"],
-                          capture_output=True, text=True, check=False)
-    return "built without" not in done.stderr
-
-
-@pytest.mark.skipif(not has_consensus(), reason="gpu-scheduler was built without the consensus of replicas")
+@pytest.mark.skipif(not harness.has_consensus(), reason="gpu-scheduler was built without the consensus of replicas")
 def test_the_page_makes_three_schedulers_of_one(new_world):
     world = new_world()
     world.strict = False

@@ -1,4 +1,5 @@
 #include "main/replicas/replica_folders.h"
+#include "main/replicas/replica_process.h"
 
 /// The same functions in a program that was built without the consensus of replicas.
 namespace gpusched {
@@ -29,6 +30,13 @@ Result<ReplicaGroup> join_group(const Config&, const std::string&, const std::st
 Result<Unit> check_alone(const Config& config, const std::string& data_dir) {
   if (!config.replica.peers.empty()) return built_without();
   return check_folder_alone(data_dir);
+}
+
+Result<std::optional<int>> serve_as_replica(const ConfigInputs&, const Config& config,
+                                            const std::string& data_dir, const ServiceNotifier&) {
+  const Result<Unit> alone = check_alone(config, data_dir);
+  if (!alone.ok()) return alone.error();
+  return std::optional<int>();
 }
 
 }  // namespace gpusched
