@@ -402,6 +402,7 @@ TEST_F(NodeDoor, AnAgentRegistersRunsAJobAndIsSeen) {
   ASSERT_TRUE(stream->Write(registration()));
   ASSERT_TRUE(stream->Read(&message));
   ASSERT_TRUE(message.has_registered()) << message.ShortDebugString();
+  EXPECT_EQ(message.term(), 0u) << "it has always been the only scheduler";
 
   const std::string job = submit(R"({"command":["true"],"gpu_count":1})");
   do {
@@ -452,6 +453,32 @@ TEST_F(NodeDoor, AnAgentRegistersRunsAJobAndIsSeen) {
   agent.join();
   EXPECT_EQ(log.status, 200);
   EXPECT_EQ(log.body, "6\r\nfirst \r\n6\r\nsecond\r\n0\r\n\r\n");
+  stream->WritesDone();
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
+class LeadingNodeDoor : public DoorsTest {
+ protected:
+  LeadingNodeDoor() : DoorsTest({}, 7) {}
+};
+
+TEST_F(LeadingNodeDoor, OrdersTellTheTermOfOneOfSeveralSchedulers) {
+  const auto stub = v1::NodeProtocol::NewStub(channel_);
+  grpc::ClientContext context;
+  const auto stream = stub->Connect(&context);
+  ASSERT_TRUE(stream->Write(hello(std::string(32, 'n'))));
+  v1::SchedulerMessage message;
+  ASSERT_TRUE(stream->Read(&message));
+  ASSERT_TRUE(stream->Write(registration()));
+  ASSERT_TRUE(stream->Read(&message));
+  ASSERT_TRUE(message.has_registered()) << message.ShortDebugString();
+  EXPECT_EQ(message.term(), 7u);
+  const std::string job = submit(R"({"command":["true"],"gpu_count":1})");
+  do {
+    ASSERT_TRUE(stream->Read(&message));
+  } while (!message.has_start());
+  EXPECT_EQ(message.term(), 7u);
+  EXPECT_EQ("job-" + std::to_string(message.start().key().job()), job);
   stream->WritesDone();
   EXPECT_TRUE(stream->Finish().ok());
 }

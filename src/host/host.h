@@ -23,6 +23,7 @@ struct HostOptions {
   ForecastService::Pace forecasts;
   int64_t segment_bytes = int64_t{16} << 20;
   int64_t snapshot_bytes = int64_t{256} << 20;  ///< A snapshot after so much journal.
+  uint64_t term = 0;  ///< Term in which this one of several schedulers leads; 0: it is the only one.
 };
 
 /// Findings of recovery, for the log.
@@ -34,6 +35,7 @@ struct RecoveryReport {
   uint64_t replayed_bytes = 0;  ///< Size of records' payloads.
   uint64_t last_sequence = 0;
   uint64_t last_position = 0;
+  uint64_t term = 0;  ///< Highest of HostOptions' and the journal's records'; 1: there never was another one.
   uint64_t digest = 0;
   int64_t waiting_jobs = 0;
   int64_t elapsed_ms = 0;

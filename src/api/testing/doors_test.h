@@ -23,10 +23,10 @@ constexpr char kTestToken[] = "0123456789abcdef0123456789abcdef";
 /// A real host on a temporary folder behind real ports.
 class DoorsTest : public testing::Test {
  protected:
-  explicit DoorsTest(ServerOptions options = {}) {
+  explicit DoorsTest(ServerOptions options = {}, uint64_t term = 0) {
     char pattern[] = "/tmp/gpusched-doors-XXXXXX";
     folder_ = mkdtemp(pattern);
-    HostOptions host_options{.data_dir = folder_};
+    HostOptions host_options{.data_dir = folder_, .term = term};
     host_options.engine.queue_size_max = 4'000;  // One tenant has half of them at most.
     auto host = Host::open(host_options);
     EXPECT_TRUE(host.ok());

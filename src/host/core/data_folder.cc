@@ -121,6 +121,7 @@ Result<DataFolder> open_data_folder(const HostOptions& options, SharedJournal* s
   if (!snapshots.ok()) return snapshots.error();
   folder.snapshots = std::move(*snapshots);
   const OpenReport& opened = folder.journal->open_report();
+  folder.report.term = std::max(options.term, opened.last_term);
   if (opened.bytes_cut > 0) {
     folder.report.notes += "removed an unfinished write of " + std::to_string(opened.bytes_cut) +
                            " bytes from " + opened.segment + " at offset " + std::to_string(opened.offset) +

@@ -77,6 +77,18 @@ class DataFolderTest : public ::testing::Test {
   std::unique_ptr<Host> host_;
 };
 
+TEST_F(DataFolderTest, KnowsTheHighestTermOfTheJournalAndOfTheLeader) {
+  EXPECT_EQ(open_data_folder(options_)->report.term, 0u);
+  write_record(clock_.wall());
+  EXPECT_EQ(open_data_folder(options_)->report.term, 1u);
+  write_record(clock_.wall(), 7);
+  EXPECT_EQ(open_data_folder(options_)->report.term, 7u);
+  options_.term = 6;
+  EXPECT_EQ(open_data_folder(options_)->report.term, 7u);
+  options_.term = 8;
+  EXPECT_EQ(open_data_folder(options_)->report.term, 8u);
+}
+
 TEST_F(DataFolderTest, AClockThatIsFarFromTheJournalIsNotBelievedAndToldAndWorkGoesOn) {
   const Time newest = clock_.wall() - kMonth;
   write_record(newest);

@@ -102,6 +102,9 @@ Result<Unit> Agent::prepare() {
   if (!identity) return identity.error();
   identity_ = std::move(*identity);
   tell_mark(options_.data_folder, identity_.instance);
+  Result<TermFence> fence = TermFence::open(options_.data_folder);
+  if (!fence) return fence.error();
+  fence_.emplace(std::move(*fence));
 
   epoll_ = epoll_create1(EPOLL_CLOEXEC);
   stop_event_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

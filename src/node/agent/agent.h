@@ -11,6 +11,7 @@
 #include "node/agent/agent_metrics.h"
 #include "node/agent/folder_identity.h"
 #include "node/agent/machine.h"
+#include "node/agent/term_fence.h"
 #include "node/container/container_sweep.h"
 #include "node/core/node_core.h"
 #include "node/endpoints/endpoint_watch.h"
@@ -121,6 +122,7 @@ class Agent final : private ShimListener {
   void turn();
   void do_duties(bool reload);
   void take_link_inputs();
+  Result<Unit> check_term(const v1::SchedulerMessage& message);
   /// True: it was about the certificate, and is nobody else's.
   void note_registered();
   bool take_certificate(const v1::SchedulerMessage& message);
@@ -143,6 +145,7 @@ class Agent final : private ShimListener {
   std::optional<NodeRenewal> renewal_;  ///< None: this node has no certificate.
   std::optional<FolderLock> lock_;
   FolderIdentity identity_;
+  std::optional<TermFence> fence_;
   std::vector<DeviceFacts> devices_;
   std::shared_ptr<GpuDriver> driver_;
   std::unique_ptr<DeviceMonitor> monitor_;

@@ -9,6 +9,7 @@
 
 #include "log/log.h"
 #include "node/agent/agent.h"
+#include "node/link/order_gate.h"
 #include "ops/local_peer.h"
 #include "sign/keys/order_key.h"
 
@@ -154,6 +155,8 @@ void Agent::take_link_inputs() {
         break;
       case GrpcLink::Input::Kind::kMessage:
         if (input.message.has_refused()) return on_refused(input.message.refused());
+        if (const Result<Unit> leads = check_term(input.message); !leads)
+          return on_connection_lost(leads.error().message);
         if (take_certificate(input.message)) break;
         if (input.message.has_registered()) {
           remember_scheduler(input.message.registered());
@@ -169,6 +172,12 @@ void Agent::take_link_inputs() {
         return on_connection_lost(input.why);
     }
   }
+}
+
+/// What was signed for this node is known to be the scheduler's, and so is what it says of its term.
+Result<Unit> Agent::check_term(const v1::SchedulerMessage& message) {
+  if (needs_no_signature(message)) return Unit{};
+  return fence_->admit(message.term());
 }
 
 void Agent::note_registered() {

@@ -42,7 +42,9 @@ class FakeScheduler final : public v1::NodeProtocol::Service {
   void send(const v1::SchedulerMessage& message) {
     const std::lock_guard lock(mutex_);
     ASSERT_NE(stream_, nullptr);
-    stream_->Write(message);
+    v1::SchedulerMessage told = message;
+    told.set_term(term);
+    stream_->Write(told);
   }
   void cut_connection() {
     const std::lock_guard lock(mutex_);
@@ -91,6 +93,7 @@ class FakeScheduler final : public v1::NodeProtocol::Service {
   bool acknowledge = true;
   int64_t lease_ms = 0;  ///< With a lease an agent expects answers to its heartbeats, which never come.
   bool checks_proofs = true;
+  std::atomic<uint64_t> term = 0;  ///< Told with the registration and each order.
 
   grpc::Status Connect(grpc::ServerContext* context,
                        grpc::ServerReaderWriter<v1::SchedulerMessage, v1::AgentMessage>* stream) override {
@@ -114,6 +117,7 @@ class FakeScheduler final : public v1::NodeProtocol::Service {
     if (!stream->Read(&in) || !in.has_register_()) return {grpc::StatusCode::INVALID_ARGUMENT, "no register"};
     out.mutable_registered()->set_heartbeat_ms(200);
     out.mutable_registered()->set_lease_ms(lease_ms);
+    out.set_term(term);
     stream->Write(out);
     remember(in, context, stream);
     while (stream->Read(&in)) {
@@ -366,6 +370,29 @@ TEST_F(AgentTest, FindsTheSchedulerAmongSeveralAddressesAndFollowsIt) {
   EXPECT_FALSE(registered.attempts(0).ended()) << "what runs goes on without its scheduler";
   std::ofstream(folder_.path() + "/data/attempts/7-1-0/work/go") << "now";
   EXPECT_EQ(second.wait_for_end().outcome().exit_code(), 6);
+}
+
+TEST_F(AgentTest, ObeysNoLeaderOfAnEarlierTermAlsoAfterItsOwnRestart) {
+  FakeScheduler old, present;
+  old.term = 4;
+  present.term = 5;
+  {
+    AgentOptions of_both = options(present);
+    of_both.scheduler = present.address() + "," + old.address();
+    RunningAgent agent(of_both);
+    present.wait_for_register();
+    present.cut_connection();
+    old.wait_for_register();       // It is passed over at its first word,
+    present.wait_for_register(2);  // back to the one that leads.
+  }
+  present.forget();
+  RunningAgent agent(options(old));
+  old.wait_for_register(3);
+  old.term = 6;
+  old.forget();
+  old.wait_for([](const v1::AgentMessage& message) { return message.has_heartbeat(); });
+  old.send(start_order("exit 3"));
+  EXPECT_EQ(old.wait_for_end().outcome().exit_code(), 3);
 }
 
 TEST_F(AgentTest, ASecondAgentOnOneFolderIsRefusedNamingTheHolder) {

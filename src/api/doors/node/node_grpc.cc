@@ -41,6 +41,12 @@ bool is_secure(const grpc::ServerContext& context) {
              GRPC_SSL_TRANSPORT_SECURITY_TYPE;
 }
 
+/// A scheduler that has always been the only one tells no term, so that nodes do not tell it from older ones.
+uint64_t term_of(const Host& host) {
+  const uint64_t term = host.recovery().term;
+  return term > 1 ? term : 0;
+}
+
 /// By gRPC's word for a client's address.
 bool is_on_this_machine(const std::string& peer) {
   return peer.starts_with("ipv4:127.") || peer.starts_with("ipv6:[::1]") ||
@@ -52,14 +58,17 @@ class Stream;
 /// The way to one agent as the host sees it. It outlives the stream.
 class Session final : public NodeSession, public std::enable_shared_from_this<Session> {
  public:
-  Session(GrpcThread& thread, Stream* stream) : thread_(thread), stream_(stream) {}
+  /// `term`: see term_field.
+  Session(GrpcThread& thread, Stream* stream, std::string term)
+      : thread_(thread), term_(std::move(term)), stream_(stream) {}
 
   void send(const v1::SchedulerMessage& message) override { send(message, nullptr); }
   void send(const v1::SchedulerMessage& own, const SharedPart& shared) override {
-    enqueue({.own = own.SerializeAsString(), .shared = shared, .is_order = is_order(own)});
+    const bool order = is_order(own);
+    enqueue({.own = own.SerializeAsString() + (order ? term_ : ""), .shared = shared, .is_order = order});
   }
   void send_start(const v1::SchedulerMessage& start, const Blob& held, std::string_view payload) override {
-    enqueue({.own = start.SerializeAsString() + payload_head(payload.size()),
+    enqueue({.own = start.SerializeAsString() + term_ + payload_head(payload.size()),
              .held = held,
              .payload = payload,
              .is_order = true});
@@ -95,6 +104,7 @@ class Session final : public NodeSession, public std::enable_shared_from_this<Se
   }
 
   GrpcThread& thread_;
+  const std::string term_;
   std::mutex mutex_;
   Stream* stream_;
   /// Waiting messages are packed: small, and of known size.
@@ -170,7 +180,7 @@ class Stream final : public StreamBase, public GrpcWaiter {
         by_socket_(is_of_agent_socket(context().peer())),
         peer_(by_socket_ ? "unix" : context().peer()),
         note_(thread().note_of(grpc_method(v1::NodeProtocol::service_full_name(), "Connect"))),
-        session_(std::make_shared<Session>(thread(), this)) {
+        session_(std::make_shared<Session>(thread(), this, term_field(term_of(host)))) {
     note_.line.peer = address_of(peer_);
     streams_.add(session_);
     thread().expect(*this);

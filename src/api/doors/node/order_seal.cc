@@ -31,6 +31,12 @@ std::string payload_head(std::size_t bytes) {
   return head + inside;
 }
 
+std::string term_field(uint64_t term) {
+  v1::SchedulerMessage message;
+  message.set_term(term);
+  return message.SerializeAsString();
+}
+
 std::string OrderSeal::head(std::string_view own, std::string_view shared) {
   v1::SignedOrder seal;
   seal.set_sequence(++sequence_);

@@ -18,6 +18,9 @@ bool is_order(const v1::SchedulerMessage& message);
 /// with that payload.
 std::string payload_head(std::size_t bytes);
 
+/// Bytes behind a packed order, which tell the term of the scheduler that gives it; empty: it has none (0).
+std::string term_field(uint64_t term);
+
 /// Signs what one stream sends to its node.
 class OrderSeal {
  public:

@@ -41,10 +41,24 @@ TEST(OrderSeals, AStartAndItsPayloadAreOneOrder) {
   EXPECT_EQ(sent.SerializeAsString(), own.SerializeAsString());
 }
 
+TEST(OrderSeals, ATermBehindAnOrderIsThatOrders) {
+  v1::SchedulerMessage own;
+  own.mutable_start()->mutable_key()->set_job(7);
+  const std::string payload(70'000, '\xFF');
+  v1::SchedulerMessage sent;
+  ASSERT_TRUE(sent.ParseFromString(own.SerializeAsString() + term_field(UINT64_MAX) +
+                                   payload_head(payload.size()) + payload));
+  EXPECT_EQ(sent.term(), UINT64_MAX);
+  EXPECT_EQ(sent.start().key().job(), 7u);
+  EXPECT_EQ(sent.start().payload(), payload);
+  EXPECT_TRUE(term_field(0).empty());
+}
+
 TEST(OrderSeals, AllButGreetingsAndWhatWasHeardAreOrders) {
   const auto* const descriptor = v1::SchedulerMessage::descriptor();
   for (int i = 0; i < descriptor->field_count(); ++i) {
     const auto* const field = descriptor->field(i);
+    if (field->containing_oneof() == nullptr) continue;
     v1::SchedulerMessage message;
     v1::SchedulerMessage::GetReflection()->MutableMessage(&message, field);
     const bool unsigned_kind =
