@@ -6,7 +6,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 
-.PHONY: help deps deps-extra build daily man-pages install uninstall package image test test-kube nightly check format bench bench-against quality chaos mutants dev demo fuzz asan tsan tidy lint proto coverage clean
+.PHONY: help deps deps-extra build daily man-pages install uninstall package image test test-kube nightly check format bench bench-against quality chaos mutants dev demo demo-ha fuzz asan tsan tidy lint proto coverage clean
 
 help: ## list the targets
 	@echo "gpu-scheduler: make <target>"
@@ -24,6 +24,9 @@ man-pages: build ## write the manual pages of gpu-cli, gpu-pilot, gpu-scheduler 
 
 demo: ## run real jobs on this machine, under a minute; builds unless an installed package has this commit (BUILD=1: always)
 	@BUILD=$(BUILD) tools/demo.sh --installed || { status=$$?; [[ $$status == 3 ]] || exit $$status; $(MAKE) daily && tools/demo.sh; }
+
+demo-ha: daily ## run three schedulers that are one on this machine and kill their leader, in 20 s (needs cargo to build)
+	@tools/demo-ha
 
 dev: daily ## start a scheduler and an agent, and stay up (Ctrl-C ends both)
 	@build/bin/gpu-scheduler dev
