@@ -38,6 +38,7 @@ def test_every_rule_asks_for_metrics_that_are_there_and_has_a_section(world):
     told.add("gpu_scheduler_snapshot_age_seconds")  # After the first snapshot.
     told.add("gpu_scheduler_config_last_reload_successful")  # After the first SIGHUP.
     told.add("gpu_scheduler_database_lag_seconds")  # Where a database is configured: test_database.py.
+    told |= {"gpu_scheduler_replica_healthy", "gpu_scheduler_replica_peer_reachable"}  # Of several schedulers.
     titles = set(re.findall(r"^## (\w+)$", RUNBOOK.read_text(), re.M))
     names = set()
     for name, text in rules():
