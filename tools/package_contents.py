@@ -1,7 +1,9 @@
 """Writes what is in the packages of tools/package, as an SPDX 2.3 document: the files with their hashes, and the libraries
 that are linked into the programs, with the versions of the Debian packages that they come from.
 
-  tools/package_contents.py VERSION FOLDER
+  tools/package_contents.py VERSION FOLDER [GPU_SCHEDULER]
+
+The program tells whether the crates of src/consensus/raft/Cargo.lock are in the packages.
 """
 
 import datetime
@@ -22,6 +24,26 @@ LIBRARIES = (("gRPC", "libgrpc++-dev", "Apache-2.0"), ("Protocol Buffers", "libp
              ("libstdc++", "libstdc++-12-dev", "GPL-3.0-or-later WITH GCC-exception-3.1"),
              ("GNU C Library", "libc6-dev", "LGPL-2.1-or-later"))
 
+# The crates of the consensus of replicas, which gpu-scheduler has where it was built with it. Name and licence.
+CRATES = (("raft", "Apache-2.0"), ("raft-proto", "Apache-2.0"), ("protobuf", "MIT"), ("bytes", "MIT"),
+          ("byteorder", "Unlicense OR MIT"), ("cfg-if", "MIT OR Apache-2.0"), ("erased-serde", "MIT OR Apache-2.0"),
+          ("fxhash", "Apache-2.0 OR MIT"), ("getrandom", "MIT OR Apache-2.0"), ("libc", "MIT OR Apache-2.0"),
+          ("ppv-lite86", "MIT OR Apache-2.0"), ("rand", "MIT OR Apache-2.0"), ("rand_chacha", "MIT OR Apache-2.0"),
+          ("rand_core", "MIT OR Apache-2.0"), ("serde", "MIT OR Apache-2.0"), ("serde_core", "MIT OR Apache-2.0"),
+          ("slog", "MPL-2.0 OR MIT OR Apache-2.0"), ("thiserror", "MIT OR Apache-2.0"),
+          ("zerocopy", "BSD-2-Clause OR Apache-2.0 OR MIT"))
+LOCK = pathlib.Path(__file__).resolve().parent.parent / "src" / "consensus" / "raft" / "Cargo.lock"
+
+
+def crate_versions():
+    """Version of each crate in the lock file, by its name; of several the last one."""
+    return dict(re.findall(r'^name = "(.+)"\nversion = "(.+)"$', LOCK.read_text(), re.MULTILINE))
+
+
+def has_crates(program):
+    """Whether the program has the consensus of replicas: its messages name their places in the crate."""
+    return b"/raft-" in program.read_bytes()
+
 
 def debian_version(package):
     shown = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", package], capture_output=True, text=True, check=False)
@@ -38,7 +60,7 @@ def element(name, version, licence, **more):
             "filesAnalyzed": False, **more}
 
 
-def document(version, folder):
+def document(version, folder, scheduler=None):
     made = datetime.datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), datetime.timezone.utc)
     files = sorted(path for path in folder.iterdir() if path.suffix not in (".json", ""))
     digests = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
@@ -49,6 +71,13 @@ def document(version, folder):
     for name, package, licence in LIBRARIES:
         packages.append(element(name, debian_version(package), licence, comment=f"as Debian's {package} has it"))
         relations += [(spdx_id(whole), "CONTAINS", spdx_id(name)) for whole in with_programs]
+    if scheduler is not None and has_crates(scheduler):
+        versions = crate_versions()
+        linked = [(f"crate {name}", versions[name], licence, "as src/consensus/raft/Cargo.lock has it") for name, licence in CRATES]
+        linked.append(("Rust standard library", "NOASSERTION", "MIT OR Apache-2.0", "of the compiler that built the crates"))
+        for name, of_crate, licence, comment in linked:
+            packages.append(element(name, of_crate, licence, comment=comment))
+            relations += [(spdx_id(package), "CONTAINS", spdx_id(name)) for package in with_programs]
     whole = hashlib.sha256("".join(digests.values()).encode()).hexdigest()
     return {"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT",
             "name": f"gpu-scheduler-{version}", "documentNamespace": f"https://spdx.org/spdxdocs/gpu-scheduler-{version}-{whole}",
@@ -59,4 +88,4 @@ def document(version, folder):
 
 
 if __name__ == "__main__":
-    print(json.dumps(document(sys.argv[1], pathlib.Path(sys.argv[2])), indent=1))
+    print(json.dumps(document(sys.argv[1], *map(pathlib.Path, sys.argv[2:])), indent=1))

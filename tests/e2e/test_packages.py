@@ -166,5 +166,7 @@ def test_the_contents_name_the_libraries_with_their_licences(packages):
     assert document["spdxVersion"] == "SPDX-2.3"
     versions = {package["name"]: (package["versionInfo"], package["licenseDeclared"]) for package in document["packages"]}
     assert versions["OpenSSL"][1] == "Apache-2.0" and re.match(r"\d", versions["OpenSSL"][0])
+    has_crates = b"/raft-" in (bin_dir() / "gpu-scheduler").read_bytes()
+    assert versions.get("crate raft") == (("0.7.0", "Apache-2.0") if has_crates else None)
     ids = {package["SPDXID"] for package in document["packages"]} | {"SPDXRef-DOCUMENT"}
     assert all({link["spdxElementId"], link["relatedSpdxElement"]} <= ids for link in document["relationships"])
