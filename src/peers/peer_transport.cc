@@ -11,7 +11,6 @@
 #include <chrono>
 #include <map>
 #include <mutex>
-#include <set>
 #include <thread>
 #include <utility>
 
@@ -79,7 +78,7 @@ class Transport final : public PeerTransport {
   std::map<uint64_t, std::shared_ptr<OutgoingLink>> outgoing_;
   std::map<uint64_t, Heard> heard_;
   // On the thread only.
-  std::set<std::shared_ptr<IncomingLink>> unknown_;
+  std::vector<std::shared_ptr<IncomingLink>> unknown_;  ///< The oldest first.
   std::map<uint64_t, std::shared_ptr<IncomingLink>> incoming_;
   bool refusal_logged_ = false;  ///< Within this tick: strangers cannot fill the log.
 
@@ -151,17 +150,19 @@ void Transport::accept() {
       });
       return;
     }
-    if (unknown_.size() < kUnknownMax) {
-      const auto link = std::make_shared<IncomingLink>(
-          std::move(socket), *tls_,
-          IncomingLink::Events{
-              .check = [this](const auto& claim) { return refusal(claim); },
-              .admitted = [this](const auto& from) { admitted(from); },
-              .frame = [this](uint64_t peer, const LinkFrame& frame) { return take(peer, frame); },
-              .ended = [this](const auto& from, const std::string& why) { ended(from, why); }});
-      unknown_.insert(link);
-      link->start();
+    if (unknown_.size() >= kUnknownMax) {  // The oldest is the least likely to be a peer.
+      unknown_.front()->close();
+      unknown_.erase(unknown_.begin());
     }
+    unknown_.push_back(std::make_shared<IncomingLink>(
+        std::move(socket), *tls_,
+        IncomingLink::Events{
+            .check = [this](const auto& claim) { return refusal(claim); },
+            .admitted = [this](const auto& from) { admitted(from); },
+            .frame = [this](uint64_t peer, const LinkFrame& frame) { return take(peer, frame); },
+            .ended = [this](const auto& from, const std::string& why) { ended(from, why); }}));
+    const std::shared_ptr<IncomingLink> link = unknown_.back();
+    link->start();
     accept();
   });
 }
@@ -186,7 +187,7 @@ std::string Transport::refusal(const std::optional<sign::ReplicaClaim>& claim) c
 }
 
 void Transport::admitted(const std::shared_ptr<IncomingLink>& link) {
-  unknown_.erase(link);
+  std::erase(unknown_, link);
   std::shared_ptr<IncomingLink>& slot = incoming_[link->peer()];
   if (slot != nullptr) slot->close();
   slot = link;
@@ -219,7 +220,7 @@ bool Transport::take_message(uint64_t peer, const LinkFrame& frame) {
 }
 
 void Transport::ended(const std::shared_ptr<IncomingLink>& link, const std::string& why) {
-  const bool was_unknown = unknown_.erase(link) > 0;
+  const bool was_unknown = std::erase(unknown_, link) > 0;
   if (!was_unknown) {
     const auto found = incoming_.find(link->peer());
     if (found == incoming_.end() || found->second != link) return;

@@ -340,6 +340,18 @@ TEST_F(RawPeerTest, BytesThatAreNoFrameEndTheLinkOnly) {
   EXPECT_TRUE(listener_.has_frames(2, 1));
 }
 
+TEST_F(RawPeerTest, StrangersWhoSayNothingKeepNobodyOut) {
+  asio::io_context io;
+  std::vector<tcp::socket> strangers;
+  for (int i = 0; i < 200; ++i) {
+    strangers.emplace_back(io);
+    strangers.back().connect(tcp::endpoint(asio::ip::address_v4::loopback(), peers_[0].port));
+  }
+  RawPeer good = raw(2);
+  good.write(hello() + link_frame(FrameKind::kMessage, consensus::encode_frame(frame(2, 1, 9))));
+  EXPECT_TRUE(listener_.has_frames(2, 1));
+}
+
 TEST_F(RawPeerTest, AnOversizedFrameEndsTheLinkBeforeItComes) {
   RawPeer peer = raw(2);
   std::string head(5, '\0');
