@@ -17,6 +17,7 @@ constexpr auto kConnectLimit = std::chrono::seconds(1);
 constexpr auto kRetryAfter = std::chrono::milliseconds(50);
 constexpr auto kAnswerLimit = std::chrono::seconds(2);
 constexpr std::size_t kRequestBytesMax = 65'536;
+constexpr std::size_t kPassBytes = 65'536;
 constexpr int kIdle_s = 30, kProbe_s = 10, kProbes = 3;  // A machine that is gone is noticed in a minute.
 
 void set_relay_options(asio::ip::tcp::socket& socket) {
@@ -102,14 +103,20 @@ void RelayedConnection::pass() {
   served_ = true;
   limit_.cancel();
   set_relay_options(server_);
+  error_code ignored;
+  client_.non_blocking(true, ignored);
+  server_.non_blocking(true, ignored);
   read(up_);
   read(down_);
 }
 
 void RelayedConnection::read(Direction& direction) {
-  direction.from.async_read_some(asio::buffer(direction.bytes), [self = shared_from_this(), &direction](
-                                                                    error_code failed, std::size_t size) {
+  direction.from.async_wait(Socket::wait_read, [self = shared_from_this(), &direction](error_code failed) {
     if (self->stage_ != Stage::kPassing) return;
+    std::array<char, kPassBytes> piece;
+    std::size_t size = 0;
+    if (!failed) size = direction.from.read_some(asio::buffer(piece), failed);
+    if (failed == asio::error::would_block || failed == asio::error::try_again) return self->read(direction);
     if (failed == asio::error::eof) {
       error_code ignored;
       direction.to.shutdown(Socket::shutdown_send, ignored);
@@ -117,13 +124,19 @@ void RelayedConnection::read(Direction& direction) {
       return;
     }
     if (failed) return self->reset();
-    asio::async_write(direction.to, asio::buffer(direction.bytes, size),
-                      [self, &direction](error_code broken, std::size_t) {
-                        if (self->stage_ != Stage::kPassing) return;
-                        if (broken) return self->reset();
-                        self->read(direction);
-                      });
+    direction.bytes.assign(piece.data(), size);
+    self->write(direction);
   });
+}
+
+void RelayedConnection::write(Direction& direction) {
+  asio::async_write(direction.to, asio::buffer(direction.bytes),
+                    [self = shared_from_this(), &direction](error_code broken, std::size_t) {
+                      if (self->stage_ != Stage::kPassing) return;
+                      if (broken) return self->reset();
+                      direction.bytes = {};
+                      self->read(direction);
+                    });
 }
 
 /// No leader came in time.
@@ -139,11 +152,11 @@ void RelayedConnection::give_up() {
 
 /// An answer before the request's head would be lost at some clients.
 void RelayedConnection::read_request() {
-  client_.async_read_some(asio::buffer(up_.bytes),
+  client_.async_read_some(asio::buffer(piece_),
                           [self = shared_from_this()](error_code failed, std::size_t size) {
                             if (self->stage_ != Stage::kAnswering) return;
                             if (failed) return self->end();
-                            self->request_.append(self->up_.bytes.data(), size);
+                            self->request_.append(self->piece_.data(), size);
                             const bool whole = self->request_.find("\r\n\r\n") != std::string::npos;
                             if (whole) return self->write_answer();
                             if (self->request_.size() > kRequestBytesMax) return self->end();
@@ -164,12 +177,11 @@ void RelayedConnection::write_answer() {
 
 /// Closing with unread bytes would take the answer back from the client's kernel.
 void RelayedConnection::drain() {
-  client_.async_read_some(asio::buffer(up_.bytes),
-                          [self = shared_from_this()](error_code failed, std::size_t) {
-                            if (self->stage_ != Stage::kAnswering) return;
-                            if (failed) return self->end();
-                            self->drain();
-                          });
+  client_.async_read_some(asio::buffer(piece_), [self = shared_from_this()](error_code failed, std::size_t) {
+    if (self->stage_ != Stage::kAnswering) return;
+    if (failed) return self->end();
+    self->drain();
+  });
 }
 
 /// One end broke off: the other one must not take it for an orderly end.
@@ -182,9 +194,9 @@ void RelayedConnection::reset() {
 
 void RelayedConnection::end() {
   if (stage_ == Stage::kOver) return;
-  const auto self = shared_from_this();
+  stage_ = Stage::kOver;
+  settings_.over(shared_from_this(), served_);  // Counted before its client sees the end.
   close();
-  settings_.over(self, served_);
 }
 
 void RelayedConnection::close() {

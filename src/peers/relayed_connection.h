@@ -42,7 +42,7 @@ class RelayedConnection : public std::enable_shared_from_this<RelayedConnection>
   struct Direction {
     Socket& from;
     Socket& to;
-    std::array<char, 32'768> bytes;
+    std::string bytes;  ///< Empty while nothing comes: idle connections need no buffer.
   };
   enum class Stage { kWaiting, kConnecting, kPassing, kAnswering, kOver };
 
@@ -50,6 +50,7 @@ class RelayedConnection : public std::enable_shared_from_this<RelayedConnection>
   void wait_for_leader();
   void pass();
   void read(Direction& direction);
+  void write(Direction& direction);
   void give_up();
   void read_request();
   void write_answer();
@@ -68,6 +69,7 @@ class RelayedConnection : public std::enable_shared_from_this<RelayedConnection>
   bool out_of_patience_ = false;
   int finished_ = 0;  ///< Directions that have ended.
   std::string request_;
+  std::array<char, 4'096> piece_;
   Direction up_, down_;
 };
 
