@@ -71,11 +71,18 @@ def test_the_page_makes_three_schedulers_of_one(new_world):
     for machine in machines:
         machine.launch()
 
-    def listed():
-        status, out = two.run(blocks[-1][1])
-        return out if status == 0 else None
+    told = []
 
-    out = wait_until("all three serve", listed)
+    def listed():
+        told[:] = two.run(blocks[-1][1])
+        return told[0] == 0
+
+    try:
+        wait_until("all three serve", listed)
+    except AssertionError:
+        logs = "\n".join(f"{m.name}: {m.process.poll()}\n{m.log_since_start()[-2000:]}" for m in machines)
+        raise AssertionError(told[1] + logs) from None
+    out = told[1]
     assert sorted(line.split()[2] for line in out.splitlines()[1:]) == ["follower", "follower", "leader"], out
     token = one.token()
     assert token == two.token() == three.token()
