@@ -60,8 +60,9 @@ def test_the_page_makes_three_schedulers_of_one(new_world):
     before = one.api().submit("true", gpu_count=1)
     assert one.stop() == 0
     blocks = blocks_of_page()
-    assert [machine for machine, _ in blocks] == [1, 1, 2, 3, 1]
-    for number, text in blocks[:-1]:
+    assert [machine for machine, _ in blocks] == [1, 1, 2, 3, 1, 1, 2]
+    look = blocks[4][1]
+    for number, text in blocks[:4]:
         for other in (2, 3):  # What scp does.
             file = one.root / f"var/backups/gpu-scheduler-{other}.tar"
             if number == other:
@@ -74,7 +75,7 @@ def test_the_page_makes_three_schedulers_of_one(new_world):
     told = []
 
     def listed():
-        told[:] = two.run(blocks[-1][1])
+        told[:] = two.run(look)
         return told[0] == 0
 
     try:
@@ -96,11 +97,31 @@ def test_the_page_makes_three_schedulers_of_one(new_world):
     for machine in others:
         assert harness.Api(ports["http"], machine.address, token).job(after)["state"] == "pending"
         assert harness.Api(ports["http"], machine.address, token).job(before)["state"] == "pending"
-    status, out = others[0].run(blocks[-1][1])
+    status, out = others[0].run(look)
     assert status == 1 and "refused" in out, out  # One is away.
-    status, out = one.run("gpu-scheduler members export /var/backups/gpu-scheduler-2.tar --id 2 "
-                          "--data-dir /var/lib/gpu-scheduler")
-    assert status == 1 and ("has run since" in out or "stop that scheduler first" in out), out
+    # One disk is lost: the folder of the one that leads becomes the first of a new cluster.
+    first = next(machine for machine in others if f"{machine.address} leader" in re.sub(r" +", " ", out))
+    rest = [machine for machine in machines if machine is not first]
+    for machine in sorted(others, key=lambda machine: machine is first):
+        assert machine.stop() == 0
+    status, out = first.run("gpu-scheduler members export /var/backups/gpu-scheduler-9.tar --id "
+                            f"{rest[0].number} --data-dir /var/lib/gpu-scheduler")
+    assert status == 1 and "has run since" in out, out
+    numbers = {1: first.number, 2: rest[0].number, 3: rest[1].number}
+    as_here = [re.sub(r"(?<=-)([123])(?=\.tar)|(?<=--id )([123])\b",
+                      lambda found: str(numbers[int(found[0])]), text) for _, text in blocks[5:]]
+    status, out = first.run(as_here[0])
+    assert status == 0, out
+    for machine in rest:
+        shutil.move(first.root / f"var/backups/gpu-scheduler-{machine.number}.tar", machine.root / "var/backups")
+        status, out = machine.run(as_here[1].replace(f"-{rest[0].number}.tar", f"-{machine.number}.tar"))
+        assert status == 0, out
+    for machine in machines:
+        machine.launch()
+    wait_until("all three serve again", lambda: one.run(look)[0] == 0)
+    for machine in machines:
+        for job in (before, after):
+            assert harness.Api(ports["http"], machine.address, token).job(job)["state"] == "pending"
 
 
 def submitted(machine, ports, token):
