@@ -26,7 +26,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # What a shell says of a command that it could not run: no finding.
 NOT_RUN = (126, 127)
-NEED_CARGO = {"consensus_test", "replication_test"}
+NEED_CARGO = {"consensus_test", "replication_test", "peers_test"}
 CARGO = {"GPUSCHED_RAFT": "ON"} if shutil.which("cargo") else {}
 
 
