@@ -14,7 +14,7 @@ TEST(SchedulerProgram, KnowsItsCommands) {
   for (const char* const command :
        {"dev", "doctor", "accept-clock", "journal verify", "journal dump", "journal audit", "journal stat",
         "backup", "restore", "admin apply", "admin get", "node-token create", "order-key rotate",
-        "order-key finish"}) {
+        "order-key finish", "members init", "members export", "members join", "members list"}) {
     EXPECT_NE(run_caught(program, {"--help"}).out.find(std::string("\n  ") + command + " "),
               std::string::npos)
         << command;
