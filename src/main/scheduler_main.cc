@@ -120,7 +120,7 @@ std::vector<ProgramCommand> scheduler_commands() {
   add(backup_commands());
   add({doctor_command(), accept_clock_command()});
   add(admin_commands());
-  add({history_copy_command(), node_token_command()});
+  add({history_copy_command(), history_statement_command(), node_token_command()});
   add(order_key_commands());
   add(members_commands());
   return all;

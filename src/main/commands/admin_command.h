@@ -24,6 +24,11 @@ std::vector<ProgramCommand> order_key_commands();
 /// answers, or the command line is wrong.
 ProgramCommand history_copy_command();
 
+/// `gpu-scheduler history statement FILE --prices FILE [--month MONTH] [--tenant NAME] [--json]`: what
+/// tenants owe for a month, from a copy of the history. Exit status: 1 the copy cannot be read, 2 the command
+/// line or the prices are wrong.
+ProgramCommand history_statement_command();
+
 /// `gpu-scheduler backup DESTINATION [--data-dir DIR]`: a copy of the data folder, of a running scheduler
 /// too; `gpu-scheduler restore BACKUP DATA_DIR`: a data folder made of one. Exit status: 1 when it could not
 /// be done; nothing is left behind then.
