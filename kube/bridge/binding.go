@@ -42,7 +42,7 @@ func passes(err error) bool {
 
 // Held says why a pod is held before the scheduling queue; empty: the engine has placed it.
 func (b *Bridge) Held(pod *corev1.Pod) string {
-	if pod.Annotations[v1.AnnotationClaim] == "" {
+	if !asks(pod) {
 		return MissingClaim
 	}
 	if a := b.attemptOf(pod.UID); a == nil || a.stage >= bound {
@@ -135,7 +135,7 @@ func (b *Bridge) begin(pod *corev1.Pod, nodeName string) (*attempt, error) {
 	case j == nil || j.id != a.job():
 		return nil, errors.New("the pod's job is another one by now")
 	}
-	claim := b.claim(pod.Namespace, pod.Annotations[v1.AnnotationClaim])
+	claim := b.claimOf(pod)
 	if claim == nil || !j.isFor(pod.UID, claim) {
 		return nil, errors.New("the claim has changed")
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,16 +33,90 @@ func unsupported(claim *v1.GpuClaim) string {
 		return fmt.Sprintf("gpu claim %q waits: %s is not supported yet", claim.Name, what)
 	}
 	switch {
-	case spec.Devices.Policy == v1.PolicyPreferIDs:
-		return not("policy preferIds")
 	case spec.Devices.Exclusivity == v1.Shared, spec.Devices.Exclusivity == v1.MIG:
 		return not("exclusivity " + string(spec.Devices.Exclusivity))
-	case spec.Topology != nil && spec.Topology.Mode == v1.TopologyRequired:
-		return not("topology.mode Required")
+	case spec.Devices.Policy == v1.PolicyPreferIDs && len(spec.Devices.PreferIDs) < int(spec.Devices.Count):
+		return fmt.Sprintf("gpu claim %q waits: preferIds names %d devices, and count is %d", claim.Name,
+			len(spec.Devices.PreferIDs), spec.Devices.Count)
+	case spec.Topology != nil && spec.Topology.Mode == v1.TopologyRequired && spec.Topology.MinBandwidthGBps <= 0:
+		return fmt.Sprintf("gpu claim %q waits: topology.mode Required needs minBandwidthGBps", claim.Name)
+	case spec.Devices.Count > devicesMax:
+		return fmt.Sprintf("%d devices are asked for: a node has at most %d", spec.Devices.Count, devicesMax)
 	case spec.Devices.Count <= 0:
 		return fmt.Sprintf("gpu claim %q asks for %d devices: count must be 1 or more", claim.Name, spec.Devices.Count)
 	}
 	return ""
+}
+
+// claimOf is the pod's claim: the one that it names, or for a pod that names none what it asks for in nvidia.com/gpu.
+// Nil: there is none.
+func (b *Bridge) claimOf(pod *corev1.Pod) *v1.GpuClaim {
+	if name := pod.Annotations[v1.AnnotationClaim]; name != "" {
+		return b.claim(pod.Namespace, name)
+	}
+	count := resourceOf(pod)
+	if count <= 0 {
+		return nil
+	}
+	// It has no object, and its version changes with what it asks for.
+	claim := &v1.GpuClaim{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, UID: "implicit", Generation: count}}
+	claim.Spec.Devices = v1.DeviceRequest{Count: int32(min(count, math.MaxInt32)), Policy: v1.PolicyContiguous,
+		Exclusivity: v1.Exclusive}
+	return claim
+}
+
+// Whether the pod asks for devices at all.
+func asks(pod *corev1.Pod) bool {
+	return pod.Annotations[v1.AnnotationClaim] != "" || resourceOf(pod) > 0
+}
+
+// How many devices the pod's limits name: all its containers together, or the init container with the most.
+func resourceOf(pod *corev1.Pod) int64 {
+	of := func(c *corev1.Container) int64 {
+		quantity := c.Resources.Limits[v1.ResourceGPU]
+		return quantity.Value()
+	}
+	count, most := int64(0), int64(0)
+	for i := range pod.Spec.Containers {
+		count += of(&pod.Spec.Containers[i])
+	}
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			count += of(c) // It runs beside the others.
+		} else {
+			most = max(most, of(c))
+		}
+	}
+	return max(count, most)
+}
+
+// The ids of the devices that the claim names; empty: any.
+func idsOf(claim *v1.GpuClaim) []string {
+	if claim.Spec.Devices.Policy != v1.PolicyPreferIDs {
+		return nil
+	}
+	var ids []string
+	for _, id := range claim.Spec.Devices.PreferIDs[:claim.Spec.Devices.Count] {
+		ids = append(ids, strconv.Itoa(int(id)))
+	}
+	return ids
+}
+
+// How several devices lie; empty: wherever they are, by the best links.
+func layoutOf(claim *v1.GpuClaim) string {
+	if claim.Spec.Devices.Policy == v1.PolicyPreferIDs {
+		return ""
+	}
+	return string(claim.Spec.Devices.Policy)
+}
+
+// What each link must have in one direction, as the engine counts; the claim counts both together.
+func bandwidthOf(claim *v1.GpuClaim) int64 {
+	if t := claim.Spec.Topology; t != nil && t.Mode == v1.TopologyRequired {
+		return (int64(t.MinBandwidthGBps) + 1) / 2
+	}
+	return 0
 }
 
 func priorityOf(pod *corev1.Pod) int32 {

@@ -129,12 +129,13 @@ func (b *Bridge) gangRequest(gang *v1.GpuGang, pods []claimed) (*engine.Request,
 		UID: string(gang.UID), Gang: true, Domain: string(gang.Spec.Domain), Priority: priorityOf(pods[0].pod)}
 	first, last := pods[0].claim, pods[len(pods)-1].claim // Those with the most devices and with the fewest.
 	policy := first.Spec.Devices.Policy
+	request.DeviceIDs = idsOf(first)
 	switch {
 	case last.Spec.Devices.Count > 1:
-		request.Layout = string(policy)
-	case first.Spec.Devices.Count > 1 && policy != v1.PolicyContiguous:
-		return nil, nil, fmt.Sprintf("a claim of gang %q asks for one device, which has no policy %s: all members of a gang "+
-			"have one policy", gang.Name, policy)
+		request.Layout, request.BandwidthGBps = layoutOf(first), bandwidthOf(first)
+	case first.Spec.Devices.Count > 1 && (policy == v1.PolicySpread || bandwidthOf(first) > 0):
+		return nil, nil, fmt.Sprintf("a claim of gang %q asks for one device, which has neither policy spread nor links: all "+
+			"members of a gang have one policy and one topology", gang.Name)
 	} // Else the best links: one device has no neighbours, and the engine takes one layout for all.
 	if first.Spec.Selector != nil {
 		request.NodeLabels = sortedLabels(first.Spec.Selector.MatchLabels)

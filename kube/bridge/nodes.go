@@ -30,6 +30,7 @@ const labelKubernetes = "gpu.scheduling/kubernetes"
 // inventory is what the engine is told of a node.
 type inventory struct {
 	devices  []*pb.Device // At the index that is their id.
+	links    []int64      // Of each two of them, as the engine counts; empty: not known.
 	labels   map[string]string
 	cpuMilli int64
 	memoryMB int64
@@ -139,7 +140,7 @@ func (b *Bridge) tellConditions(n *node, now []*pb.Device) {
 
 // A node with other devices or labels is registered again; conditions alone are reported.
 func sameMachine(a, b *inventory) bool {
-	return maps.Equal(a.labels, b.labels) && slices.EqualFunc(a.devices, b.devices, func(x, y *pb.Device) bool {
+	return maps.Equal(a.labels, b.labels) && slices.Equal(a.links, b.links) && slices.EqualFunc(a.devices, b.devices, func(x, y *pb.Device) bool {
 		return x.Uuid == y.Uuid && x.Model == y.Model && x.MemoryMb == y.MemoryMb
 	})
 }
@@ -191,7 +192,38 @@ func (b *Bridge) inventoryOf(object *corev1.Node, status *v1.GpuNodeStatus) inve
 		}
 		now.devices = append(now.devices, deviceOffer(uuid, d.Model, d.MemoryMB, condition, detail))
 	}
+	now.links = linksOf(byID, count)
 	return now
+}
+
+// Kinds of links and what is assumed of the slowest one, by the node protocol.
+const (
+	linkBase    = 16
+	systemLink  = 1
+	nvLink      = 6
+	systemSpeed = 10 // GB/s in one direction.
+)
+
+// How each two devices are linked: those of one island by what the slower one has, all others across the system. None:
+// no device has an island.
+func linksOf(devices map[int]*v1.NodeDevice, count int) []int64 {
+	var links []int64
+	known := false
+	for i := range count {
+		for j := i + 1; j < count; j++ {
+			a, b := devices[i], devices[j]
+			link := int64(systemSpeed*linkBase + systemLink)
+			if a != nil && b != nil && a.Island != "" && a.Island == b.Island {
+				link = int64(min(a.BandwidthGBps, b.BandwidthGBps)/2)*linkBase + nvLink // These count both directions.
+				known = true
+			}
+			links = append(links, link)
+		}
+	}
+	if !known {
+		return nil
+	}
+	return links
 }
 
 func (b *Bridge) deviceName(kind, node string, id int) string {

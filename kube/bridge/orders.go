@@ -26,7 +26,7 @@ func (b *Bridge) Registration(name string) *pb.Register {
 		n = &node{}
 	}
 	register := &pb.Register{Instance: b.cluster + "/" + name, BootId: b.cluster, Version: "gpu-scheduler-kube",
-		CpuMilli: n.told.cpuMilli, MemoryMb: n.told.memoryMB, Labels: n.told.labels, Features: []string{engine.Executor}}
+		CpuMilli: n.told.cpuMilli, MemoryMb: n.told.memoryMB, Links: n.told.links, Labels: n.told.labels, Features: []string{engine.Executor}}
 	for _, d := range n.told.devices {
 		register.Devices = append(register.Devices, proto.Clone(d).(*pb.Device))
 	}
@@ -119,13 +119,13 @@ func (b *Bridge) waiting(uid types.UID) (PodRef, string) {
 
 // Why an order cannot be followed. With the mutex held.
 func (b *Bridge) whyNot(uid types.UID, r *record, order *pb.StartAttempt) string {
-	ref, claim := b.waiting(uid)
+	ref, _ := b.waiting(uid)
 	switch {
 	case b.nodes[r.Node] == nil || !b.nodes[r.Node].gone.IsZero():
 		return nodeGone
 	case b.attempts[uid] != nil:
 		return "the pod has another attempt"
-	case ref.UID == "" || claim == "":
+	case ref.UID == "":
 		return "the pod is gone"
 	case b.jobs[uid] == nil || b.jobs[uid].id != r.job():
 		return "the job is not the pod's"

@@ -40,7 +40,7 @@ func (b *Bridge) syncPod(ctx context.Context, ref PodRef) error {
 	if pod.DeletionTimestamp != nil {
 		return b.withdraw(ctx, ref, "the pod is being deleted")
 	}
-	if claim := b.claim(pod.Namespace, pod.Annotations[v1.AnnotationClaim]); claim != nil && claim.Spec.GangRef != "" {
+	if claim := b.claimOf(pod); claim != nil && claim.Spec.GangRef != "" {
 		return b.syncMember(ctx, pod, claim)
 	}
 	request, problem := b.requestOf(pod)
@@ -87,15 +87,15 @@ func (b *Bridge) refuse(uid types.UID, problem string) {
 
 // The pod's job, or why it cannot have one.
 func (b *Bridge) requestOf(pod *corev1.Pod) (*engine.Request, string) {
-	name := pod.Annotations[v1.AnnotationClaim]
-	if name == "" {
+	if !asks(pod) {
 		return nil, MissingClaim
 	}
-	claim := b.claim(pod.Namespace, name)
+	name := pod.Annotations[v1.AnnotationClaim]
+	claim := b.claimOf(pod)
 	if claim == nil {
 		return nil, fmt.Sprintf("gpu claim %q does not exist in namespace %q", name, pod.Namespace)
 	}
-	if owner := b.ownerOf(claim); owner != nil && owner.UID != pod.UID {
+	if owner := b.ownerOf(claim); name != "" && owner != nil && owner.UID != pod.UID {
 		return nil, fmt.Sprintf("gpu claim %q is used by pod %q: one claim serves one pod at a time", name, owner.Name)
 	}
 	if problem := unsupported(claim); problem != "" {
@@ -104,8 +104,10 @@ func (b *Bridge) requestOf(pod *corev1.Pod) (*engine.Request, string) {
 	request := &engine.Request{Tenant: b.tenantOf(pod.Namespace), Namespace: pod.Namespace, Name: pod.Name,
 		UID: string(pod.UID), Devices: claim.Spec.Devices.Count,
 		Claim: versionOf(claim), Key: keyOf(pod.UID, versionOf(claim)), Priority: priorityOf(pod)}
-	if claim.Spec.Devices.Count > 1 { // One device has no layout.
-		request.Layout = string(claim.Spec.Devices.Policy)
+	request.DeviceIDs = idsOf(claim)
+	if claim.Spec.Devices.Count > 1 { // One device has no layout and no links.
+		request.Layout = layoutOf(claim)
+		request.BandwidthGBps = bandwidthOf(claim)
 	}
 	if claim.Spec.Selector != nil {
 		request.NodeLabels = sortedLabels(claim.Spec.Selector.MatchLabels)

@@ -137,27 +137,30 @@ type Part struct {
 
 // Request is what a pod asks of the engine, or a gang.
 type Request struct {
-	Tenant     string
-	Key        string // Makes a repeated submission one.
-	Namespace  string
-	Name       string // The pod's, or the gang's.
-	UID        string
-	Claim      string // uid/generation, or a gang's digest.
-	Devices    int32
-	Gang       bool
-	Parts      []Part   // Of a gang, instead of Devices.
-	Domain     string   // Of a gang: all members in one; empty: anywhere.
-	Layout     string   // "contiguous", "spread"
-	DeviceIDs  []string // Exactly these, by index; empty: any.
-	NodeLabels []string // "key=value"
-	Priority   int32
+	Tenant    string
+	Key       string // Makes a repeated submission one.
+	Namespace string
+	Name      string // The pod's, or the gang's.
+	UID       string
+	Claim     string // uid/generation, or a gang's digest.
+	Devices   int32
+	Gang      bool
+	Parts     []Part   // Of a gang, instead of Devices.
+	Domain    string   // Of a gang: all members in one; empty: anywhere.
+	Layout    string   // "contiguous", "spread"
+	DeviceIDs []string // Exactly these, by index; empty: any.
+	// BandwidthGBps is what each link between two devices must have in one direction; 0: anything.
+	BandwidthGBps int64
+	NodeLabels    []string // "key=value"
+	Priority      int32
 }
 
 func (r *Request) message() *pb.SubmitJobsRequest {
 	processor, memory := int32(0), int64(0) // Kubernetes' own filters look after both.
 	name := r.Namespace + "/" + r.Name
 	labels := map[string]string{LabelPodUID: r.UID, LabelPod: name, LabelClaim: r.Claim}
-	resources := &pb.Resources{GpuLayout: r.Layout, GpuIds: r.DeviceIDs, NodeLabels: r.NodeLabels, CpuMilli: &processor,
+	resources := &pb.Resources{GpuLayout: r.Layout, GpuIds: r.DeviceIDs, NodeLabels: r.NodeLabels,
+		GpuBandwidthGbs: r.BandwidthGBps, CpuMilli: &processor,
 		MemoryMb: &memory}
 	var parts []*pb.Part
 	if r.Gang {

@@ -22,6 +22,8 @@ const (
 )
 
 const (
+	schedulerName   = "gpu-scheduler"
+	resourceGPU     = "nvidia.com/gpu"
 	devicesVariable = "CUDA_VISIBLE_DEVICES"
 	allocatedField  = "metadata.annotations['" + AnnotationAllocated + "']"
 )
@@ -34,14 +36,14 @@ type operation struct {
 }
 
 // patchPod returns what changes a new pod, given as JSON, so that its containers see the devices that the scheduler
-// chooses; nothing for a pod without a claim and for one that is as it should be. Fields that this program does not know
+// chooses; nothing for a pod that asks for none and for one that is as it should be. Fields that this program does not know
 // stay as they are.
 func patchPod(object []byte) ([]operation, error) {
 	var pod corev1.Pod
 	if err := json.Unmarshal(object, &pod); err != nil {
 		return nil, fmt.Errorf("the object is no pod: %w", err)
 	}
-	if _, claims := pod.Annotations[AnnotationClaim]; !claims {
+	if !asks(&pod) {
 		return nil, nil
 	}
 	var patch []operation
@@ -58,6 +60,18 @@ func patchPod(object []byte) ([]operation, error) {
 		patch = append(patch, patchVariables(fmt.Sprintf("/spec/containers/%d/env", i), container.Env)...)
 	}
 	return patch, nil
+}
+
+// Whether the scheduler gives the pod devices: it names a claim, or names the scheduler and asks for nvidia.com/gpu.
+func asks(pod *corev1.Pod) bool {
+	if _, claims := pod.Annotations[AnnotationClaim]; claims {
+		return true
+	}
+	return pod.Spec.SchedulerName == schedulerName && slices.ContainsFunc(
+		slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), func(c corev1.Container) bool {
+			_, limited := c.Resources.Limits[resourceGPU]
+			return limited
+		})
 }
 
 // patchVariables leaves one variable of the name in the list at `path`, with our reference.

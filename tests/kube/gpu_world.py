@@ -96,7 +96,8 @@ def configuration_of(kubeconfig, address, token_file, **arguments):
                         "bind": {"disabled": [{"name": "DefaultBinder"}]},
                         "postFilter": {"disabled": [{"name": "DefaultPreemption"}]}},
             "pluginConfig": [{"name": "GpuScheduler", "args": {
-                "engine": {"address": address, "keyFile": str(token_file)}, **arguments}}]}]}
+                "engine": {"address": address, "keyFile": str(token_file)}, **arguments}},
+                             {"name": "NodeResourcesFit", "args": {"ignoredResources": ["nvidia.com/gpu"]}}]}]}
 
 
 class GpuWorld:
@@ -136,9 +137,11 @@ class GpuWorld:
         self.wait_engine_node(name)
         return name
 
-    def set_gpus(self, node, gpus, unhealthy=()):
+    def set_gpus(self, node, gpus, unhealthy=(), islands=""):
+        """`islands` has a letter for each GPU: those with the same one are linked by NVLink of an A100."""
         devices = [{"id": i, "uuid": f"GPU-{node}-{i}", "model": GPU, "memoryMB": 81920,
-                    "health": "Unhealthy" if i in unhealthy else "Healthy"} for i in range(gpus)]
+                    "health": "Unhealthy" if i in unhealthy else "Healthy",
+                    **({"island": islands[i], "bandwidthGBps": 600} if islands else {})} for i in range(gpus)]
         body = {"apiVersion": "gpu.scheduling/v1", "kind": "GpuNodeStatus", "metadata": {"name": node},
                 "spec": {"nodeName": node}}
         for part, more in (("", {}), ("/status", {"status": {"total": gpus, "devices": devices}})):
@@ -173,12 +176,14 @@ class GpuWorld:
 
         return harness.wait_until(f"gang {namespace}/{name} is {phase} {words}", look)
 
-    def pod(self, namespace, name="pod", claim="claim", cpu="100m", **spec):
+    def pod(self, namespace, name="pod", claim="claim", cpu="100m", gpus=0, **spec):
+        """`gpus` are nvidia.com/gpu in its container's limits."""
         annotations = {"gpu.scheduling/claim": claim} if claim else {}
         return self.plane.create(f"/api/v1/namespaces/{namespace}/pods", {
             "metadata": {"name": name, "annotations": annotations},
             "spec": {"schedulerName": "gpu-scheduler", "terminationGracePeriodSeconds": 0,
-                     "containers": [{"name": "main", "image": "image", "resources": {"requests": {"cpu": cpu}}}], **spec}})
+                     "containers": [{"name": "main", "image": "image", "resources": {
+                         "requests": {"cpu": cpu}, "limits": {"nvidia.com/gpu": str(gpus)} if gpus else {}}}], **spec}})
 
     def get_pod(self, namespace, name="pod"):
         """None: there is none."""

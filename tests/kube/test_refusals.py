@@ -170,12 +170,12 @@ def test_a_claim_that_no_node_can_meet_says_so(cluster, namespace):
 
 
 @pytest.mark.parametrize(("spec", "words"), [
-    ({"devices": {"policy": "preferIds", "preferIds": [0, 1]}}, "policy preferIds is not supported yet"),
     ({"devices": {"exclusivity": "Shared"}}, "exclusivity Shared is not supported yet"),
     ({"devices": {"exclusivity": "MIG"}}, "exclusivity MIG is not supported yet"),
-    ({"topology": {"mode": "Required", "minBandwidthGBps": 600}}, "topology.mode Required is not supported yet"),
+    ({"count": 2, "devices": {"policy": "preferIds", "preferIds": [0]}}, "preferIds names 1 devices, and count is 2"),
+    ({"topology": {"mode": "Required"}}, "topology.mode Required needs minBandwidthGBps"),
 ])
-def test_a_field_that_is_not_built_yet_makes_the_claim_wait_and_say_so(cluster, namespace, spec, words):
+def test_a_claim_that_cannot_be_met_as_it_is_written_waits_and_says_so(cluster, namespace, spec, words):
     node = cluster.add_node(gpus=2)
     cluster.claim(namespace, **spec)
     cluster.pod(namespace)

@@ -159,6 +159,21 @@ def test_a_pod_without_a_claim_stays_as_it_is(webhook, control_plane):
     assert created["metadata"]["annotations"] == {"gpu.scheduling/allocated": "0", "other": "yes"}
 
 
+ASKS = [{"name": "asks", "image": "image", "resources": {"limits": {"nvidia.com/gpu": "1"}}},
+        {"name": "beside", "image": "image"}]
+
+
+def test_a_pod_of_the_scheduler_that_asks_for_gpus_without_a_claim_gets_the_variable(webhook, control_plane):
+    namespace = control_plane.namespace()
+    status, created = webhook.create(namespace, pod("main", containers=ASKS, schedulerName="gpu-scheduler"))
+    assert (status, variables(created)) == (201, {"asks": [REFERENCE], "beside": [REFERENCE]})
+    status, created = webhook.create(namespace, pod("init", initContainers=ASKS[:1], schedulerName="gpu-scheduler"))
+    assert (status, variables(created)) == (201, {"main": [REFERENCE]})
+    for name, body in {"others": pod("others", containers=ASKS), "no-gpu": pod("no-gpu", schedulerName="gpu-scheduler")}.items():
+        status, created = webhook.create(namespace, body)
+        assert status == 201 and all(one is None for one in variables(created).values()), (name, created)
+
+
 def test_excluded_namespaces_are_never_looked_at(empty_webhook, control_plane):
     control_plane.namespace("kube-excluded")
     empty_webhook.install(webhook__excludeNamespaces=["kube-excluded"], webhook__excludeOwnNamespace=True)
@@ -177,6 +192,8 @@ def test_a_webhook_that_fails_stops_pods_with_a_claim_and_no_others(webhook, con
     assert status == 500 and "devices.gpu.scheduling" in refused["message"], refused
     assert webhook.create(namespace, pod("without"))[0] == 201
     assert webhook.create(namespace, pod("other", annotations={"other": "yes"}))[0] == 201
+    assert webhook.create(namespace, pod("gpus", containers=ASKS))[0] == 201
+    assert webhook.create(namespace, pod("asks", containers=ASKS, schedulerName="gpu-scheduler"))[0] == 500
     webhook.wait_ready(webhook.start())
     harness.wait_until("a pod with a claim is made again",
                        lambda: webhook.create(namespace, pod("with", annotations=CLAIM))[0] == 201)

@@ -25,6 +25,8 @@ func AddToScheme(scheme *runtime.Scheme) error {
 const (
 	// SchedulerName is the schedulerName of pods that this system schedules.
 	SchedulerName = "gpu-scheduler"
+	// ResourceGPU in the limits of a pod that names no claim is its claim.
+	ResourceGPU = "nvidia.com/gpu"
 	// AnnotationClaim names the pod's GpuClaim in the pod's namespace. The user sets it.
 	AnnotationClaim = "gpu.scheduling/claim"
 	// AnnotationAllocated holds the ids of the pod's devices on its node, "0,1".

@@ -50,11 +50,11 @@ type DeviceRequest struct {
 	// +kubebuilder:validation:Maximum=64
 	// +optional
 	Count int32 `json:"count,omitempty"`
-	// policy: contiguous takes neighbours by id, spread takes devices far apart, preferIds those named.
+	// policy: contiguous takes neighbours by id, spread takes devices far apart, preferIds the first of those named.
 	// +kubebuilder:default=contiguous
 	// +optional
 	Policy Policy `json:"policy,omitempty"`
-	// preferIds names devices by their ids on the node, best first.
+	// preferIds names devices by their ids on the node: the first count of them are taken, and no others.
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:Minimum=0
 	// +listType=set
@@ -80,7 +80,7 @@ type Topology struct {
 	// +kubebuilder:default=Ignore
 	// +optional
 	Mode TopologyMode `json:"mode,omitempty"`
-	// minBandwidthGBps counts both directions of the link between two of the devices.
+	// minBandwidthGBps counts both directions of the link between two of the devices. Required needs it.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	MinBandwidthGBps int32 `json:"minBandwidthGBps,omitempty"`
