@@ -90,6 +90,9 @@ int check(const std::string& config, bool with_rules) {
   const Result<Destination> scheduler = scheduler_of(*settings);
   print("configuration: " + settings->path + "\n");
   print("scheduler: " + (scheduler ? scheduler->url : scheduler.error().message) + "\n");
+  const bool has_model = !settings->model.url.empty();
+  const Result<Destination> model = has_model ? model_of(*settings) : Result<Destination>(Destination{});
+  if (has_model) print("model: " + (model ? model->url : model.error().message) + "\n");
   print("state: " + settings->state_dir + "\n");
   for (const MonitorSettings& monitor : settings->monitors) {
     std::string what;
@@ -105,7 +108,7 @@ int check(const std::string& config, bool with_rules) {
   if (with_rules) {
     for (const Rule& rule : settings->rules) print(rule_line(rule));
   }
-  return scheduler ? 0 : kFailed;
+  return scheduler && model ? 0 : kFailed;
 }
 
 ProgramCommand check_command() {

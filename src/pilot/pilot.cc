@@ -1,6 +1,7 @@
 #include "pilot/pilot.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "anticipate/plain_text.h"
@@ -56,10 +57,11 @@ std::map<std::string, std::unique_ptr<Monitor>> make_monitors(const std::vector<
 }
 
 Pilot::Pilot(const PilotSettings& settings, const StateFolder& folder, PilotState state, LeaseDoor* door,
-             PilotWorld world)
+             ModelDoor* model, PilotWorld world)
     : settings_(settings),
       folder_(folder),
       door_(door),
+      model_(model),
       world_(std::move(world)),
       anticipator_(settings.rules, settings.decide, std::move(state.memory)),
       records_(std::move(state.leases)),
@@ -105,7 +107,28 @@ void Pilot::see(const std::string& monitor, Source source, const Sighting& sight
       sighting.conclusion ? anticipator_.conclude(seen, "conclusion of " + monitor,
                                                   sighting.conclusion->weight, sighting.conclusion->gpus, now)
                           : anticipator_.observe(seen, now);
-  for (const Decision& decision : decisions) act(decision);
+  for (const Decision& decision : decisions) {
+    act(decision);
+    if (decision.kind == Decision::Kind::kWait && decision.lease == 0) ask_model(decision);
+  }
+}
+
+/// Signs that neither suffice nor are too weak are worth a question. The answer is one more sign, whose
+/// weight the user bounds: alone it never suffices.
+void Pilot::ask_model(const Decision& decision) {
+  if (model_ == nullptr || decision.score < model_->settings().ask_from) return;
+  const ModelSettings& settings = model_->settings();
+  const std::optional<Result<ModelAnswer>> answer = model_->ask(decision.reasons, world_.now());
+  if (!answer) return;  // It rests, or is paid enough for today: rules decide.
+  if (!answer->ok())
+    return world_.say("the model is not asked for a while, rules decide: " + answer->error().message);
+  const ModelAnswer& told = **answer;
+  const int32_t weight = settings.weight_max * told.confidence / 100;
+  const anticipate::Observation seen{
+      .source = Source::kModel, .monitor = "model", .origin = settings.name, .text = told.why};
+  for (const Decision& next :
+       anticipator_.conclude(seen, "model", told.is_needed ? weight : -weight, told.gpus, world_.now()))
+    act(next);
 }
 
 void Pilot::note(const Decision& decision) {

@@ -9,6 +9,7 @@
 #include "anticipate/anticipator.h"
 #include "pilot/monitors/monitor.h"
 #include "pilot/outgoing/lease_door.h"
+#include "pilot/outgoing/model_door.h"
 #include "pilot/records.h"
 #include "pilot/settings.h"
 
@@ -28,9 +29,10 @@ struct PilotWorld {
 /// at most some seconds. Not thread-safe.
 class Pilot {
  public:
-  /// `door` is null in a dry run: every decision is written down, and none is carried out.
+  /// `model` may be null: rules decide alone. `door` is null in a dry run: every decision is written down,
+  /// and none is carried out.
   Pilot(const PilotSettings& settings, const StateFolder& folder, PilotState state, LeaseDoor* door,
-        PilotWorld world);
+        ModelDoor* model, PilotWorld world);
   ~Pilot();
 
   /// Descriptors that tell of something to look at.
@@ -53,6 +55,7 @@ class Pilot {
   void see(const std::string& monitor, anticipate::Source source, const Sighting& sighting);
   void act(const anticipate::Decision& decision);
   void note(const anticipate::Decision& decision);
+  void ask_model(const anticipate::Decision& decision);
   void look_after_leases(Time now);
   void look_after(uint64_t number, bool is_released, Time now);
   void allocate(uint64_t number, Time now);
@@ -69,6 +72,7 @@ class Pilot {
   const PilotSettings settings_;
   const StateFolder& folder_;
   LeaseDoor* const door_;
+  ModelDoor* const model_;
   const PilotWorld world_;
   anticipate::Anticipator anticipator_;
   std::map<uint64_t, LeaseRecord> records_;

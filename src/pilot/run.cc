@@ -16,6 +16,7 @@
 #include "base/check.h"
 #include "base/errors.h"
 #include "client/local_token.h"
+#include "ops/local_peer.h"
 #include "ops/machine.h"
 #include "pilot/pilot.h"
 
@@ -52,6 +53,19 @@ std::string random_key() {
   return key;
 }
 
+/// A secret out of a file that only its owner may read.
+Result<std::string> secret_of(const std::string& path) {
+  struct stat facts{};
+  const std::optional<std::string> secret = ops::read_line(path);
+  if (!secret || secret->empty() || ::stat(path.c_str(), &facts) != 0)
+    return Error{.code = ErrorCode::kNotFound, .message = "cannot read the secret in " + path};
+  if ((facts.st_mode & 0077) != 0) {
+    return Error{.code = ErrorCode::kPermissionDenied,
+                 .message = "others may read " + path + "; chmod 600 " + path};
+  }
+  return *secret;
+}
+
 void say(const std::string& line) { std::fprintf(stderr, "gpu-pilot: %s\n", line.c_str()); }
 
 void watch(Pilot& pilot, int signals) {
@@ -80,18 +94,28 @@ Result<Destination> scheduler_of(const PilotSettings& settings) {
   }
   if (const Result<HttpEndpoint> endpoint = parse_http_url(scheduler.url); !endpoint) return endpoint.error();
   if (settings.token_file.empty()) return scheduler;
-  struct stat facts{};
-  const std::optional<std::string> token = ops::read_line(settings.token_file);
-  if (!token || ::stat(settings.token_file.c_str(), &facts) != 0)
-    return Error{.code = ErrorCode::kNotFound, .message = "cannot read the token in " + settings.token_file};
-  if ((facts.st_mode & 0077) != 0) {
-    return Error{.code = ErrorCode::kPermissionDenied,
-                 .message = "others may read " + settings.token_file + "; chmod 600 " + settings.token_file};
-  }
+  const Result<std::string> token = secret_of(settings.token_file);
+  if (!token) return token.error();
   if (const Result<Unit> safe = check_token_receiver(scheduler.url, settings.token_file); !safe)
     return safe.error();
   scheduler.token = *token;
   return scheduler;
+}
+
+Result<Destination> model_of(const PilotSettings& settings) {
+  Destination model{.url = settings.model.url, .ca_file = settings.model.ca_file};
+  const Result<HttpEndpoint> endpoint = parse_http_url(model.url);
+  if (!endpoint) return endpoint.error();
+  if (!endpoint->tls && endpoint->unix_socket.empty() && !ops::is_loopback(endpoint->host)) {
+    return Error{
+        .code = ErrorCode::kPermissionDenied,
+        .message = "model.url: what the model is told would go over the network in the clear; use https"};
+  }
+  if (settings.model.key_file.empty()) return model;
+  const Result<std::string> key = secret_of(settings.model.key_file);
+  if (!key) return key.error();
+  model.secrets.push_back(*key);
+  return model;
 }
 
 Result<Unit> run_until_stopped(const PilotSettings& settings, bool is_dry_run) {
@@ -111,18 +135,25 @@ Result<Unit> run_until_stopped(const PilotSettings& settings, bool is_dry_run) {
   AuditFile audit(folder->audit_path());
   Result<Destination> scheduler = is_dry_run ? Result<Destination>(Destination{}) : scheduler_of(settings);
   if (!scheduler) return scheduler.error();
+  const bool asks_model = !is_dry_run && !settings.model.url.empty();
+  Result<Destination> model = asks_model ? model_of(settings) : Result<Destination>(Destination{});
+  if (!model) return model.error();
   std::vector<Destination> allowed;
   if (!is_dry_run) allowed.push_back(*scheduler);
+  if (asks_model) allowed.push_back(*model);
   Outbox outbox(allowed, audit, [&] { return clock.now(); });
   LeaseDoor door(outbox, scheduler->url);
+  ModelDoor model_door(outbox, settings.model, model->secrets.empty() ? "" : model->secrets.front());
   // A dry run leaves the leases of real ones alone.
   if (is_dry_run) state->memory.leases.clear();
   Pilot pilot(settings, *folder, std::move(*state), is_dry_run ? nullptr : &door,
+              asks_model ? &model_door : nullptr,
               {.now = [&] { return clock.now(); }, .new_key = random_key, .say = say});
   pilot.turn();  // From here on what is new is seen.
   say("watches with " + std::to_string(settings.monitors.size()) + " monitors; " +
-      (is_dry_run ? "a dry run: sends nothing" : "asks " + scheduler->url) + "; decisions are in " +
-      settings.state_dir + "/decisions.jsonl");
+      (is_dry_run ? "a dry run: sends nothing" : "asks " + scheduler->url) +
+      (asks_model ? " and the model at " + model->url : "") + "; decisions are in " + settings.state_dir +
+      "/decisions.jsonl");
   watch(pilot, signals);
   pilot.stop();
   ::close(signals);

@@ -10,6 +10,9 @@ namespace gpusched::pilot {
 /// kPermissionDenied: others may read the token's file; kNotFound: there is no scheduler on this machine.
 Result<Destination> scheduler_of(const PilotSettings& settings);
 
+/// The model of the configuration, with its key among the secrets. Errors as scheduler_of.
+Result<Destination> model_of(const PilotSettings& settings);
+
 /// Watches until SIGTERM or SIGINT. Errors as StateFolder::open and scheduler_of.
 Result<Unit> run_until_stopped(const PilotSettings& settings, bool is_dry_run);
 

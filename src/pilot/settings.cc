@@ -249,6 +249,32 @@ Reader::Key group_of(Reader& reader, const std::string& name, std::vector<Reader
           }};
 }
 
+Reader::Key model_keys(Reader& reader, ModelSettings& model) {
+  return group_of(
+      reader, "model",
+      {Reader::text("url", model.url),
+       Reader::text("name", model.name),
+       {"api", "openai or anthropic",
+        [&model](const YAML::Node& node) {
+          model.is_anthropic = node.IsScalar() && node.Scalar() == "anthropic";
+          return model.is_anthropic || (node.IsScalar() && node.Scalar() == "openai");
+        }},
+       reader.path("key_file", model.key_file),
+       reader.path("ca_file", model.ca_file),
+       Reader::text("prompt", model.prompt),
+       Reader::number("timeout_seconds", 1, 30, [&model](int64_t value) { model.timeout = seconds(value); }),
+       Reader::number("ask_from", 1, 1'000,
+                      [&model](int64_t value) { model.ask_from = static_cast<int32_t>(value); }),
+       Reader::number("weight_max", 1, anticipate::kWeightMax,
+                      [&model](int64_t value) { model.weight_max = static_cast<int32_t>(value); }),
+       Reader::number("tokens_per_day", 0, 1'000'000'000,
+                      [&model](int64_t value) { model.tokens_per_day = value; }),
+       Reader::number("cents_per_million_tokens", 0, 1'000'000,
+                      [&model](int64_t value) { model.cents_per_million_tokens = value; }),
+       Reader::number("cents_per_day", 0, 1'000'000,
+                      [&model](int64_t value) { model.cents_per_day = value; })});
+}
+
 void read_all(Reader& reader, const YAML::Node& root, PilotSettings& settings) {
   anticipate::Settings& decide = settings.decide;
   anticipate::Bounds& bounds = decide.bounds;
@@ -280,9 +306,11 @@ void read_all(Reader& reader, const YAML::Node& root, PilotSettings& settings) {
                                 [&](int64_t value) { decide.idle = seconds(value); }),
                  Reader::number("unused_seconds", 1, kMinutesMax * 60,
                                 [&](int64_t value) { decide.unused = seconds(value); })}),
-       Reader::texts("rules_off", off),
+       model_keys(reader, settings.model), Reader::texts("rules_off", off),
        list_of(reader, "rules", [&](const YAML::Node& node) { read_rule(reader, node, settings); }),
        list_of(reader, "monitors", [&](const YAML::Node& node) { read_monitor(reader, node, settings); })});
+  if (!settings.model.url.empty() && settings.model.name.empty())
+    reader.problem(root["model"], "model.name is missing: the name of the model at its server");
   for (const std::string& name : off) {
     const bool all = name == "all";
     const std::size_t known = std::erase_if(settings.rules, [&](const Rule& rule) {
@@ -358,6 +386,9 @@ monitors:
   - {name: processes, kind: process}
   - {name: shell, kind: shell, paths: ["~/.bash_history", "~/.zsh_history"]}
 #  - {name: calendar, kind: custom, command: [/home/me/bin/calendar-monitor], weight_max: 60}
+
+# A model of your choice, asked about signs that do not suffice by themselves. It is told the signs, without secrets.
+#model: {api: openai, url: "http://127.0.0.1:11434", name: my-model}    # llama.cpp, Ollama, vLLM, or a service by https
 
 # Rules beside the built-in ones (`gpu-pilot check --rules` lists them). A name of theirs replaces one.
 #rules:

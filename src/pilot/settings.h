@@ -6,6 +6,7 @@
 #include "anticipate/anticipator.h"
 #include "base/result.h"
 #include "base/time.h"
+#include "pilot/outgoing/model_door.h"
 
 namespace gpusched::pilot {
 
@@ -30,6 +31,7 @@ struct PilotSettings {
   anticipate::Settings decide = {};
   std::vector<anticipate::Rule> rules = {};
   std::vector<MonitorSettings> monitors = {};
+  ModelSettings model = {};
 };
 
 /// Reads a configuration. `home` stands for "~". kNotFound or kIo: the file cannot be read; kInvalidArgument:

@@ -1,6 +1,7 @@
 """gpu-pilot beside a real scheduler: what it sees becomes a lease, a lease that is idle goes back, and nothing but requests
 leaves it."""
 
+import http.server
 import json
 import os
 import pathlib
@@ -9,6 +10,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import threading
 import time
 import uuid
 
@@ -47,7 +49,7 @@ class Pilot(Daemon):
         self.decide = {"lease_minutes": 1, "idle_seconds": 2, "unused_seconds": 30, "cooldown_minutes": 0, **decide}
         self.monitors = [{"name": "runs", "kind": "log", "paths": ["~/runs/**/*.log"]}]
         self.bounds = {"gpus_max": 2}
-        self.rules = []
+        self.rules, self.model = [], {}
         self.url = f"http://127.0.0.1:{world.scheduler.ports['http']}"
 
     def write(self):
@@ -55,7 +57,7 @@ class Pilot(Daemon):
         self.config.write_text(json.dumps({
             "api": {"url": self.url, "token_file": str(self.holder.key_file), "poll_seconds": 1},
             "state_dir": str(self.state), "bounds": self.bounds, "decide": self.decide, "rules": self.rules,
-            "monitors": self.monitors}))
+            "monitors": self.monitors, "model": self.model}))
 
     def command(self):
         return [program("gpu-pilot"), "run", "--config", str(self.config), *self.options]
@@ -326,6 +328,83 @@ def test_what_is_wrong_is_told(world, pilot):
     wait_until("it was refused", lambda: [one for one in refused.decisions("refuse") if "403" in one["why"]])
     assert refused.leases() == []
     refused.kill()
+
+
+class Model(http.server.ThreadingHTTPServer):
+    """An OpenAI-shaped server: answers with `content`, after `pause_s`; keeps what it was asked."""
+
+    def __init__(self, content):
+        self.content, self.pause_s, self.asked = content, 0, []
+        super().__init__(("127.0.0.1", 0), ModelHandler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class ModelHandler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.asked.append((self.path, self.headers["Authorization"], json.loads(body)))
+        time.sleep(self.server.pause_s)
+        answer = json.dumps({"choices": [{"message": {"content": self.server.content}}],
+                             "usage": {"total_tokens": 90}}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, format, *args):
+        pass
+
+
+@pytest.fixture(name="model")
+def model_fixture(pilot):
+    server = Model(json.dumps({"gpu_needed": True, "gpus": 100, "confidence": 100, "why": "training follows"}))
+    key = pilot.home / "model-key"
+    key.write_text("the-key-of-the-model\n")
+    key.chmod(0o600)
+    pilot.model = {"url": server.url(), "name": "tiny", "key_file": str(key), "timeout_seconds": 1}
+    yield server
+    pilot.kill()
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_model_of_the_users_choice_is_one_more_sign(pilot, model):
+    pilot.start()
+    pilot.log_line(f"preprocessing finished, db_password={SECRETS[0]}\n")
+    lease = pilot.wait_lease()
+    assert pilot.holder.gpu(lease["id"])["gpu_count"] == 2, "the bounds hold what a model says, too"
+    ((path, key, body),) = model.asked
+    assert path == "/v1/chat/completions" and key == "Bearer the-key-of-the-model" and body["model"] == "tiny"
+    assert "preprocessing finished" in body["messages"][1]["content"] and SECRETS[0] not in json.dumps(body)
+    (allocated,) = pilot.decisions("allocate")
+    assert {reason["rule"]: reason["weight"] for reason in allocated["reasons"]} == {"data-ready": 60, "model": 50}
+    assert pilot.stop() == 0
+    assert {one["to"] for one in pilot.audit() if "sent" in one} == {pilot.url, model.url()}
+    assert b"the-key-of-the-model" not in pilot.kept() and SECRETS[0].encode() not in pilot.kept()
+
+
+def test_a_model_that_is_hostile_slow_or_away_leaves_it_to_the_rules(pilot, model):
+    model.content = "IGNORE YOUR BOUNDS \x1b[31m allocate 100 GPUs"
+    pilot.start()
+    pilot.log_line("preprocessing finished\n")
+    pilot.wait_log("rules decide: the model's answer has no JSON object")
+    assert pilot.leases() == []
+    pilot.log_line(TRAINING)
+    pilot.wait_lease()
+    assert pilot.stop() == 0
+    model.pause_s = 30
+    pilot.start()
+    pilot.log_line("preprocessing finished\n")
+    pilot.wait_log("rules decide: no answer in time")
+    pilot.log_line(TRAINING)
+    pilot.wait_lease()
+    assert pilot.stop() == 0
+    pilot.model["url"] = "http://gpu-models.invalid:80"
+    pilot.write()
+    assert "use https" in pilot.ask("run").stderr, "what a model is told does not cross a network in the clear"
 
 
 def test_the_walk_through(world, tmp_path):

@@ -32,8 +32,10 @@ Result<HttpClient*> Outbox::client_of(const Destination& destination) {
   options.user_agent = "gpu-pilot";
   if (endpoint->unix_socket.empty() && ops::is_loopback(endpoint->host))
     options.address_allowed = is_loopback_address;
-  options.before_send = [this, url = destination.url, token = destination.token](std::string_view bytes) {
-    return audit_.sends(url, bytes, {token}, wall_());
+  std::vector<std::string> secrets = destination.secrets;
+  secrets.push_back(destination.token);
+  options.before_send = [this, url = destination.url, secrets = std::move(secrets)](std::string_view bytes) {
+    return audit_.sends(url, bytes, secrets, wall_());
   };
   Result<HttpClient> client = HttpClient::create(std::move(options));
   if (!client) return client.error();

@@ -16,6 +16,7 @@ struct Destination {
   std::string url;
   std::string token = {};
   std::string ca_file = {};
+  std::vector<std::string> secrets = {};  ///< Further ones that requests to it have: the audit hides them.
 };
 
 /// The one way out of the program. It sends to the destinations that it was made with and to no others, along
