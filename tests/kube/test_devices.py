@@ -52,12 +52,10 @@ def test_a_required_bandwidth_keeps_devices_of_two_islands_apart(cluster, namesp
     cluster.claim(namespace, count=2, topology={"mode": "Required", "minBandwidthGBps": 600})
     cluster.pod(namespace)
     cluster.wait_message(namespace, "pod", "job-")
-    cluster.claim(namespace, "loose", count=2)
     time.sleep(1)
-    assert "nodeName" not in cluster.get_pod(namespace)["spec"]  # 1 and 2 are free neighbours of two islands.
-    cluster.pod(namespace, "loose", "loose")
-    assert ids_of(cluster.wait_bound(namespace, "loose")) == [1, 2]
-    for name in ("loose", *ends):
+    assert "nodeName" not in cluster.get_pod(namespace)["spec"]
+    assert cluster.free(node) == 2  # 1 and 2: neighbours of two islands.
+    for name in ends:
         cluster.finish(namespace, name)
     assert ids_of(cluster.wait_bound(namespace)) in ([0, 1], [2, 3])
 

@@ -316,7 +316,10 @@ type SchedulerMessage struct {
 	//	*SchedulerMessage_Renewed
 	//	*SchedulerMessage_NotRenewed
 	//	*SchedulerMessage_SignedOrder
-	Body          isSchedulerMessage_Body `protobuf_oneof:"body"`
+	Body isSchedulerMessage_Body `protobuf_oneof:"body"`
+	// Term in which the sender leads several schedulers: a node obeys none below the highest that it obeyed. 0: it is the
+	// only scheduler, or older than terms. In all but Ack, HeartbeatSeen and Refused; under the signature of what is signed.
+	Term          uint64 `protobuf:"varint,120,opt,name=term,proto3" json:"term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -563,6 +566,13 @@ func (x *SchedulerMessage) GetSignedOrder() *SignedOrder {
 		}
 	}
 	return nil
+}
+
+func (x *SchedulerMessage) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
 }
 
 type isSchedulerMessage_Body interface {
@@ -4465,7 +4475,7 @@ const file_gpusched_v1_node_proto_rawDesc = "" +
 	"\x05prove\x18Z \x01(\v2\x12.gpusched.v1.ProveH\x00R\x05prove\x12-\n" +
 	"\x06enroll\x18d \x01(\v2\x13.gpusched.v1.EnrollH\x00R\x06enroll\x12*\n" +
 	"\x05renew\x18e \x01(\v2\x12.gpusched.v1.RenewH\x00R\x05renewB\x06\n" +
-	"\x04body\"\x92\n" +
+	"\x04body\"\xa6\n" +
 	"\n" +
 	"\x10SchedulerMessage\x126\n" +
 	"\tchallenge\x18\x01 \x01(\v2\x16.gpusched.v1.ChallengeH\x00R\tchallenge\x129\n" +
@@ -4495,7 +4505,8 @@ const file_gpusched_v1_node_proto_rawDesc = "" +
 	"\arenewed\x18e \x01(\v2\x15.gpusched.v1.EnrolledH\x00R\arenewed\x127\n" +
 	"\vnot_renewed\x18f \x01(\v2\x14.gpusched.v1.RefusedH\x00R\n" +
 	"notRenewed\x12=\n" +
-	"\fsigned_order\x18n \x01(\v2\x18.gpusched.v1.SignedOrderH\x00R\vsignedOrderB\x06\n" +
+	"\fsigned_order\x18n \x01(\v2\x18.gpusched.v1.SignedOrderH\x00R\vsignedOrder\x12\x12\n" +
+	"\x04term\x18x \x01(\x04R\x04termB\x06\n" +
 	"\x04body\"\xa2\x01\n" +
 	"\x05Hello\x12\x1b\n" +
 	"\tnode_name\x18\x01 \x01(\tR\bnodeName\x12\x14\n" +
