@@ -14,6 +14,7 @@
 #include "api/views/rights.h"
 #include "api/views/usage_view.h"
 #include "base/digest.h"
+#include "base/node_labels.h"
 #include "base/utf8.h"
 #include "engine/messages/rejection_rows.h"
 #include "engine/planner/planner.h"
@@ -350,6 +351,10 @@ std::vector<Label> labels_of(const Node& node) {
   std::map<std::string, std::string> labels;
   for (const Label& label : node.agent_labels) labels[label.name] = label.value;
   for (const Label& label : node.labels) labels[label.name] = label.value;
+  // Every node has its name as a label; whoever sees the labels sees the name.
+  if (const auto own = labels.find(std::string(kNodeNameLabel));
+      own != labels.end() && own->second == node.name)
+    labels.erase(own);
   std::vector<Label> out;
   for (auto& [name, value] : labels) out.push_back({.name = name, .value = value});
   return out;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/limits.h"
+#include "base/node_labels.h"
 #include "base/queue_limits.h"
 #include "base/text/host_name.h"
 #include "base/text/plain_words.h"

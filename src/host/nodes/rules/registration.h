@@ -12,9 +12,6 @@
 
 namespace gpusched {
 
-/// Label that every node has: its own name.
-inline constexpr std::string_view kNodeNameLabel = "node";
-
 /// Gives the configuration that is to hold the cluster's name: the state's, or, where it has none, the one
 /// that was drawn. `wall`: now; a journal that begins knows that everything before is not its own.
 void name_cluster(const State& state, Time wall, std::string drawn, EngineConfig& config);
