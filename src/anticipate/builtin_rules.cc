@@ -7,9 +7,11 @@ using enum Source;
 
 /// Commands that only look at a training script, or keep it from the GPU.
 const std::vector<std::string> kNotRun = {
-    "--help",    "--version", "--dry-run",  "--dry_run", "--device cpu", "--device=cpu", "--cpu",
-    "--no-cuda", "--no_cuda", "py_compile", "pytest",    "pip install",  "grep",         "git",
-    "pylint",    "flake8",    "black",      "ruff",      "mypy",         "--use_cpu",    "--list"};
+    "--help", "--version", "--dry-run", "--dry_run",  "--device cpu", "--device=cpu",
+    "--cpu",  "--no-cuda", "--no_cuda", "py_compile", "pytest",       "pip install",
+    "grep",   "git",       "pylint",    "flake8",     "black",        "ruff",
+    "mypy",   "*sklearn*", "*xgboost*", "rg",         "less",         "cat",
+    "vim",    "emacs",     "sed",       "--use_cpu",  "--list"};
 
 Rule launcher() {
   return {
@@ -25,8 +27,11 @@ Rule launcher() {
 Rule training_script() {
   return {.name = "training-script",
           .sources = {kShell, kProcess},
-          .any = {"python*train*.py", "python*finetune*.py", "python*fine_tune*.py", "python*-m*train",
-                  "python*-m*finetune", "python*sft*.py", "python*dpo*.py"},
+          .any = {"python*/train.py", "python* train.py", "python*/train_*.py", "python* train_*.py",
+                  "python*/train-*.py", "python* train-*.py", "python*_train.py", "python*pretrain*.py",
+                  "python*finetune*.py", "python*fine_tune*.py", "python*-m*.train", "python* -m train",
+                  "python*-m*finetune", "python*/sft*.py", "python* sft*.py", "python*_sft.py",
+                  "python* dpo*.py", "python*_dpo.py"},
           .none = kNotRun,
           .weight = 100,
           .gpus_from = {"--gpus", "--num_gpus", "--num-gpus", "--devices"}};
@@ -74,7 +79,7 @@ Rule data_ready() {
           .sources = {kLog},
           .any = {"preprocessing*finished", "preprocessing*complete", "preprocessing*done", "dataset*ready",
                   "tokenization*complete", "tokenizing*100%", "data preparation*finished", "saved*shards to"},
-          .none = {"failed", "error", "no space"},
+          .none = {"failed", "error", "no space", "not ready", "not yet", "is not"},
           .weight = 60};
 }
 

@@ -7,7 +7,9 @@ namespace {
 
 constexpr int32_t kGpusReadMax = 1'000'000;
 
+/// A dash continues a word: `--gpus` is not in "--gpus-quota".
 bool is_word(char c) {
+  if (c == '-') return true;
   return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' ||
          static_cast<unsigned char>(c) >= 0x80;
 }

@@ -16,6 +16,8 @@ TEST(Phrase, StandsForWholeWords) {
   EXPECT_FALSE(has_phrase("python\ntrain.py", "python*train*.py"));
   EXPECT_FALSE(has_phrase("python " + std::string(kGapBytesMax + 1, 'x') + " train.py", "python*train*.py"));
   EXPECT_FALSE(has_phrase("anything", "*"));
+  EXPECT_TRUE(has_phrase("python a.py --gpus 2", "python*--gpus"));
+  EXPECT_FALSE(has_phrase("python a.py --gpus-quota 2", "python*--gpus"));
 }
 
 TEST(Phrase, TakesTimeInProportionToTheText) {
@@ -79,6 +81,11 @@ TEST(BuiltinRules, TellTrainingFromLookingAtIt) {
   EXPECT_EQ(strongest(kShell, "python -m pytest tests/test_train.py"), "none");
   EXPECT_EQ(strongest(kLog, "INFO ***** Running training *****"), "training-begins");
   EXPECT_EQ(strongest(kLog, "RuntimeError: No CUDA GPUs are available"), "gpu-missing");
+  EXPECT_EQ(strongest(kShell, "rg 'accelerate launch' docs"), "none");
+  EXPECT_EQ(strongest(kShell, "python constrained_search.py"), "none");
+  EXPECT_EQ(strongest(kShell, "python plot_training_curves.py"), "none");
+  EXPECT_EQ(strongest(kShell, "python train_sklearn.py"), "none");
+  EXPECT_EQ(strongest(kLog, "the dataset is not ready"), "none");
   EXPECT_EQ(strongest(kLog, "GET /train 200"), "none");
   EXPECT_EQ(strongest(kFile, "model.to(\"cuda\")\n"), "gpu-code");
 }
