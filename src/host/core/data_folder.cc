@@ -121,7 +121,6 @@ Result<DataFolder> open_data_folder(const HostOptions& options, SharedJournal* s
   if (!snapshots.ok()) return snapshots.error();
   folder.snapshots = std::move(*snapshots);
   const OpenReport& opened = folder.journal->open_report();
-  folder.report.term = std::max(options.term, opened.last_term);
   if (opened.bytes_cut > 0) {
     folder.report.notes += "removed an unfinished write of " + std::to_string(opened.bytes_cut) +
                            " bytes from " + opened.segment + " at offset " + std::to_string(opened.offset) +
@@ -136,6 +135,8 @@ Result<DataFolder> open_data_folder(const HostOptions& options, SharedJournal* s
     if (!recovered.ok()) return recovered.error();
     folder.recovered = std::move(*recovered);
   }
+  const uint64_t leads_in = shared == nullptr ? 0 : shared->term();
+  folder.report.term = std::max({options.term, leads_in, folder.journal->last_term()});
   log_refused_snapshots(folder.report);
   if (!folder.recovered.state.last.at.valid()) {
     const Result<Unit> good = check_first_clock(clock.wall());

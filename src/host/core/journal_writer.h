@@ -39,7 +39,7 @@ class SharedJournal {
   virtual ~SharedJournal() = default;
   /// Nobody appends to it before the first group of the writer.
   virtual FileJournal& journal() = 0;
-  /// Term in which this scheduler leads: higher than that of any other one that led before.
+  /// Term in which this scheduler leads: higher than that of any other one that led before. 0: it never led.
   virtual uint64_t term() const = 0;
   /// The state behind the journal's last record, where it was kept up to date; null: it has to be recovered.
   virtual std::shared_ptr<Standby> standby() { return nullptr; }

@@ -38,7 +38,7 @@ class StandbyTest : public ::testing::Test, public SharedJournal {
   }
 
   FileJournal& journal() override { return *journal_; }
-  uint64_t term() const override { return 1; }
+  uint64_t term() const override { return 9; }
   std::unique_ptr<JournalWriter> writer(std::function<void(Result<Unit>)>) override { return nullptr; }
   std::shared_ptr<Standby> standby() override { return std::exchange(standby_, nullptr); }
 
@@ -105,6 +105,7 @@ TEST_F(StandbyTest, HasTheLeadersStateWithoutARecovery) {
   EXPECT_EQ(folder->report.digest, digest_);
   EXPECT_EQ(folder->recovered.position, kept_.back().record.position);
   EXPECT_EQ(folder->recovered.state.digest.value(), digest_);
+  EXPECT_EQ(folder->report.term, 9u);  // What nodes obey from now on.
   EXPECT_EQ(standby_, nullptr);
 }
 

@@ -59,7 +59,7 @@ class ReplicaNode final : public SharedJournal,
   void tell(const BoundPorts& ports) { transport_->tell(leader_facts(ports)); }
 
   FileJournal& journal() override { return *journal_; }
-  uint64_t term() const override { return thread_->status().term; }
+  uint64_t term() const override { return place() == Place::kLeads ? thread_->status().term : 0; }
   std::shared_ptr<Standby> standby() override;
   std::unique_ptr<JournalWriter> writer(std::function<void(Result<Unit>)> done) override;
 
