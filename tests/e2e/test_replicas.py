@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not has_consensus(), reason="gpu-scheduler was b
 
 
 class Cluster:
-    """Three schedulers of one world, and an agent that connects to one of them."""
+    """Three schedulers of one world, and an agent that is told all of them."""
 
     def __init__(self, world):
         self.world = world
@@ -33,7 +33,9 @@ class Cluster:
         self.leader()
         # The world's end talks to one of them: whichever it is, the leader answers.
         world.scheduler = self.members[1]
-        self.agent = world.add_agent("n1", arguments=("--token-file", str(self.members[1].data_dir / "token")))
+        addresses = ",".join(f"127.0.0.1:{member.ports['grpc']}" for member in self.members.values())
+        token = str(self.members[1].data_dir / "token")
+        self.agent = world.add_agent("n1", scheduler=addresses, arguments=("--token-file", token))
         self.agent.start()
 
     def members_command(self, number, *words):
@@ -70,6 +72,10 @@ class Cluster:
             return leading[0] if len(leading) == 1 else None
 
         return wait_until("one of them leads", look)
+
+    def obeyed_term(self):
+        """The term of the leader that the agent obeyed last; it refuses every earlier one."""
+        return int((self.agent.data_dir / "scheduler-term").read_text().split()[0])
 
     def followers(self):
         leader = self.leader()
@@ -198,12 +204,14 @@ def test_a_killed_leader_is_replaced_and_nothing_that_was_answered_is_lost(clust
 def test_a_leader_that_stood_still_is_replaced_and_follows_when_it_goes_on(cluster):
     with running_job(cluster), writing(cluster) as writer:
         leader = cluster.leader()
+        before = wait_until("the agent obeys it", cluster.obeyed_term)
         os.kill(leader.pid(), signal.SIGSTOP)
         try:
             seen = len(writer.answered)
             others = [member for member in cluster.members.values() if member is not leader]
             wait_until("another one leads", lambda: any(member.served_ports() for member in others))
             wait_until("another one answers", lambda: len(writer.answered) > seen + 5)
+            wait_until("the agent obeys the new one only", lambda: cluster.obeyed_term() > before)
         finally:
             os.kill(leader.pid(), signal.SIGCONT)
         wait_until("it gave up", lambda: not leader.served_ports())
