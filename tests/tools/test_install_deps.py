@@ -9,7 +9,8 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOOLS = ROOT / "tools"
 # Debian 12's name where Ubuntu 24.04 has another.
-RENAMED = {"chromium": "chromium-browser", "libboost-json1.81-dev": "libboost-json1.83-dev", "libboost1.81-dev": "libboost1.83-dev"}
+RENAMED = {"chromium": "chromium-browser", "libboost-json1.81-dev": "libboost-json1.83-dev", "libboost1.81-dev": "libboost1.83-dev",
+           "postgresql-15": "postgresql-16"}
 
 
 def names(path):

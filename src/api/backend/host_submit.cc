@@ -295,8 +295,8 @@ void HostBackend::propose_jobs(const CallerPtr& caller, const std::string& tenan
 void HostBackend::rerun_job(const CallerPtr& caller, JobId id, RerunRequest request, Done<Submitted> done) {
   if (sheds_read(done)) return;
   read([this, caller, id, request = std::move(request), done = std::move(done)](const Observer::View& view) {
-    // The new job has everything that the old one had, its secrets too: only who may read them may.
-    const auto found = find_job(view.state, *caller, access::Action::kReadJobScript, id, request.tenant);
+    // The new job has everything that the old one had, its secrets too: only who may change that may.
+    const auto found = find_job(view.state, *caller, access::Action::kUpdateJob, id, request.tenant);
     if (!found) return done(found.error());
     Answer<Rerun> rerun = rerun_of(view.state, **found, request);
     if (!rerun) return done(rerun.error());

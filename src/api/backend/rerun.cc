@@ -47,7 +47,7 @@ Answer<std::vector<IndexRange>> elements_of(const State& state, const Job& job, 
   const std::string name = job_name(job.id);
   const JobArray* const array = job.array.valid() ? state.find_array(job.array) : nullptr;
   if (!job.is_array() && (request.failed || !request.indexes.empty()))
-    return ApiError{ErrorKind::kInvalidArgument, name + " is no array, so it has no elements to choose from",
+    return ApiError{ErrorKind::kUnprocessable, name + " is no array, so it has no elements to choose from",
                     request.failed ? "failed" : "indexes"};
   if (array == nullptr) return std::vector<IndexRange>{};
   if (job.is_element()) {
@@ -59,7 +59,7 @@ Answer<std::vector<IndexRange>> elements_of(const State& state, const Job& job, 
   for (const IndexRange& range : request.indexes) {
     for (int64_t index = range.first; index <= range.last; index += range.step) {
       if (!array->position_of_index(index)) {
-        return ApiError{ErrorKind::kInvalidArgument, name + " has no element " + std::to_string(index),
+        return ApiError{ErrorKind::kUnprocessable, name + " has no element " + std::to_string(index),
                         "indexes"};
       }
     }
@@ -111,7 +111,8 @@ Answer<Rerun> rerun_of(const State& state, const Job& job, const RerunRequest& r
   rerun.reservation = std::move(*reservation);
   rerun.elements = std::move(*elements);
   const JobArray* const array = job.array.valid() ? state.find_array(job.array) : nullptr;
-  if (array != nullptr) rerun.at_once = array->at_once;
+  rerun.at_once = request.at_once;
+  if (array != nullptr && rerun.at_once == 0) rerun.at_once = array->at_once;
   return rerun;
 }
 

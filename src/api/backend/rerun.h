@@ -21,7 +21,7 @@ struct Rerun {
 };
 
 /// kConflict: it has not ended, it is another door's, or what is asked for of it is not there any more.
-/// kInvalidArgument: it has no such elements.
+/// kUnprocessable: it has no such elements.
 Answer<Rerun> rerun_of(const State& state, const Job& job, const RerunRequest& request);
 
 /// Gives the engine's request what stands in the record of the old job.

@@ -95,6 +95,7 @@ struct RerunRequest {
   std::string tenant;               ///< Given: only this tenant's job.
   bool failed = false;              ///< Of an array: only the elements that failed.
   std::vector<IndexRange> indexes;  ///< Of an array: only these elements; empty: all.
+  int64_t at_once = 0;              ///< Elements that run at a time; 0: as before.
   std::string request_key;
   std::string by = {};  ///< Requester, for people.
 };

@@ -289,12 +289,16 @@ void NativeRest::rerun_job(NativeCall& call) {
                        .by = requester_of(call)};
   if (const auto text = call.query.text("indexes")) {
     Answer<ArraySpec> given = parse_array(*text);
-    if (!given || given->at_once != 0) {
-      call.query.fail("indexes", "must be indexes of elements such as 3,7-9");
+    if (!given) {
+      ApiError error = given.error();
+      error.field = "indexes";
+      call.query.fail(std::move(error));
     } else if (request.failed) {
-      call.query.fail("indexes", "cannot be combined with failed");
+      call.query.fail(ApiError{ErrorKind::kUnprocessable,
+                               "failed and indexes choose elements each; give one of them", "indexes"});
     } else {
       request.indexes = std::move(given->ranges);
+      request.at_once = given->at_once;
     }
   }
   if (call.refused()) return;

@@ -241,11 +241,12 @@ void NativeRest::Routes::job_actions(Table& table) {
       .query({kTenant})
       .answers(job);
   table
-      .add(kPost, "v1/jobs/{job_id}/rerun", kSubmitJob, "rerun_job", &NativeRest::rerun_job,
+      .add(kPost, "v1/jobs/{job_id}/rerun", kUpdateJob, "rerun_job", &NativeRest::rerun_job,
            "Submits an ended job again as it was asked for, as a new job of the caller.")
       .query({kTenant,
               {Type::kFlag, "failed", "Of an array: only the elements that failed."},
-              {Type::kText, "indexes", "Of an array: only these elements, such as 3,7-9."}})
+              {Type::kText, "indexes", "Of an array: only these elements, such as 3,7-9; %2: two at a time.",
+               kArray}})
       .answers(v1::SubmitJobsResponse::descriptor(), 201)
       .with_key();
   table

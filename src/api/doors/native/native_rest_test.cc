@@ -173,16 +173,20 @@ TEST_F(NativeRestDoor, AnEndedJobRunsAgainAsItWasAskedFor) {
   EXPECT_EQ(again.at("priority").as_int64(), 7);
   EXPECT_EQ(again.at("max_runtime_ms").as_int64(), 5'000);
   EXPECT_EQ(again.at("retry").at("exit_code_retries").as_int64(), 3);
+  const json::value fewer = post("/v1/jobs/" + id + "/rerun?indexes=0-3%252", "", 201);
+  EXPECT_EQ(
+      text(get("/v1/jobs/" + std::string(fewer.at("job_ids").at(0).as_string())).at("array"), "indexes"),
+      "0-3%2");
   const json::value one = post("/v1/jobs/" + id + "%5B4%5D/rerun", "", 201);
   EXPECT_EQ(text(get("/v1/jobs/" + std::string(one.at("job_ids").at(0).as_string())).at("array"), "indexes"),
             "4%4");
-  EXPECT_EQ(text(post("/v1/jobs/" + id + "/rerun?indexes=3,10", "", 400), "field"), "indexes");
+  EXPECT_EQ(text(post("/v1/jobs/" + id + "/rerun?indexes=3,10", "", 422), "field"), "indexes");
   EXPECT_EQ(text(post("/v1/jobs/" + id + "/rerun?indexes=x", "", 400), "field"), "indexes");
-  EXPECT_EQ(text(post("/v1/jobs/" + id + "/rerun?failed=true&indexes=3", "", 400), "field"), "indexes");
+  EXPECT_EQ(text(post("/v1/jobs/" + id + "/rerun?failed=true&indexes=3", "", 422), "field"), "indexes");
   EXPECT_EQ(text(post("/v1/jobs/" + id + "/rerun?failed=true", "", 409), "code"), "conflict");
   const std::string plain = job();
   post("/v1/jobs/" + plain + "/cancel", "{}");
-  EXPECT_EQ(text(post("/v1/jobs/" + plain + "/rerun?failed=true", "", 400), "field"), "failed");
+  EXPECT_EQ(text(post("/v1/jobs/" + plain + "/rerun?failed=true", "", 422), "field"), "failed");
 }
 
 TEST_F(NativeRestDoor, TenantsAreMadeShownChangedListedAndDeleted) {
