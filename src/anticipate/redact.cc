@@ -57,15 +57,8 @@ bool looks_random(std::string_view word) {
   return digits && letters && changes * 10 >= counted * 3;
 }
 
-/// The same of a word; a path is as random as its names are.
-bool is_random(std::string_view word) {
-  if (!word.starts_with("/") && !word.starts_with("~/") && !word.starts_with("./")) return looks_random(word);
-  while (!word.empty()) {
-    const std::size_t slash = std::min(word.find('/'), word.size());
-    if (looks_random(word.substr(0, slash))) return true;
-    word.remove_prefix(std::min(slash + 1, word.size()));
-  }
-  return false;
+bool is_path(std::string_view word) {
+  return word.starts_with("/") || word.starts_with("~/") || word.starts_with("./");
 }
 
 bool is_known_token(std::string_view word) {
@@ -171,9 +164,30 @@ class Redactor {
     if (equals != std::string_view::npos && equals > 0 && equals + 1 < size) size = equals + 1;
     if (equals == 0) size = 1;
     const std::string_view whole = rest().substr(0, size);
-    if (is_random(whole)) return hide(size);
+    if (is_path(whole)) return path(size);
+    if (looks_random(whole)) return hide(size);
     out_.append(whole);
     at_ += size;
+  }
+
+  /// The names in a path: one that chance made says nothing of the others.
+  void path(std::size_t size) {
+    for (std::size_t left = size; left > 0;) {
+      const std::string_view ahead = rest().substr(0, left);
+      const std::size_t slash = std::min(ahead.find('/'), left);
+      const std::string_view name = ahead.substr(0, slash);
+      left -= name.size();
+      if (looks_random(name)) {
+        hide(name.size());
+      } else {
+        out_.append(name);
+        at_ += name.size();
+      }
+      if (left == 0) break;
+      out_ += '/';
+      ++at_;
+      --left;
+    }
   }
 
   /// A short number is no secret: "pad_token=0".

@@ -47,5 +47,11 @@ TEST(Redacted, LeavesOrdinaryTextAlone) {
     EXPECT_EQ(redacted(text), text);
 }
 
+TEST(Redacted, HidesOfAPathOnlyTheNamesThatChanceMade) {
+  EXPECT_EQ(redacted("python3 /tmp/a1b2c3d4e5f6g7h8i9j0/train_tiny.py"),
+            "python3 /tmp/[secret]/train_tiny.py");
+  EXPECT_EQ(redacted("cat ~/keys/a1b2c3d4e5f6g7h8i9j0"), "cat ~/keys/[secret]");
+}
+
 }  // namespace
 }  // namespace gpusched::anticipate

@@ -29,8 +29,7 @@ WITHOUT_EFFECT = {
     "environment", "scheduler.scheduling_interval_ms",
     *(f"agent.{key}" for key in ("node_id", "metrics_interval_ms", "health_check_interval_ms", "dcgm_enabled",
                                  "dcgm_host_port", "container_runtime")),
-    *(f"database.{key}" for key in ("host", "port", "user", "password", "database", "sslmode", "max_open_conns",
-                                    "max_idle_conns", "conn_max_lifetime_mins")),
+    *(f"database.{key}" for key in ("max_open_conns", "max_idle_conns")),
     *(f"redis.{key}" for key in ("host", "port", "password", "db", "pool_size", "min_idle_conns")),
     *(f"kubernetes.{key}" for key in ("in_cluster", "kubeconfig_path", "namespace")),
     *(f"telemetry.{key}" for key in ("tracing_enabled", "jaeger_endpoint", "profiling_enabled", "profiling_port"))}

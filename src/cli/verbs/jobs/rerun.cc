@@ -96,7 +96,7 @@ Action define_rerun(Grammar& grammar) {
       "elements of an array that still runs may be run again at once. A job is known for seven days after "
       "its end.");
   grammar.example("gpu-cli rerun --failed job-46", "run the failed elements of an array again");
-  grammar.example("gpu-cli rerun last", "run your newest job again");
+  grammar.example("gpu-cli rerun job-12", "run a job again");
   return [rerun](Session& session) { return rerun_jobs(session, *rerun); };
 }
 
