@@ -172,7 +172,7 @@ class DayMaker {
     }
   }
 
-  /// Of eight needs each kind has one, scripts two, in any order: one in eight has no sign before it.
+  /// Eight needs have one of each kind, and two scripts, in any order: one in eight has no sign before it.
   void gpu_work() {
     if (kinds_.empty()) kinds_ = {0, 1, 2, 3, 4, 5, 6, 7};
     const std::size_t drawn = random_.below(kinds_.size());

@@ -111,7 +111,7 @@ func layoutOf(claim *v1.GpuClaim) string {
 	return string(claim.Spec.Devices.Policy)
 }
 
-// What each link must have in one direction, as the engine counts; the claim counts both together.
+// The bandwidth that each link must have in one direction, as the engine counts; the claim counts both together.
 func bandwidthOf(claim *v1.GpuClaim) int64 {
 	if t := claim.Spec.Topology; t != nil && t.Mode == v1.TopologyRequired {
 		return (int64(t.MinBandwidthGBps) + 1) / 2

@@ -12,9 +12,9 @@ import (
 	"gpusched/kube/engine/pb"
 )
 
-// What the engine says of jobs. Its orders come by the nodes' connections; this is for what is told nowhere else: that a
-// job is over without ever having been placed, why it waits, and where it stands in line. Changes of a job's state come by
-// the engine's watch at once. Why it waits is no change of its state, so it is asked for at times.
+// Reports of the engine about jobs. Its orders come by the nodes' connections; this is for what is told nowhere else:
+// that a job is over without ever having been placed, why it waits, and where it stands in line. Changes of a job's state
+// come by the engine's watch at once. Why it waits is no change of its state, so it is asked for at times.
 
 const (
 	refreshEvery = 15 * time.Second

@@ -130,10 +130,10 @@ type attempt struct {
 	ordered bool
 	// stopping: the engine wants the bound pod to end.
 	stopping bool
-	// Of a gang: its name; whether its members begin together, by the engine's word, and not at once.
+	// A gang's name; whether its members begin together, by the engine's word, and not at once.
 	gang    string
 	barrier bool
-	// Of those: it passed upstream's rules and waits in Permit; its record and leases are there; the engine said go.
+	// For those: it passed upstream's rules and waits in Permit; its record and leases are there; the engine said go.
 	held, prepared, released bool
 	told                     bool // Started is reported.
 	tries                    int  // How often the pod was put into the scheduling queue.

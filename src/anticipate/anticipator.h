@@ -32,7 +32,7 @@ struct Settings {
   Duration unused = minutes(10);    ///< A lease that nobody used goes back after so long.
 };
 
-/// What was seen, and how much it counts.
+/// A sign that was seen, and how much it counts.
 struct Reason {
   std::string rule, monitor, origin;
   Source source = Source::kLog;
@@ -42,7 +42,7 @@ struct Reason {
   Time at;
 };
 
-/// What a lease is asked for with. Nothing of it is out of a text but numbers, and those are within bounds.
+/// The request for a lease. Nothing of it is out of a text but numbers, and those are within bounds.
 struct LeaseRequest {
   int32_t gpus = 1;
   std::string gpu_model = {};  ///< From a rule of the user; empty: any.
@@ -67,7 +67,7 @@ struct Lease {
   bool is_at_limit = false;  ///< It was decided not to extend it.
 };
 
-/// What the scheduler says about a lease.
+/// The scheduler's word about a lease.
 struct LeaseSeen {
   bool is_gone = false;
   bool is_ready = false;
@@ -77,7 +77,7 @@ struct LeaseSeen {
 
 struct Decision {
   enum class Kind : uint8_t {
-    kWait,      ///< What was seen does not suffice.
+    kWait,      ///< The signs do not suffice.
     kAllocate,  ///< Ask for `lease`.
     kExtend,    ///< Extend it by `request.length`.
     kRelease,   ///< Give it back.
@@ -93,7 +93,7 @@ struct Decision {
 
 std::string_view to_string(Decision::Kind kind);
 
-/// What outlives the process.
+/// The part that outlives the process.
 struct Memory {
   static constexpr std::size_t kHours = 24;
   Learning learning = {};
@@ -118,7 +118,7 @@ class Anticipator {
   /// Extensions and releases that are due. Called every second or so.
   std::vector<Decision> tick(Time now);
 
-  /// What the scheduler says about a lease that was asked for.
+  /// Takes the scheduler's word about a lease that was asked for.
   void lease_seen(uint64_t number, const LeaseSeen& seen, Time now);
   /// Whether somebody uses the lease at this moment.
   void lease_use(uint64_t number, bool in_use, Time now);

@@ -15,7 +15,7 @@ struct Record {
   friend bool operator==(const Record&, const Record&) = default;
 };
 
-/// What the user's own days taught about each rule. Not thread-safe.
+/// Lessons of the user's own days about each rule. Not thread-safe.
 class Learning {
  public:
   Learning() = default;

@@ -10,7 +10,7 @@ namespace {
 constexpr std::size_t kRandomBytesMin = 20;
 constexpr std::size_t kKnownBytesMin = 12;
 
-/// What names of secrets contain.
+/// Parts of names of secrets.
 constexpr std::array<std::string_view, 9> kSecretParts = {"password",   "passwd",     "passphrase",
                                                           "secret",     "apikey",     "accesskey",
                                                           "privatekey", "credential", "authorization"};

@@ -51,11 +51,11 @@ struct AnonymousOptions {
   std::string node_addresses_file = {};  ///< Where nodes' addresses are kept over restarts. Empty: nowhere.
 };
 
-/// What the port of the metrics answers, beside the metrics themselves.
+/// Answers of the port of the metrics, beside the metrics themselves.
 struct MetricsPage {
   std::string path = "/metrics";
   std::string name_space = "gpu_scheduler";  ///< Begins every metric's name.
-  /// Of one of several schedulers: the JSON at `/health`, for everybody, and text behind the metrics. Called
+  /// For one of several schedulers: the JSON at `/health`, for everybody, and text behind the metrics. Called
   /// on the HTTP server's thread. None: it is the only one.
   std::function<std::string()> replica_health = nullptr, replica_metrics = nullptr;
 };

@@ -301,7 +301,7 @@ std::size_t Connection::wait_write(const std::string& bytes, error_code& error) 
   return count;
 }
 
-/// What was sent in part comes again with the rest: only bytes that were not told yet are.
+/// Bytes that were sent in part come again with the rest: only bytes that were not told yet are.
 bool Connection::tell(const std::string& bytes) {
   if (before_send_ == nullptr || bytes.size() <= told_) return true;
   const std::string_view news = std::string_view(bytes).substr(told_);

@@ -84,7 +84,7 @@ struct HttpClient::Impl {
   HttpClientOptions options;
   std::vector<Place> places;
   std::size_t at = 0;  ///< The place that requests go to.
-  std::string urls;    ///< Of all places, for messages.
+  std::string urls;    ///< URLs of all places, for messages.
   std::unique_ptr<Connection> connection;
   beast::flat_buffer buffer;
   HttpOnHead on_head;  ///< Handler of the stream that is under way.

@@ -97,7 +97,7 @@ Result<Unit> check_one_receiver(const std::string& url, const std::string& token
 
 std::optional<std::string> find_local_token(const std::string& urls, const std::string& ca_file) {
   const std::vector<std::string> all = split_urls(urls);
-  // What is found for one is sent to all of them.
+  // A token that is found for one is sent to all of them.
   for (std::size_t i = 0; all.size() > 1 && i < all.size(); ++i) {
     const Result<HttpEndpoint> endpoint = parse_http_url(all[i]);
     if (!endpoint || !ops::is_loopback(endpoint->host)) return std::string();

@@ -508,7 +508,7 @@ Result<Unit> ServiceImpl::open_doors(const Config& config, const LeaderSeat* sea
   options.token_file = std::filesystem::absolute(data_dir_).lexically_normal().string() + "/token";
   options.key_uses_file = data_dir_ + "/key-uses";
   options.old_agent_handshake = config.agent.accept_old_handshake;
-  // What a follower passes on comes from a local address, whoever sent it.
+  // A connection that a follower passes on comes from a local address, whoever sent it.
   const bool relayed = !config.replica.peers.empty();
   options.token_required = config.api.token_required || relayed;
   options.host_names = host_names_of(config);

@@ -34,12 +34,12 @@ struct BoundPorts {
   std::string agent_socket = {};      ///< The same of the one for agents.
 };
 
-/// What a scheduler that leads several has beside its configuration.
+/// Things that the leader of several schedulers has beside its configuration.
 struct LeaderSeat {
   std::shared_ptr<SharedJournal> journal;
   /// Called once, before the doors are opened: frees their ports.
   std::function<void()> free_ports;
-  /// What the port of the metrics says of the replicas; see api::MetricsPage.
+  /// Texts about the replicas on the port of the metrics; see api::MetricsPage.
   std::function<std::string()> health, metrics;
 };
 

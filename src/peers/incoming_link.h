@@ -42,7 +42,7 @@ class IncomingLink : public std::enable_shared_from_this<IncomingLink> {
   bool admit(const LinkFrame& frame);
 
   boost::asio::ssl::stream<boost::asio::ip::tcp::socket> stream_;
-  boost::asio::steady_timer limit_;  ///< Of silence, and of being admitted.
+  boost::asio::steady_timer limit_;  ///< Limit of silence, and of being admitted.
   const Events events_;
   std::string from_;
   sign::ReplicaClaim claim_;

@@ -33,7 +33,7 @@ constexpr auto kAcceptPause = std::chrono::milliseconds(100);
 
 int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 
-/// What came from a peer. The map that holds them never changes.
+/// Arrivals from a peer. The map that holds them never changes.
 struct Heard {
   std::atomic<int64_t> at_ns = 0;  ///< 0: nothing came yet.
   std::atomic<uint64_t> frames = 0;

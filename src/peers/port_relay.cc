@@ -26,7 +26,7 @@ using boost::system::error_code;
 
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
 constexpr auto kResolveAgain = std::chrono::milliseconds(500);
-constexpr std::size_t kFilesKept = 256;  // Of the limit of open files, for everything else.
+constexpr std::size_t kFilesKept = 256;  // Kept for everything else.
 
 uint16_t port_of(const PeerFacts& facts, Door door) {
   switch (door) {
@@ -104,7 +104,7 @@ class Relay final : public PortRelay {
   asio::steady_timer resolve_again_;
   // On the thread only.
   std::optional<Leader> leader_;
-  std::vector<asio::ip::address> addresses_;  ///< Of the leader's host.
+  std::vector<asio::ip::address> addresses_;  ///< Addresses of the leader's host.
   std::set<std::shared_ptr<RelayedConnection>> connections_;
   std::map<std::string, std::size_t> by_address_;
 

@@ -49,7 +49,7 @@ class Server {
   std::thread thread_;
 };
 
-/// What comes until the other end closes, or up to a byte. By the kernel's own call, which keeps the socket's
+/// Reads until the other end closes, or up to a byte. By the kernel's own call, which keeps the socket's
 /// limit of waiting: a failed test does not hang.
 std::string read_all(tcp::socket& socket, error_code& end, char last = '\0', bool to_last = false) {
   std::string all;

@@ -60,7 +60,7 @@ class RelayedConnection : public std::enable_shared_from_this<RelayedConnection>
 
   Socket client_;
   Socket server_;
-  boost::asio::steady_timer limit_;  ///< Of the stage.
+  boost::asio::steady_timer limit_;  ///< Limit of the stage.
   boost::asio::steady_timer retry_;
   const Settings settings_;
   std::string address_;

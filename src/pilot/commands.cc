@@ -130,7 +130,7 @@ void print_reason(const std::string& rule, int64_t weight, const std::string& wh
         anticipate::plain_text(text, kShownBytesMax) + "\n");
 }
 
-/// What the rules say about one text.
+/// Shows the rules' word about one text.
 int explain_text(const PilotSettings& settings, const std::string& source, const std::string& text) {
   const Result<PilotState> state = read_state(settings.state_dir);
   anticipate::Memory memory;

@@ -18,7 +18,7 @@ namespace gpusched::pilot {
 /// Monitors of the configuration, by their names.
 std::map<std::string, std::unique_ptr<Monitor>> make_monitors(const std::vector<MonitorSettings>& settings);
 
-/// What a pilot needs of the world around it.
+/// The world around a pilot.
 struct PilotWorld {
   std::function<Time()> now;                    ///< Since 1970; never goes back.
   std::function<std::string()> new_key;         ///< An idempotency key that nobody else has.

@@ -15,9 +15,9 @@ struct MonitorSettings {
   std::string name;
   anticipate::Source source = anticipate::Source::kLog;
   std::vector<std::string> paths = {};     ///< Absolute patterns: logs, files, histories of shells.
-  std::vector<std::string> suffixes = {};  ///< Of files that are read; empty: all.
+  std::vector<std::string> suffixes = {};  ///< Endings of files that are read; empty: all.
   std::vector<std::string> command = {};   ///< Words of a custom monitor's program.
-  int32_t weight_max = 60;                 ///< Of a custom monitor's own conclusions.
+  int32_t weight_max = 60;                 ///< Maximum for a custom monitor's conclusions.
 };
 
 /// The configuration of gpu-pilot.

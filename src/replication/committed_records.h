@@ -34,7 +34,7 @@ class CommittedRecords {
   Result<Unit> write_out() { return journal_.write_out(); }
 
  private:
-  /// What a record says, but for where it is.
+  /// A record's content, but for where it is.
   struct Print {
     uint64_t position = 0;
     uint64_t term = 0;
@@ -50,7 +50,7 @@ class CommittedRecords {
 
   FileJournal& journal_;
   bool read_ = false;         ///< `prints_` were read from the journal.
-  std::deque<Print> prints_;  ///< Of records that the journal had before, and that were not compared.
+  std::deque<Print> prints_;  ///< Records that the journal had before, not yet compared.
 };
 
 }  // namespace gpusched

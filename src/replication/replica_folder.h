@@ -10,7 +10,7 @@
 
 namespace gpusched {
 
-/// What a replica's log begins with. `members` are the same for all replicas of a group, with the random
+/// The beginning of a replica's log. `members` are the same for all replicas of a group, with the random
 /// number of each one's disk.
 struct ReplicaSeed {
   uint64_t cluster = 0;  ///< The group's random number, never 0.

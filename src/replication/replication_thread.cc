@@ -265,7 +265,7 @@ void ReplicationThread::turn(Inbox& inbox) {
 
 void ReplicationThread::compact_journal() {
   if (given_up_ || compact_before_ == 0 || journal_lent_ || lead_ == Lead::kLost) return;
-  // What the mark of a compaction calls unneeded must not be all that a loss of power leaves.
+  // Records that the mark of a compaction calls unneeded must not be all that a loss of power leaves.
   Result<Unit> compacted = journal_.sync();
   if (compacted) compacted = journal_.compact_before(compact_before_);
   compact_before_ = 0;

@@ -38,7 +38,7 @@ template <typename Predicate>
   return true;
 }
 
-/// What a record says, for comparisons.
+/// A record's content, for comparisons.
 using Said = std::pair<uint64_t, std::string>;
 
 /// Three replicas with disks of their own in one process, and the network between them.
@@ -64,7 +64,7 @@ class ReplicationThreadTest : public testing::Test {
     std::unique_ptr<ReplicationThread> thread;
     std::atomic<bool> leading{false};
     std::atomic<bool> lost{false};
-    std::atomic<uint64_t> last_appended{0};  ///< Of another one's records.
+    std::atomic<uint64_t> last_appended{0};  ///< Last record of another one.
     std::optional<Error> failure;
   };
 
@@ -402,7 +402,7 @@ TEST_F(ReplicationThreadTest, TheOrdinaryJournalIsShortenedBesideWhoeverLeads) {
   ASSERT_TRUE(propose(first, "behind").ok());
   ASSERT_TRUE(has_position(other, 121));
   for (const uint64_t id : {first, other}) {
-    lose_power(id, id);  // What the journal lacks is in the log.
+    lose_power(id, id);  // The log has what the journal lacks.
     ASSERT_TRUE(start(id).ok());
     EXPECT_GT(at(id).journal->first_position(), 30u);
   }

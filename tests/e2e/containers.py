@@ -116,7 +116,7 @@ class Docker(Engine):
         daemon = ["dockerd", f"--host=unix://{self.socket}", f"--data-root={self.folder}/root",
                   f"--exec-root={self.folder}/run", f"--pidfile={self.folder}/pid"]
         if bridges:
-            # What it does to addresses and packet filters ends with its namespace.
+            # Its addresses and packet filters end with its namespace.
             inside = f"{BUSYBOX} ip link set lo up && exec " + " ".join(daemon)
             daemon = ["unshare", "--net", "sh", "-c", inside]
         else:

@@ -201,7 +201,7 @@ class HostBackend final : public Backend {
   /// waiting.
   void propose_as(const access::Caller& caller, Command command, Decision decision);
   void submit_jobs(const CallerPtr& caller, SubmitRequest request, Done<Submitted> done);
-  /// What of a submission is the door's to refuse; it may complete the jobs.
+  /// Refuses a submission where that is the door's to do; it may complete the jobs.
   std::optional<ApiError> check_jobs(const access::Caller& caller, SubmitRequest& request) const;
   /// Gives the command its tenant, as far as the caller may submit there.
   void propose_jobs(const CallerPtr& caller, const std::string& tenant, SubmitJobs command,

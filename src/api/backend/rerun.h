@@ -16,7 +16,7 @@ struct Rerun {
   SubmitRequest submission;  ///< As the checks of submissions see it.
   std::vector<Part> parts;
   std::string reservation;           ///< Name of the one that it asked for; empty: none.
-  std::vector<IndexRange> elements;  ///< Of the new array; empty: it is no array.
+  std::vector<IndexRange> elements;  ///< Indexes of the new array; empty: it is none.
   int64_t at_once = 0;               ///< Elements that run at a time; 0: no limit.
 };
 

@@ -90,11 +90,11 @@ struct SubmitRequest {
   bool sets_reserved_labels = false;
 };
 
-/// What of an ended job is to run again.
+/// A request to run an ended job again.
 struct RerunRequest {
   std::string tenant;               ///< Given: only this tenant's job.
-  bool failed = false;              ///< Of an array: only the elements that failed.
-  std::vector<IndexRange> indexes;  ///< Of an array: only these elements; empty: all.
+  bool failed = false;              ///< Only an array's elements that failed.
+  std::vector<IndexRange> indexes;  ///< Only these elements of an array; empty: all.
   int64_t at_once = 0;              ///< Elements that run at a time; 0: as before.
   std::string request_key;
   std::string by = {};  ///< Requester, for people.

@@ -44,7 +44,7 @@ struct SocketReply {
 
 /// One command's connection to the scheduler. Not thread-safe; `fork` gives another thread its own.
 ///
-/// Of several addresses the calls go to one that serves: a call that did nothing yet, or that is safe to
+/// With several addresses the calls go to one that serves: a call that did nothing yet, or that is safe to
 /// repeat, goes to the others in turn, with pauses while none serves, for some seconds in all since the last
 /// answer. With one address each call is tried as it comes.
 class Session {

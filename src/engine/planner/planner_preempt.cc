@@ -611,7 +611,7 @@ bool Planner::preempt(const State& state, const Job& job, Candidate& candidate, 
     return best->claim.any() ? is_patient(state, job, std::min(patience, kReclaimPatience), kReclaimPatience)
                              : is_patient(state, job, patience, patience * kPatienceMax);
   };
-  // What is expected soon is the room that is coming, which is not enough.
+  // The room that is coming is what is expected soon, and it is not enough.
   if (rooms == 0 && waits()) return false;
   entry.patient_job = {};
   commit(state, job, candidate, *best, plan);

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-/// What GPU time costs. Pure.
+/// Prices of GPU time. Pure.
 namespace gpusched::history {
 
 /// How much of a GPU somebody holds.
@@ -51,7 +51,7 @@ struct OffsetSpan {
 struct PriceSlot {
   int64_t from_ms = 0;
   int64_t until_ms = 0;
-  int minute = 0;  ///< Of the local day, at its beginning.
+  int minute = 0;  ///< Minute of the local day at which it begins.
 };
 /// Cuts the spans, which follow each other, wherever a rule begins or ends to hold.
 std::vector<PriceSlot> slots_of(const PriceList& prices, const std::vector<OffsetSpan>& spans);

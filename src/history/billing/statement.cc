@@ -17,7 +17,7 @@ __extension__ using Wide = __int128;
 constexpr int64_t kHourUs = 3'600'000'000;
 constexpr int64_t kMicrosPerHundredth = kMicros / 100;
 
-/// What is billed together.
+/// Attempts that are billed together.
 struct LineKey {
   std::string model;
   GpuPart part;

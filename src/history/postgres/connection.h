@@ -28,7 +28,7 @@ class Interrupt {
   int descriptor_;
 };
 
-/// What a statement gave.
+/// The result of a statement.
 struct Answer {
   std::vector<std::vector<std::string>> rows;  ///< As text; NULL is empty.
   int64_t changed = 0;                         ///< Rows that it inserted, changed or removed.

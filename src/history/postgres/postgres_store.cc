@@ -21,7 +21,7 @@ struct Column {
   std::string_view type = "bigint";
 };
 
-/// What becomes of a row whose key is there.
+/// The fate of a row whose key is there.
 enum class Known { kReplaced, kAddedTo, kKept };
 
 struct Table {
@@ -287,7 +287,7 @@ Result<Unit> PostgresStore::write(std::span<const Batch> batches) {
   if (done.ok()) {
     position_ = batches.back().position;
   } else {
-    is_usable_ = false;  // What it has in memory is ahead of the database.
+    is_usable_ = false;  // Its memory is ahead of the database.
   }
   return done;
 }

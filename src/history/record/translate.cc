@@ -292,7 +292,7 @@ Present present_of(const State& state, const Events& events, bool all_tenants, c
   if (all_tenants) {
     for (const auto& [id, tenant] : state.tenants) touched.tenants.insert(id);
   }
-  // What a tenant uses its parents use.
+  // A tenant's use is its parents', too.
   std::set<TenantId> tenants;
   for (TenantId id : touched.tenants) {
     const Tenant* tenant = state.find_tenant(id);

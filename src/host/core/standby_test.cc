@@ -105,7 +105,7 @@ TEST_F(StandbyTest, HasTheLeadersStateWithoutARecovery) {
   EXPECT_EQ(folder->report.digest, digest_);
   EXPECT_EQ(folder->recovered.position, kept_.back().record.position);
   EXPECT_EQ(folder->recovered.state.digest.value(), digest_);
-  EXPECT_EQ(folder->report.term, 9u);  // What nodes obey from now on.
+  EXPECT_EQ(folder->report.term, 9u);  // Nodes obey it from now on.
   EXPECT_EQ(standby_, nullptr);
 }
 

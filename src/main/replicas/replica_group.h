@@ -8,7 +8,7 @@
 
 namespace gpusched {
 
-/// What a replica's data folder says about its cluster: the file `replica/group.json`.
+/// A replica's cluster, as its data folder says: the file `replica/group.json`.
 struct ReplicaGroup {
   uint64_t cluster = 0;                 ///< The cluster's random number.
   uint64_t id = 0;                      ///< This replica's.

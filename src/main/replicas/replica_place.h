@@ -11,7 +11,7 @@
 #include "peers/peer_transport.h"
 #include "peers/port_relay.h"
 
-/// What a configuration and a data folder say about one scheduler of several. In builds with the consensus of
+/// One scheduler of several, as its configuration and data folder say. In builds with the consensus of
 /// replicas only.
 namespace gpusched {
 
@@ -33,9 +33,9 @@ Result<std::optional<ReplicaPlace>> find_replica_place(const Config& config, con
 /// The ports of a scheduler that does not lead, all but that of the metrics.
 peers::PortRelay::Options relay_options(const Config& config);
 
-/// What a scheduler that leads tells the others.
+/// Facts that a scheduler that leads tells the others.
 peers::PeerFacts leader_facts(const BoundPorts& ports);
-/// What one that does not lead tells them.
+/// Facts that one that does not lead tells them.
 peers::PeerFacts follower_facts();
 
 /// Path of the certificate for the links between replicas.

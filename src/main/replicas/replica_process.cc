@@ -49,7 +49,7 @@ class ReplicaProcess {
   const ReplicaPlace& at_;
   const ServiceNotifier& manager_;
   std::shared_ptr<ReplicaNode> node_;
-  std::shared_ptr<sign::TlsServer> tls_;             ///< Of the follower's own port; none: plain.
+  std::shared_ptr<sign::TlsServer> tls_;             ///< TLS of the follower's own port; none: plain.
   std::unique_ptr<FollowerServer> follower_server_;  ///< Null: metrics are off.
 };
 

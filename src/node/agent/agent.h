@@ -174,7 +174,7 @@ class Agent final : private ShimListener {
   enum class Connection { kWaiting, kConnecting, kUp };
   Connection connection_ = Connection::kWaiting;
   Time connection_due_;                          ///< When to connect; or, connecting, when to give up.
-  std::map<std::string, std::string> troubles_;  ///< Of each address; said once, not at every try.
+  std::map<std::string, std::string> troubles_;  ///< Troubles by address; said once, not at every try.
   AgentDuties duties_;
   Time pulse_due_ = kNever;
 };

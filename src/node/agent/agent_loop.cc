@@ -174,7 +174,8 @@ void Agent::take_link_inputs() {
   }
 }
 
-/// What was signed for this node is known to be the scheduler's, and so is what it says of its term.
+/// A message that was signed for this node is known to be the scheduler's, and so is what it says of its
+/// term.
 Result<Unit> Agent::check_term(const v1::SchedulerMessage& message) {
   if (needs_no_signature(message)) return Unit{};
   return fence_->admit(message.term());

@@ -12,7 +12,7 @@ constexpr std::size_t kAddressesMax = 16;
 constexpr Duration kPauseFirst = milliseconds(50);
 constexpr Duration kPauseMax = seconds(5);
 constexpr Duration kPatienceMax = seconds(15);
-/// Of several addresses, one whose machine is gone without a word is passed over soon.
+/// Among several addresses, one whose machine is gone without a word is passed over soon.
 constexpr Duration kPatienceFirst = seconds(3);
 
 Error bad_address(std::string sentence) {

@@ -34,7 +34,7 @@ void FolderWatch::watch(const std::vector<std::string>& folders) {
 
 bool FolderWatch::changed() {
   alignas(inotify_event) std::array<char, 16'384> events;
-  constexpr int kReadsMax = 64;  // What is left tells it again.
+  constexpr int kReadsMax = 64;  // The rest tells it again.
   bool any = false;
   for (int count = 0; count < kReadsMax && descriptor_ >= 0; ++count) {
     if (::read(descriptor_, events.data(), events.size()) <= 0) break;

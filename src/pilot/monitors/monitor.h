@@ -10,7 +10,7 @@
 
 namespace gpusched::pilot {
 
-/// What a custom monitor concluded itself.
+/// A custom monitor's own conclusion.
 struct Conclusion {
   int32_t weight = 0;
   int32_t gpus = 1;

@@ -40,7 +40,7 @@ class Monitors : public testing::Test {
   }
   void append(const std::string& name, const std::string& text) const { write(name, text, true); }
 
-  /// What a monitor tells, a second later than before.
+  /// A monitor's news, a second later than before.
   std::vector<Sighting> look(Monitor& monitor) {
     std::vector<Sighting> seen;
     now_ = now_ + seconds(10);

@@ -117,7 +117,7 @@ Result<ModelAnswer> ModelDoor::request(const std::string& question) {
   }
   sent.body = body.text();
   const Result<HttpAnswer> answer = outbox_.send(settings_.url, sent);
-  // What was sent may have been paid for, whatever came back.
+  // A request may have been paid for, whatever came back.
   const int64_t guessed = static_cast<int64_t>(sent.body.size()) / 4;
   tokens_used_ += guessed;
   if (!answer) return answer.error();

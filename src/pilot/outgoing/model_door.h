@@ -28,7 +28,7 @@ struct ModelSettings {
   int64_t cents_per_day = 100;
 };
 
-/// What a model concluded. Numbers are as it gave them, within their ranges.
+/// A model's conclusion. Numbers are as it gave them, within their ranges.
 struct ModelAnswer {
   bool is_needed = false;
   int32_t gpus = 1;        ///< 1 to 1,000,000; the user's bounds hold it.

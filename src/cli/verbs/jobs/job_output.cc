@@ -268,7 +268,7 @@ Reply JobOutput::print_element(Session& session, int64_t index) {
   return reply;
 }
 
-/// Of the elements in their order, so that the same output always looks the same; followed, of several at
+/// Prints the elements in their order, so that the same output always looks the same; followed, of several at
 /// once.
 Reply JobOutput::print_elements() {
   const std::string text = record_["array"]["indexes"].text();
