@@ -1,6 +1,7 @@
 #include "api/backend/rerun.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "api/backend/services/service_labels.h"
 #include "api/contract/names.h"
@@ -24,14 +25,26 @@ std::vector<IndexRange> ranges_of(const std::vector<int64_t>& indexes) {
   return ranges;
 }
 
+/// All indexes, ascending: one look at each range, of which an array may have many.
+std::vector<int64_t> expanded(const std::vector<IndexRange>& ranges) {
+  std::vector<int64_t> indexes;
+  indexes.reserve(static_cast<std::size_t>(count_of(ranges)));
+  for (const IndexRange& range : ranges) {
+    for (int64_t index = range.first; index <= range.last; index += range.step) indexes.push_back(index);
+  }
+  return indexes;
+}
+
 /// The elements that failed, as far as their records are kept.
 Answer<std::vector<IndexRange>> failed_elements(const State& state, const JobArray& array) {
   const std::string name = job_name(array.id);
+  const std::vector<int64_t> all = expanded(array.ranges);
   std::vector<int64_t> indexes;
   for (int64_t position = 0; position < array.count && std::ssize(indexes) < array.failed; ++position) {
     const Job* const element = state.jobs.find(array.element(position));
     if (element != nullptr && element->state == JobState::kFailed)
-      indexes.push_back(array.index_at(position));
+
+      indexes.push_back(all[static_cast<std::size_t>(position)]);
   }
   if (array.failed == 0) return conflict("no element of " + name + " failed");
   if (std::ssize(indexes) < array.failed) {
@@ -56,13 +69,12 @@ Answer<std::vector<IndexRange>> elements_of(const State& state, const Job& job, 
   }
   if (request.failed) return failed_elements(state, *array);
   if (request.indexes.empty()) return array->ranges;
-  for (const IndexRange& range : request.indexes) {
-    for (int64_t index = range.first; index <= range.last; index += range.step) {
-      if (!array->position_of_index(index)) {
-        return ApiError{ErrorKind::kUnprocessable, name + " has no element " + std::to_string(index),
-                        "indexes"};
-      }
-    }
+  std::vector<int64_t> missing;
+  std::ranges::set_difference(expanded(request.indexes), expanded(array->ranges),
+                              std::back_inserter(missing));
+  if (!missing.empty()) {
+    return ApiError{ErrorKind::kUnprocessable, name + " has no element " + std::to_string(missing.front()),
+                    "indexes"};
   }
   return request.indexes;
 }

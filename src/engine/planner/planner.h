@@ -465,7 +465,7 @@ class Planner {
   bool preempt(const State& state, const Job& job, Candidate& candidate, CommitPlan& plan);
   bool is_patient(const State& state, const Job& job, Duration patience, Duration at_most);
   int64_t rooms_coming(const State& state, const Job& job, Candidate& candidate, int64_t most);
-  bool more_ask_than(const State& state, const Job& job, const Claim& claim, int64_t rooms) const;
+  bool more_ask_than(const State& state, const Job& job, const Claim& claim, int64_t rooms);
   bool can_reclaim() const { return guarantees_ || pools_.lends(); }
   PoolRooms pool_rooms(const State& state) const;
   std::optional<Claim> reclaim_claim(const State& state, const Job& job);

@@ -29,6 +29,8 @@ constexpr int64_t kPatienceMax = 2;
 constexpr Duration kSearchOn = seconds(1);
 /// Rooms that are counted for jobs that ask for the same.
 constexpr int64_t kRoomsCounted = 64;
+/// Waiting jobs that are looked at for them; others may have other priorities.
+constexpr int64_t kAlikeLooked = 256;
 /// How often room that others are giving back is looked for again: what ends says so by itself.
 constexpr Duration kLookAtRoom = seconds(5);
 /// A guarantee is asked back from others unless what the job needs is expected within so long anyway.
@@ -375,18 +377,23 @@ int64_t Planner::rooms_coming(const State& state, const Job& job, Candidate& can
 
 // Whether more jobs like this one, it and those behind it, ask by the same right than so many rooms hold:
 // then what comes back is not enough for them, and they would wait for one victim after another.
-bool Planner::more_ask_than(const State& state, const Job& job, const Claim& claim, int64_t rooms) const {
+bool Planner::more_ask_than(const State& state, const Job& job, const Claim& claim, int64_t rooms) {
   const JobClass& alike = state.class_of(job);
   const int64_t priority = policy::effective_priority(state, job);
-  const auto is_planned = [this](JobId id) {
-    return std::ranges::any_of(planned_, [id](const Planned& planned) { return planned.job == id; });
-  };
-  int64_t asking = 0;
-  for (OrderedJobs::Cursor at = alike.waiting.begin(); !at.at_end() && asking <= rooms; at.next()) {
-    const Job& other = state.job_at((*at).job);
-    if (!claim.any() && policy::effective_priority(state, other) != priority) continue;
-    if (!is_planned(other.id)) ++asking;
+  std::vector<JobId> placed;  // By this plan.
+  for (const Planned& planned : planned_) {
+    if (state.job_at(planned.job).job_class == job.job_class) placed.push_back(planned.job);
   }
+  std::ranges::sort(placed);
+  int64_t asking = 0;
+  int64_t looked = 0;
+  for (OrderedJobs::Cursor at = alike.waiting.begin(); !at.at_end() && asking <= rooms; at.next()) {
+    const JobId id = (*at).job;
+    if (std::ranges::binary_search(placed, id)) continue;
+    if (++looked > kAlikeLooked) break;
+    if (claim.any() || policy::effective_priority(state, state.job_at(id)) == priority) ++asking;
+  }
+  slice_.visits += static_cast<uint64_t>(looked);
   if (asking <= rooms) return false;
   const Amount one = claim.any() ? claim.wanted : expected_amount(state, alike.parts, 0);
   Amount all = one;
