@@ -497,6 +497,8 @@ class World:
 
     def environment(self, more=None):
         kept = {name: value for name, value in os.environ.items() if not name.startswith("GPU_SCHEDULER_")}
+        if "HOME" not in (more or {}):
+            kept["XDG_CONFIG_HOME"] = str(self.folder / "config")  # Contexts and logins are the world's, not the caller's.
         return {**kept, MARK: str(self.folder), **(more or {})}
 
     def api(self):
