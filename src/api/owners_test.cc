@@ -110,7 +110,7 @@ TEST_F(Owners, AnothersJobOfTheTenantIsSeenAndNotCancelled) {
   }
 }
 
-TEST_F(Owners, OnlyWhoMayReadAJobsScriptRunsItAgain) {
+TEST_F(Owners, OnlyWhoMayChangeAJobRunsItAgain) {
   const std::string own = mine();
   EXPECT_EQ(http("POST", "/v1/jobs/" + own + "/rerun").status, 409) << "It has not ended.";
   EXPECT_EQ(http("POST", "/v1/jobs/" + own + "/cancel", "{}").status, 200);
