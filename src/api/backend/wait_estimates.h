@@ -34,12 +34,12 @@ class WaitEstimates {
   }
 
  private:
-  /// A forecast that was asked for, and when the next one may be: a tenth of a thread's time is spent.
+  /// A forecast that was asked for, and when the next one may be: a thirtieth of a thread's time is spent.
   struct Asked {
     std::atomic<bool> is_under_way = false;
     std::atomic<int64_t> next_ns = 0;
   };
-  static constexpr int64_t kForecastPause = 10;
+  static constexpr int64_t kForecastPause = 30;
   static constexpr Duration kForecastEvery = seconds(1);
   static constexpr int64_t kRoughPause = 100;  ///< At most a hundredth of the observer's time.
 

@@ -115,6 +115,8 @@ class FieldPacker {
   uint32_t number_ = 0;
 };
 
+constexpr std::size_t kUsualBytes = 192;  // Most specifications fit, so that one allocation does.
+
 template <typename Map>
 void sort_and_keep_last(Map& map) {
   if (map.size() < 2) return;
@@ -130,6 +132,7 @@ void make_canonical(IntegerMap& map) { sort_and_keep_last(map); }
 
 std::string pack_spec(const JobFields& fields) {
   std::string out;
+  out.reserve(kUsualBytes);
   Packer pack(out);
   FieldPacker packer(fields, pack);
   for (const JobRow& row : job_rows()) {
