@@ -492,6 +492,7 @@ HostHealth HostImpl::health() const {
                     .snapshots = snapshotter_.stats(),
                     .refused_snapshots = report_.refused_snapshots.size(),
                     .free_bytes = free_bytes()};
+  if (shared_ != nullptr) health.concerns = shared_->concerns();
   health.journal_syncs = writer_->sync_count();
   health.journal_sync_time = writer_->sync_time();
   if (health.snapshots.last_at.valid()) health.snapshot_age = clock_.monotonic() - health.snapshots.last_at;

@@ -220,6 +220,19 @@ def test_a_leader_that_stood_still_is_replaced_and_follows_when_it_goes_on(clust
     check_nothing_lost(cluster, writer)
 
 
+def test_status_names_a_scheduler_that_is_away(cluster):
+    away = cluster.followers()[0]
+    number = next(number for number, member in cluster.members.items() if member is away)
+    away.kill()
+
+    def concerns():
+        return cluster.ask(lambda api: api.get("/health"), cluster.leader()).get("concerns", [])
+
+    wait_until("its absence is told", lambda: any(f"replica {number} of 3 is away" in text for text in concerns()))
+    away.launch()
+    wait_until("it is back", lambda: not concerns())
+
+
 def test_a_leader_that_is_stopped_hands_over_first(cluster):
     with running_job(cluster), writing(cluster) as writer:
         leader = cluster.leader()

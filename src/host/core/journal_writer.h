@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "base/time.h"
@@ -43,6 +44,8 @@ class SharedJournal {
   virtual uint64_t term() const = 0;
   /// The state behind the journal's last record, where it was kept up to date; null: it has to be recovered.
   virtual std::shared_ptr<Standby> standby() { return nullptr; }
+  /// Troubles of the other schedulers, a sentence each, for HostHealth.
+  virtual std::vector<std::string> concerns() const { return {}; }
   /// `done` gets each group's result. kUnavailable: another scheduler decides from now on, and nothing was
   /// written. kLocked: the same, and the others may have agreed on the group or not. Once.
   virtual std::unique_ptr<JournalWriter> writer(std::function<void(Result<Unit>)> done) = 0;

@@ -70,6 +70,21 @@ std::string health_json(const ReplicaReport& report) {
   return object.text();
 }
 
+std::vector<std::string> absent_replicas(const std::vector<peers::PeerStatus>& others) {
+  const auto heard = static_cast<std::size_t>(std::ranges::count_if(others, &peers::PeerStatus::heard));
+  const std::size_t majority = (others.size() + 1) / 2 + 1;
+  const std::size_t spare = heard + 1 - std::min(heard + 1, majority);
+  std::vector<std::string> sentences;
+  for (const peers::PeerStatus& peer : others) {
+    if (peer.heard) continue;
+    sentences.push_back("replica " + std::to_string(peer.id) + " of " + std::to_string(others.size() + 1) +
+                        " is away: " + (peer.why.empty() ? "it sends nothing" : peer.why) +
+                        (spare == 0 ? "; if another one is lost, no command is accepted until one is back"
+                                    : "; " + std::to_string(spare) + " more may be lost"));
+  }
+  return sentences;
+}
+
 std::string replica_metrics(const ReplicaReport& report, const std::string& name_space) {
   PrometheusText text(name_space);
   const auto gauge = [&](const char* name, const char* help, auto value) {

@@ -35,6 +35,8 @@ bool is_healthy(const ReplicaReport& report);
 std::string health_json(const ReplicaReport& report);
 /// The text of `/metrics`, whose names begin with `name_space`.
 std::string replica_metrics(const ReplicaReport& report, const std::string& name_space);
+/// A sentence for each other replica that was not heard for some seconds: why, and how many more may go.
+std::vector<std::string> absent_replicas(const std::vector<peers::PeerStatus>& others);
 
 /// Answers `/health` and the metrics' path to everybody: neither tells of jobs or tenants.
 class FollowerServer {

@@ -37,6 +37,18 @@ TEST(ReplicaReport, IsHealthyOnlyWithALeaderAndWithoutTrouble) {
   EXPECT_NE(health_json(now).find("\"why\":\"it is too far behind\""), std::string::npos);
 }
 
+TEST(ReplicaReport, NamesThoseThatAreAwayAndHowManyMoreMayGo) {
+  const peers::PeerStatus well{.id = 1, .connected = true, .heard = true};
+  const peers::PeerStatus refuses{.id = 3, .why = "Connection refused"};
+  EXPECT_TRUE(absent_replicas({}).empty());
+  EXPECT_TRUE(absent_replicas({well, well}).empty());
+  EXPECT_EQ(absent_replicas({well, refuses}),
+            std::vector<std::string>{"replica 3 of 3 is away: Connection refused; if another one is lost, no "
+                                     "command is accepted until one is back"});
+  EXPECT_EQ(absent_replicas({well, well, well, {.id = 5, .connected = true}}),
+            std::vector<std::string>{"replica 5 of 5 is away: it sends nothing; 1 more may be lost"});
+}
+
 TEST(ReplicaReport, IsReadByMonitoring) {
   const std::string text = replica_metrics(report(), "gpu");
   for (const char* line :

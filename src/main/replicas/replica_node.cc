@@ -130,6 +130,8 @@ void ReplicaNode::appended(const JournalRecord& record) {
   if (standby_ != nullptr) standby_->follow(record);
 }
 
+std::vector<std::string> ReplicaNode::concerns() const { return absent_replicas(transport_->statuses()); }
+
 Result<Unit> ReplicaNode::open() {
   Result<std::unique_ptr<FileJournal>> journal =
       FileJournal::open(options_.data_dir + "/journal",

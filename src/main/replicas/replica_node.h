@@ -61,6 +61,7 @@ class ReplicaNode final : public SharedJournal,
   FileJournal& journal() override { return *journal_; }
   uint64_t term() const override { return place() == Place::kLeads ? thread_->status().term : 0; }
   std::shared_ptr<Standby> standby() override;
+  std::vector<std::string> concerns() const override;
   std::unique_ptr<JournalWriter> writer(std::function<void(Result<Unit>)> done) override;
 
   /// Gives the lead to another one, if this one has it, and returns when it has, or after `patience`.
