@@ -81,13 +81,15 @@ type job struct {
 	key     string // Key of its submission.
 	state   pb.JobState
 	message string
-	pod     types.UID // The pod, if it is one's.
-	gang    PodRef    // The gang, if it is one's.
-	members []member  // Of a gang, in the order of the job's parts.
-	asked   bool      // The message is the engine's.
-	refusal string    // Why it was not started where it was placed last.
-	place   int64     // In line; 0: not known.
-	start   time.Time // When it is expected to start; zero: not known.
+	// It is ended for another job, or was.
+	preempted bool
+	pod       types.UID // The pod, if it is one's.
+	gang      PodRef    // The gang, if it is one's.
+	members   []member  // Of a gang, in the order of the job's parts.
+	asked     bool      // The message is the engine's.
+	refusal   string    // Why it was not started where it was placed last.
+	place     int64     // In line; 0: not known.
+	start     time.Time // When it is expected to start; zero: not known.
 }
 
 // Bridge is safe for use from any goroutine.
@@ -119,7 +121,7 @@ type Bridge struct {
 	jobs        map[types.UID]*job              // By pod; the members of a gang share one.
 	gangJobs    map[types.UID]*job              // By gang.
 	gangTold    map[types.NamespacedName]string // What pods of a gang that wait are told.
-	eventTold   map[types.UID]string            // What the last event of a pod that waits says.
+	eventTold   map[types.UID]string            // What the last event of a pod says.
 	refusals    map[types.UID]string            // Why the engine or this program does not take the pod as it is.
 	nodes       map[string]*node
 	strays      map[string]bool // Jobs that belonged to no pod at the last look.

@@ -328,18 +328,18 @@ func (b *Bridge) say(ctx context.Context, pod *corev1.Pod, message, event string
 		return nil
 	}
 	if err == nil {
-		b.addEvent(pod, event)
+		b.addEvent(pod, corev1.EventTypeNormal, "WaitsForGPUs", "Scheduling", event)
 	}
 	return err
 }
 
-// An event for each other reason.
-func (b *Bridge) addEvent(pod *corev1.Pod, reason string) {
+// An event for each other message.
+func (b *Bridge) addEvent(pod *corev1.Pod, kind, reason, action, message string) {
 	b.mutex.Lock()
-	changed := b.eventTold[pod.UID] != reason
-	b.eventTold[pod.UID] = reason
+	changed := b.eventTold[pod.UID] != message
+	b.eventTold[pod.UID] = message
 	b.mutex.Unlock()
 	if changed && b.options.Events != nil {
-		b.options.Events.Eventf(pod, nil, corev1.EventTypeNormal, "WaitsForGPUs", "Scheduling", "%s", cut(reason))
+		b.options.Events.Eventf(pod, nil, kind, reason, action, "%s", cut(message))
 	}
 }

@@ -236,13 +236,12 @@ func (b *Bridge) syncGang(ctx context.Context, name types.NamespacedName) error 
 func (b *Bridge) formGang(ctx context.Context, name types.NamespacedName, gang *v1.GpuGang, pods []claimed) (
 	told string, refused bool, err error) {
 	j, active := b.gangJob(name)
-	if j != nil && j.state == pb.JobState_JOB_STATE_CANCELLED {
-		// Somebody with a right to it said in the engine that this work is to end.
+	if j != nil && j.ended() {
 		waits := false
 		for _, one := range pods {
 			if slices.ContainsFunc(j.members, func(m member) bool { return m.ref.UID == one.pod.UID }) {
 				klog.InfoS("The gang's job was cancelled: evicting the pod", "pod", klog.KObj(one.pod), "job", j.id)
-				waits, err = true, b.evict(ctx, refOf(one.pod))
+				waits, err = true, b.evict(ctx, one.pod)
 				if err != nil {
 					return "", false, err
 				}

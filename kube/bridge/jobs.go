@@ -80,7 +80,7 @@ func (b *Bridge) note(j *job, now *pb.Job) {
 	if j.state == now.State && j.message == now.Message && j.place == place {
 		return
 	}
-	j.state, j.message, j.place = now.State, now.Message, place
+	j.state, j.message, j.place, j.preempted = now.State, now.Message, place, engine.Preempted(now)
 	if place == 0 || place > estimated {
 		j.start = time.Time{}
 	}
@@ -237,6 +237,10 @@ func (j *job) pods() []types.UID {
 	}
 	return uids
 }
+
+// ended says whether somebody with a right to it said in the engine that this work is to end. A job that lost its place to
+// another one before its pod was bound is over as well, and its pod waits again.
+func (j *job) ended() bool { return j.state == pb.JobState_JOB_STATE_CANCELLED && !j.preempted }
 
 // reason says why the job waits.
 func (j *job) reason() string {

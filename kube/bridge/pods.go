@@ -7,7 +7,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -164,11 +163,10 @@ func (b *Bridge) syncWaiting(ctx context.Context, pod *corev1.Pod, request *engi
 		return b.activate(ctx, pod)
 	case j == nil:
 		return b.submit(ctx, pod, request)
-	case j.state == pb.JobState_JOB_STATE_CANCELLED:
-		// Somebody with a right to it said in the engine that this work is to end.
+	case j.ended():
 		klog.InfoS("The pod's job was cancelled: evicting the pod", "pod", klog.KObj(pod), "job", j.id)
-		return b.evict(ctx, ref)
-	case engine.Final(j.state): // Its attempt was lost before the pod was bound.
+		return b.evict(ctx, pod)
+	case engine.Final(j.state): // Its attempt was lost, or preempted, before the pod was bound.
 		b.mutex.Lock()
 		b.forget(ref.UID)
 		b.mutex.Unlock()
@@ -289,7 +287,7 @@ func (b *Bridge) syncBound(ctx context.Context, pod *corev1.Pod) error {
 	b.mutex.Unlock()
 	b.touchClaim(pod)
 	if stopping && pod.DeletionTimestamp == nil {
-		return b.evict(ctx, ref)
+		return b.stop(ctx, pod, a.job())
 	}
 	return nil
 }
@@ -312,21 +310,6 @@ func (b *Bridge) reportStarted(a *attempt) {
 	}
 	a.told = b.report(a.Node, &pb.Report{What: &pb.Report_Started{Started: &pb.Started{Key: a.key(),
 		PlacedAtNs: a.PlacedAt, StartedUnixNs: time.Now().UnixNano()}}})
-}
-
-// Asks the API server to end the pod, with the pod's own grace. A PodDisruptionBudget may refuse: it is asked again.
-func (b *Bridge) evict(ctx context.Context, ref PodRef) error {
-	eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name},
-		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &ref.UID}}}
-	err := b.options.Client.CoreV1().Pods(ref.Namespace).EvictV1(ctx, eviction)
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
-	}
-	if apierrors.IsTooManyRequests(err) {
-		b.podQueue.AddAfter(ref, evictEvery)
-		return nil
-	}
-	return err
 }
 
 // The pod has ended, or is no more: devices and claim are free again.

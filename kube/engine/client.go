@@ -36,6 +36,9 @@ const (
 	// Executor names who starts pods' jobs; it is also the feature of the nodes that take them.
 	Executor = "external"
 
+	// reasonPreempted is why a job is cancelled that was ended for another one.
+	reasonPreempted = "preempted"
+
 	callTimeout    = 5 * time.Second
 	pageSize       = 1000
 	messageMaxSize = 16 << 20
@@ -179,7 +182,8 @@ func (r *Request) message() *pb.SubmitJobsRequest {
 		Parts:     parts,
 		Priority:  &r.Priority,
 		// A pod is bound once: the engine never starts its job a second time.
-		Retry: &pb.RetryPolicy{SystemRetries: -1},
+		Retry:          &pb.RetryPolicy{SystemRetries: -1},
+		PreemptionMode: "cancel",
 	}}}
 }
 
@@ -317,6 +321,12 @@ func JobNumber(id string) uint64 {
 		return 0
 	}
 	return number
+}
+
+// Preempted says whether a job is ended for another one, or was.
+func Preempted(one *pb.Job) bool {
+	return one.State == pb.JobState_JOB_STATE_PREEMPTED ||
+		(one.State == pb.JobState_JOB_STATE_CANCELLED && one.Reason == reasonPreempted)
 }
 
 // Final says whether a job in this state is over.

@@ -103,9 +103,11 @@ def configuration_of(kubeconfig, address, token_file, **arguments):
 class GpuWorld:
     """One engine and one bridge on a control plane. Only one of them works on a control plane at a time."""
 
-    def __init__(self, plane, program, folder, user="gpu-scheduler", roles=ROLES, crds=True, changes=()):
+    def __init__(self, plane, program, folder, user="gpu-scheduler", roles=ROLES, crds=True, changes=(),
+                 settings=()):
+        """`changes` are of the program's configuration, `settings` of the engine's."""
         self.plane = plane
-        self.world = harness.World({}, folder)
+        self.world = harness.World(dict(settings), folder)
         self.engine = self.world.scheduler.start()
         if crds:
             install_crds(plane)
@@ -238,6 +240,17 @@ class GpuWorld:
             "phase": "Succeeded" if exit_code == 0 else "Failed",
             "containerStatuses": [{"name": "main", "image": "image", "imageID": "", "ready": False, "restartCount": 0,
                                    "state": state}]}})
+
+    def run_pod(self, namespace, name="pod"):
+        """What a kubelet says of a pod whose container runs."""
+        ready = {"type": "Ready", "status": "True"}
+        self.patch(f"/api/v1/namespaces/{namespace}/pods/{name}/status",
+                   {"status": {"phase": "Running", "conditions": [ready]}})
+
+    def events(self, namespace, reason):
+        """What the events of this reason say, by the names of their pods."""
+        items = self.plane.get(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")["items"]
+        return {item["regarding"]["name"]: item["note"] for item in items if item["reason"] == reason}
 
     def delete_pod(self, namespace, name="pod"):
         status, answer = self.plane.api("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}",
