@@ -1,6 +1,7 @@
 """The chart's pods as processes of this machine: its command lines, users, capabilities, Secrets and configuration."""
 
 import base64
+import json
 import os
 import pathlib
 import re
@@ -12,14 +13,14 @@ import yaml
 from control_plane import free_port, harness
 
 VALUES = {"agent__enabled": True, "agent__simGpus": "2xA100-SXM4-80GB", "agent__defaultUser": "nobody",
-          "agent__options": ["--user-min-uid=1"]}
+          "agent__options": ["--user-min-uid=1"], "nodeAgent__simGpus": "2xA100-SXM4-80GB"}
 
 
 class Pod:
     """One pod of the chart: a folder with what the kubelet would mount, and the process of its container."""
 
-    def __init__(self, release, name, replica=0):
-        self.release, self.spec = release, release.specs[name]
+    def __init__(self, release, name, replica=0, node="n1"):
+        self.release, self.spec, self.node = release, release.specs[name], node
         self.folder = release.folder / f"{name}-{replica}"
         self.folder.mkdir()
         self.port = free_port()  # The only port of a program.
@@ -37,7 +38,7 @@ class Pod:
         text = text.replace(f"gpu-scheduler-engine.{self.release.namespace}.svc:9090", f"localhost:{self.release.ports['9090']}")
         text = text.replace("--listen=:9443", f"--listen=127.0.0.1:{self.port}")
         text = text.replace("--secure-port=10259", f"--secure-port={self.port}")
-        return text.replace("$(NODE_NAME)", "n1").replace("$(POD_IP)", "127.0.0.1")
+        return text.replace("$(NODE_NAME)", self.node).replace("$(POD_IP)", "127.0.0.1")
 
     def configuration(self, text):
         """The scheduler's configuration, or that of the scheduler of pods, with what differs on this machine."""
@@ -58,6 +59,19 @@ class Pod:
         mine = pathlib.Path(shutil.copy(file, self.folder / "account"))
         os.chown(mine, self.spec["securityContext"]["runAsUser"], -1)
         return mine
+
+    def account_folder(self):
+        """What the kubelet mounts for the service account: a token that names a pod of this kind on the pod's node."""
+        plane, name = self.release.plane, f"{self.spec['serviceAccountName']}-{self.node}"
+        plane.create(f"/api/v1/namespaces/{self.release.namespace}/pods", {"metadata": {"name": name}, "spec": {
+            "nodeName": self.node, "serviceAccountName": self.spec["serviceAccountName"],
+            "containers": [{"name": "main", "image": "image"}]}})
+        file = plane.service_account(self.release.namespace, self.spec["serviceAccountName"], pod=name)
+        folder = self.folder / "account"
+        folder.mkdir()
+        (folder / "token").write_text(json.loads(file.read_text())["users"][0]["user"]["token"])
+        (folder / "ca.crt").write_bytes((plane.folder / "pki" / "ca.crt").read_bytes())
+        return folder
 
     def _mount(self):
         group = self.spec["securityContext"].get("fsGroup", 0)
@@ -122,9 +136,9 @@ class Release:
         self.programs = {name: harness.program(name) for name in ("gpu-scheduler", "gpu-agent")} | dict(programs)
         self.pods = []
 
-    def add(self, name, replica=0):
+    def add(self, name, replica=0, node="n1"):
         """A pod that is not started yet."""
-        self.pods.append(Pod(self, name, replica))
+        self.pods.append(Pod(self, name, replica, node))
         return self.pods[-1]
 
     def start(self, name, replica=0):

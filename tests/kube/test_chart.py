@@ -13,7 +13,9 @@ from control_plane import ROOT, harness
 ALL = {"agent__enabled": True, "serviceMonitor__enabled": True,
        "networkPolicy__clients": [{"namespaceSelector": {"matchLabels": {"team": "research"}}}],
        "networkPolicy__monitoring": [{"namespaceSelector": {}}], "imagePullSecrets": [{"name": "registry"}],
-       "engine__storage__className": "fast", "agent__runtimeClassName": "nvidia", "agent__simGpus": "4xA100-SXM4-80GB"}
+       "engine__storage__className": "fast", "agent__runtimeClassName": "nvidia", "agent__simGpus": "4xA100-SXM4-80GB",
+       "nodeAgent__runtimeClassName": "nvidia", "nodeAgent__simGpus": "4xA100-SXM4-80GB", "nodeAgent__tolerations": [
+           {"operator": "Exists"}], "nodeAgent__nodeSelector": {"nvidia.com/gpu.present": "true"}}
 RECORD = os.environ.get("GPUSCHED_RECORD_GOLDEN")
 
 
@@ -37,7 +39,7 @@ def test_a_wrong_value_is_refused_with_its_name(name, value, message):
 def test_published_names_hold():
     found = chart.objects(serviceAccountName="own", webhook__image__repository="registry.example/webhook",
                           webhook__image__tag="7", image__repository="registry.example/engine", agent__enabled=True)
-    for part in ("scheduler", "webhook"):
+    for part in ("scheduler", "agent", "webhook"):
         chart.of_kind(found, "ClusterRole", f"own-{part}")
         chart.of_kind(found, "ClusterRoleBinding", f"own-{part}")
     chart.of_kind(found, "ServiceAccount", "own")
@@ -45,6 +47,7 @@ def test_published_names_hold():
     images = {name: {one["image"] for one in chart.containers(spec)} for name, spec in chart.templates(found).items()}
     assert images == {"gpu-scheduler": {"gpu-scheduler-kube:0.1.0"}, "gpu-scheduler-engine": {"registry.example/engine:0.1.0"},
                       "gpu-scheduler-agent": {"registry.example/engine:0.1.0"},
+                      "gpu-scheduler-node-agent": {"registry.example/engine:0.1.0"},
                       "gpu-scheduler-webhook": {"registry.example/webhook:7"}}
     webhook = chart.of_kind(found, "MutatingWebhookConfiguration")["webhooks"][0]
     excluded = webhook["namespaceSelector"]["matchExpressions"][0]["values"]
@@ -80,7 +83,7 @@ def test_pods_need_no_privilege_but_those_of_agents(module_plane):
         body = {"metadata": {"name": name}, "spec": spec}
         answers[name] = module_plane.api("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", body)
     status, refused = answers.pop("gpu-scheduler-agent")
-    assert {answer[0] for answer in answers.values()} == {201} and len(answers) == 3, answers
+    assert {answer[0] for answer in answers.values()} == {201} and len(answers) == 4, answers
     assert status == 403
     # An agent needs these rights, and nothing more.
     for word in ("allowPrivilegeEscalation", "seccompProfile", "host namespaces", "privileged ("):
@@ -112,7 +115,7 @@ HEADER = """# The scheduler and its agents, as docs/operate/kubernetes.md ("With
 
 def test_the_plain_manifest_is_what_the_chart_makes():
     made = HEADER + chart.template(crds__install=False, nodeStatusPolicy__enabled=False, webhook__enabled=False,
-                                   scheduler__enabled=False, agent__enabled=True, engine__tokenSecret="gpu-scheduler-token",
+                                   nodeAgent__enabled=False, scheduler__enabled=False, agent__enabled=True, engine__tokenSecret="gpu-scheduler-token",
                                    engine__tlsSecret="gpu-scheduler-engine-tls")
     if RECORD:
         PLAIN.write_text(made)

@@ -39,16 +39,19 @@ def test_a_job_runs_on_what_the_chart_starts(release):
     assert "Permission denied" in done.stdout
 
 
-def add_node(plane, name):
-    """A node that is ready, as its kubelet would write it, with the GPUs of the page's first example."""
+def add_node(release, name):
+    """A node that is ready, as its kubelet would write it, with the agent that says which GPUs it has."""
+    plane = release.plane
     path = f"/api/v1/nodes/{name}"
     plane.create("/api/v1/nodes", {"metadata": {"name": name}})
     room = {"cpu": "8", "memory": "64Gi", "pods": "110"}
     ready = {"type": "Ready", "status": "True", "reason": "Test", "message": ""}
     plane.patch(f"{path}/status", {"status": {"capacity": room, "allocatable": room, "conditions": [ready]}})
     plane.patch(path, {"spec": {"taints": []}})  # Without a controller manager nobody takes away what each new node gets.
-    for more in ([], ["--subresource=status"]):
-        plane.kubectl("apply", "--server-side", *more, "-f", "-", text_in=EXAMPLES[0])
+    agent = release.add("gpu-scheduler-node-agent", node=name)
+    agent.start(f"--kubernetes-api={plane.url}", f"--kubernetes-account={agent.account_folder()}")
+    harness.wait_until("its GPUs are told", lambda: plane.kubectl("get", "gns", name, expected=None).returncode == 0)
+    return agent
 
 
 def start_webhook(release):
@@ -79,8 +82,8 @@ def metrics(pod, token):
 
 
 def claim_and_pod(release, name):
-    """The page's second example under another name, once the webhook serves."""
-    text = EXAMPLES[1].replace("single-gpu", name)
+    """The page's first example under another name, once the webhook serves."""
+    text = EXAMPLES[0].replace("single-gpu", name)
     harness.wait_until("the claim and its pod are taken", lambda: release.plane.kubectl(
         "apply", "-n", "research", "-f", "-", text_in=text, expected=None).returncode == 0)
 
@@ -97,7 +100,7 @@ def test_a_pod_gets_its_devices_from_what_the_chart_starts(release):
     release.start_engine()
     webhook = start_webhook(release)
     schedulers = [start_scheduler(release, replica) for replica in (0, 1)]
-    add_node(plane, "k1")
+    node_agent = add_node(release, "k1")
 
     claim_and_pod(release, "first")
     pod = harness.wait_until("the first pod is bound", lambda: bound(release, "first"))
@@ -115,7 +118,7 @@ def test_a_pod_gets_its_devices_from_what_the_chart_starts(release):
     claim_and_pod(release, "second")
     harness.wait_until("the second pod is bound", lambda: bound(release, "second"))
     assert plane.get(lease)["spec"]["holderIdentity"] != holder
-    for one in (webhook, *schedulers):
+    for one in (webhook, node_agent, *schedulers):
         assert "forbidden" not in one.log().lower()
 
     # It reads its metrics to whom the API server lets read them.

@@ -37,7 +37,7 @@ def test_the_commands_of_the_page(own_control_plane, tmp_path):
 def test_the_page_names_parts_that_the_chart_has():
     names = {(one["kind"], one["metadata"]["name"]) for one in chart.objects(agent__enabled=True)}
     rows = re.findall(r"^\| (\w+) `([\w-]+)`(?:, `([\w-]+)`)? \|", PAGE, re.MULTILINE)
-    assert len(rows) == 5
+    assert len(rows) == 6
     for kind, *found in rows:
         for name in filter(None, found):
             assert (kind.removesuffix("s"), name) in names

@@ -26,6 +26,7 @@
 #include "node/agent/agent_file.h"
 #include "node/agent/doctor.h"
 #include "node/agent/join.h"
+#include "node/kubernetes/status_agent.h"
 #include "node/link/scheduler_addresses.h"
 #include "node/link/trust.h"
 #include "node/process/box_flags.h"
@@ -62,6 +63,7 @@ struct CommandLine {
   std::optional<int64_t> metrics_port;
   std::string metrics_address = "127.0.0.1";
   BoxRequestFields box;
+  kubernetes::ApiOptions kubernetes;
   LogOptions log;
   std::string log_level = "info";
   std::string config;
@@ -243,6 +245,21 @@ void declare_checks(Grammar& grammar, CommandLine& line) {
       .range(1, 86'400);
 }
 
+void declare_kubernetes(Grammar& grammar, kubernetes::ApiOptions& options) {
+  grammar.heading("Kubernetes");
+  grammar.flag("--kubernetes", options.on,
+               "Write the GpuNodeStatus of the Kubernetes node --node, and run no jobs; it needs neither a "
+               "scheduler nor --data-dir");
+  grammar.option("--kubernetes-api", "URL", &options.url,
+                 "URL of the API server (default: that of the pod's environment)");
+  grammar
+      .option(
+          "--kubernetes-account", "DIR", &options.account,
+          "Folder with the account's token and the authority's ca.crt (default: that of the pod's service "
+          "account)")
+      .completes(Complete::kFolder);
+}
+
 void declare(Grammar& grammar, CommandLine& line) {
   declare_scheduler(grammar, line);
   declare_node(grammar, line);
@@ -252,6 +269,7 @@ void declare(Grammar& grammar, CommandLine& line) {
   declare_hooks(grammar, line);
   declare_checks(grammar, line);
   declare_container_options(grammar, line.agent.containers);
+  declare_kubernetes(grammar, line.kubernetes);
   grammar.heading("Configuration and log");
   grammar
       .option("--config", "FILE", &line.config,
@@ -324,12 +342,14 @@ Result<Unit> complete(CommandLine& line) {
                                                                  {"--node", &line.agent.node_name},
                                                                  {"--data-dir", &line.agent.data_folder}};
   for (const auto& [name, value] : required) {
-    if (!value->empty()) continue;
+    if (!value->empty() || (line.kubernetes.on && value != &line.agent.node_name)) continue;
     return Error{.code = ErrorCode::kInvalidArgument,
                  .message = std::string(name) + " is missing (see gpu-agent --help)"};
   }
-  if (const auto parsed = parse_scheduler_addresses(line.agent.scheduler, line.agent.tls.on); !parsed)
-    return parsed.error();
+  if (!line.kubernetes.on) {
+    const auto parsed = parse_scheduler_addresses(line.agent.scheduler, line.agent.tls.on);
+    if (!parsed) return parsed.error();
+  }
   // A name from before this rule is known to the scheduler, which decides.
   if (line.agent.node_name.size() > limits::kNameBytesMax || !is_utf8(line.agent.node_name)) {
     return Error{.code = ErrorCode::kInvalidArgument,
@@ -505,6 +525,27 @@ int serve(const AgentOptions& options, AgentReloader& reloader, const ServiceNot
   return status;
 }
 
+/// `gpu-agent --kubernetes`.
+int serve_kubernetes(const CommandLine& line, const ServiceNotifier& manager) {
+  const int stop = signal_descriptor({SIGTERM, SIGINT});
+  manager.ready("writes the GpuNodeStatus of " + line.agent.node_name);
+  const AgentOptions& agent = line.agent;
+  const Result<Unit> served = kubernetes::serve_node_status(
+      {.node = agent.node_name,
+       .sim_gpus = agent.sim_gpus,
+       .sim_links = agent.sim_links,
+       .sim_control = agent.data_folder.empty() ? "" : agent.data_folder + "/sim-gpus.json",
+       .nvml_library = agent.nvml_library,
+       .nvidia_smi = agent.nvidia_smi,
+       .gpu_daemons = agent.gpu_daemons,
+       .api = line.kubernetes},
+      stop);
+  manager.stopping();
+  log_shut_down();
+  close(stop);
+  return served ? 0 : fail(served.error().message, 1);
+}
+
 /// `gpu-agent checkpointed`, in a job.
 int run_checkpointed() {
   const char* const path = std::getenv(shim::kCheckpointVariable);
@@ -536,6 +577,7 @@ int run_node(const std::vector<std::string>& arguments) {
                {"message",
                 "these environment variables have no effect on the agent; they may be kept or removed"}});
   }
+  if (line.kubernetes.on) return serve_kubernetes(line, manager);
   AgentReloader reloader(arguments, std::move(*loaded));
   const int status = serve(line.agent, reloader, manager);
   log_shut_down();
