@@ -6,7 +6,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 
-.PHONY: help deps deps-extra build daily man-pages install uninstall package image test test-kube nightly check format bench bench-against quality chaos mutants dev demo demo-ha fuzz asan tsan tidy lint proto coverage clean
+.PHONY: help deps deps-extra build daily man-pages install uninstall package image test test-kube nightly check format bench bench-against quality chaos mutants dev demo demo-ha demo-machines demo-pilot fuzz asan tsan tidy lint proto coverage clean
 
 help: ## list the targets
 	@echo "gpu-scheduler: make <target>"
@@ -27,6 +27,12 @@ demo: ## run real jobs on this machine, under a minute; builds unless an install
 
 demo-ha: daily ## run three schedulers that are one on this machine and kill their leader, in 20 s (needs cargo to build)
 	@tools/demo-ha
+
+demo-machines: daily ## jobs bring machines from a provider, idle machines go back, in half a minute
+	@tools/demo-machines
+
+demo-pilot: daily ## a line in a log brings a machine before its GPU is asked for, in half a minute
+	@tools/demo-pilot
 
 dev: daily ## start a scheduler and an agent, and stay up (Ctrl-C ends both)
 	@build/bin/gpu-scheduler dev
