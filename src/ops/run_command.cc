@@ -76,6 +76,8 @@ CommandResult run_command(const std::vector<std::string>& words, const std::vect
   posix_spawn_file_actions_adddup2(&actions, source, STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, output[1], STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, errors[1], STDERR_FILENO);
+  // Our sockets are not all closed on exec; what a program leaves behind would hold their ports.
+  posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t all;

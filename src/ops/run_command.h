@@ -20,7 +20,8 @@ inline constexpr std::size_t kCommandInputMax = 60'000;
 
 /// Runs a program with a whole environment, in a session of its own, and waits for it, at most `patience`, or
 /// until `*stop`; then its process group is killed. Its standard input is `input`, which must be no longer
-/// than kCommandInputMax. Output beyond 1 MiB is dropped. Thread-safe.
+/// than kCommandInputMax; no other file of this process is open in it. Output beyond 1 MiB is dropped.
+/// Thread-safe.
 CommandResult run_command(const std::vector<std::string>& words, const std::vector<std::string>& environment,
                           Duration patience, const std::atomic<bool>* stop = nullptr,
                           std::string_view input = {});

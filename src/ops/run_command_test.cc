@@ -1,6 +1,7 @@
 #include "ops/run_command.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 namespace gpusched {
 namespace {
@@ -27,6 +28,16 @@ TEST(RunCommand, ItsInputIsWhatItReads) {
   EXPECT_EQ(run_command(cat, {}, seconds(30), nullptr, most).output, most);
   // Nobody reads it: that is no trouble for the one who wrote.
   EXPECT_EQ(run_command({"/bin/sh", "-c", "exit 4"}, {}, seconds(30), nullptr, most).exit_code, 4);
+}
+
+TEST(RunCommand, NoOtherFileIsOpenInIt) {
+  constexpr int kOpen = 57;
+  ASSERT_EQ(::dup2(STDIN_FILENO, kOpen), kOpen);  // Stays open on exec, as a socket of some libraries does.
+  const CommandResult ran =
+      run_command({"/bin/sh", "-c", "ls /proc/self/fd"}, {"PATH=/bin:/usr/bin"}, seconds(30));
+  ::close(kOpen);
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_EQ(ran.output.find("57"), std::string::npos) << ran.output;
 }
 
 TEST(RunCommand, AStopEndsItAndWhatItStarted) {
