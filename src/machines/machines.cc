@@ -394,7 +394,8 @@ void Machines::begin_calls() {
 }
 
 void Machines::begin(Call call, const std::string& pool, const std::string& machine) {
-  calls_->run([this, call, pool, machine, setup = pools_.at(pool).setup] {
+  const bool never_came = call == Call::kFinish && records_.machines.at(machine).ready_ms == 0;
+  calls_->run([this, call, pool, machine, never_came, setup = pools_.at(pool).setup] {
     Provider& provider = *setup.provider;
     Done done{.call = call, .pool = pool, .machine = machine};
     switch (call) {
@@ -408,7 +409,8 @@ void Machines::begin(Call call, const std::string& pool, const std::string& mach
         done.answer = provider.describe(setup.pool, machine);
         break;
       case Call::kFinish:
-        done.answer = provider.destroy(setup.pool, machine);
+        done.answer =
+            never_came ? provider.abandon(setup.pool, machine) : provider.destroy(setup.pool, machine);
         // Only what is seen to be gone is: an end that was begun may fail.
         if (!done.answer.fault) done.answer = provider.describe(setup.pool, machine);
         break;

@@ -29,17 +29,24 @@ def left_of(folder):
             if os.fsencode(str(folder)) in read_bytes(f"/proc/{pid}/{file}")]
 
 
-@pytest.mark.parametrize("name, words, last", [
-    ("demo-machines", ["being started", "it knows of burst-1 and burst-2", "2 machines were asked for, 2 are gone"],
-     "Machines came when jobs waited and went when they were idle.\n"),
-    ("demo-pilot", ["gpu-pilot: allocate", "burst-1 boots for it", "it runs on GPU-sim-burst-1-", "gpu-pilot: release",
-                    "1 lease was asked for, and 1 machine"], "The GPU was there before it was asked for.\n")])
-def test_a_demonstration_shows_what_it_says_and_leaves_nothing(folder, name, words, last):
+def shows(folder, name, words, last):
     demo = started(name, folder)
     shown, complaint = demo.communicate(timeout=2 * PATIENCE_S)
     assert demo.returncode == 0, shown + complaint
     assert [one for one in words if one not in shown] == [] and shown.endswith(last), shown
     assert list(folder.iterdir()) == [] and left_of(folder) == []
+
+
+def test_machines_come_for_waiting_jobs_and_go_back(folder):
+    shows(folder, "demo-machines",
+          ["being started", "it knows of burst-1 and burst-2", "2 machines were asked for, 2 are gone"],
+          "Machines came when jobs waited and went when they were idle.\n")
+
+
+def test_a_gpu_is_there_before_it_is_asked_for(folder):
+    shows(folder, "demo-pilot",
+          ["gpu-pilot: allocate", "burst-1 boots for it", "it runs on GPU-sim-burst-1-", "gpu-pilot: release",
+           "1 lease was asked for, and 1 machine"], "The GPU was there before it was asked for.\n")
 
 
 def test_a_demonstration_that_is_interrupted_leaves_no_machine(folder):

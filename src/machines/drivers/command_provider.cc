@@ -1,42 +1,18 @@
 #include "machines/drivers/command_provider.h"
 
-#include <unistd.h>
-
-#include <cctype>
-
 #include "base/limits.h"
 #include "base/text.h"
 #include "client/json.h"
+#include "machines/drivers/program.h"
 #include "ops/run_command.h"
-
-extern char** environ;
 
 namespace gpusched::machines {
 namespace {
 
-constexpr std::size_t kMessageBytesMax = 400;
 constexpr std::size_t kListedMax = 10'000;
-
-/// Text that somebody else wrote, short and on one line.
-std::string shown(std::string_view text) {
-  std::string out;
-  for (const char c : text.substr(0, kMessageBytesMax))
-    out += std::iscntrl(static_cast<unsigned char>(c)) ? ' ' : c;
-  while (!out.empty() && out.back() == ' ') out.pop_back();
-  return out;
-}
 
 ProviderAnswer failed(Fault fault, std::string message) {
   return {.fault = fault, .message = std::move(message)};
-}
-
-/// Our own environment without our own settings, some of which are secret.
-std::vector<std::string> environment() {
-  std::vector<std::string> entries;
-  for (char** each = environ; *each != nullptr; ++each) {
-    if (std::string entry = *each; !entry.starts_with("GPU_SCHEDULER_")) entries.push_back(std::move(entry));
-  }
-  return entries;
 }
 
 std::string shape_json(const provision::MachineShape& shape) {
@@ -107,20 +83,20 @@ std::string_view to_string(Fault fault) {
 ProviderAnswer parse_provider_answer(const std::string& text, const std::string& name) {
   const Result<Json> parsed = Json::parse(text);
   if (!parsed.ok() || !parsed->is_object())
-    return failed(Fault::kUnavailable, "its answer is not one JSON object: " + shown(text));
+    return failed(Fault::kUnavailable, "its answer is not one JSON object: " + shown_text(text));
   const Json& json = *parsed;
-  const std::string message = shown(json["message"].text());
+  const std::string message = shown_text(json["message"].text());
   if (!json["error"].is_null()) {
     const std::string error = json["error"].text();
     const Fault fault = error == "quota"     ? Fault::kQuota
                         : error == "invalid" ? Fault::kInvalid
                                              : Fault::kUnavailable;
-    return failed(fault, message.empty() ? "it answered with the error " + shown(error) : message);
+    return failed(fault, message.empty() ? "it answered with the error " + shown_text(error) : message);
   }
   if (name.empty()) return parse_list(json);
   if (!json["name"].is_null() && json["name"].text() != name)
     return failed(Fault::kUnavailable,
-                  "it was asked about " + name + " and answered about " + shown(json["name"].text()));
+                  "it was asked about " + name + " and answered about " + shown_text(json["name"].text()));
   for (const StateWord& row : kStateWords) {
     if (json["state"].text() == row.word) return {.state = row.state, .message = message};
   }
@@ -130,17 +106,13 @@ ProviderAnswer parse_provider_answer(const std::string& text, const std::string&
 
 ProviderAnswer CommandProvider::call(const char* operation, const provision::Pool& pool,
                                      const std::string& name) {
-  const CommandResult ran = run_command(options_.command, environment(), options_.timeout, &stopping_,
+  const CommandResult ran = run_command(options_.command, program_environment(), options_.timeout, &stopping_,
                                         request_json(operation, pool, name, options_));
   const std::string program = options_.command.front();
   if (stopping_) return failed(Fault::kUnavailable, "the scheduler is stopping");
   if (ran.exit_code != 0) {
-    const std::string words = shown(ran.errors.empty() ? ran.output : ran.errors);
-    const std::string why = ran.exit_code > 0 ? "exit status " + std::to_string(ran.exit_code)
-                                              : "it could not be run, was killed, or took longer than " +
-                                                    std::to_string(options_.timeout.ms() / 1'000) + " s";
     return failed(Fault::kUnavailable,
-                  program + " " + operation + ": " + why + (words.empty() ? "" : ": " + words));
+                  program + " " + operation + ": " + program_failure(ran, options_.timeout));
   }
   ProviderAnswer answer = parse_provider_answer(ran.output, name);
   if (answer.fault == Fault::kUnavailable) answer.message = program + " " + operation + ": " + answer.message;

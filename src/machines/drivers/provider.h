@@ -44,6 +44,10 @@ class Provider {
   virtual ProviderAnswer describe(const provision::Pool& pool, const std::string& name) = 0;
   /// Begins the end of a machine. kAbsent: it is gone, or never was.
   virtual ProviderAnswer destroy(const provision::Pool& pool, const std::string& name) = 0;
+  /// The same for a machine whose node never came.
+  virtual ProviderAnswer abandon(const provision::Pool& pool, const std::string& name) {
+    return destroy(pool, name);
+  }
   /// Names of all machines that this scheduler had made in the pool, in any state but gone.
   virtual ProviderAnswer list(const provision::Pool& pool) = 0;
   /// Lets calls that block end soon, and later ones at once, as kUnavailable.

@@ -15,6 +15,7 @@
 #include "config/yaml_problem.h"
 #include "machines/drivers/command_provider.h"
 #include "machines/drivers/local_provider.h"
+#include "machines/drivers/slurm_provider.h"
 #include "ops/machine.h"
 #include "ops/trusted_path.h"
 
@@ -57,6 +58,8 @@ class PoolsReader {
   int64_t number(const Members& from, const char* name, int64_t fallback, int64_t min, int64_t max);
   int64_t price(const Members& from, const char* name);
   std::vector<std::string> words(const Members& from, const char* name);
+  std::vector<std::string> program(const Members& from, const char* name, const YAML::Node& entry,
+                                   bool needed);
   std::map<std::string, std::string> texts(const Members& from, const char* name);
   void read_pool(const YAML::Node& entry);
   void read_shape(const YAML::Node& entry, provision::MachineShape& shape);
@@ -195,24 +198,43 @@ void PoolsReader::read_shape(const YAML::Node& entry, provision::MachineShape& s
   }
 }
 
+/// Keys of a pool that one or two drivers have.
+struct DriverKey {
+  const char* key;
+  std::string_view driver, other = {};
+};
+constexpr DriverKey kDriverKeys[] = {
+    {"command", "command"},       {"settings", "command"}, {"timeout_seconds", "command", "slurm"},
+    {"resume", "slurm"},          {"suspend", "slurm"},    {"resume_fail", "slurm"},
+    {"suspend_seconds", "slurm"}, {"delay_ms", "local"},   {"agent_options", "local"},
+    {"folder", "local"}};
+
+std::vector<std::string> PoolsReader::program(const Members& from, const char* name, const YAML::Node& entry,
+                                              bool needed) {
+  std::vector<std::string> out = words(from, name);
+  const bool is_path = !out.empty() && out.front().starts_with('/');
+  if (!is_path && (needed || from.contains(name)))
+    problem(entry, std::string("it needs a `") + name + ":`, such as [/usr/local/bin/machines, --region, a]");
+  return out;
+}
+
 void PoolsReader::read_driver(const Members& found, const YAML::Node& entry, PoolEntry& out) {
   out.driver = text(found, "driver", entry, true);
-  if (out.driver != "command" && out.driver != "local") {
-    if (!out.driver.empty()) problem(found.at("driver"), "`driver:` is neither command nor local");
+  if (out.driver != "command" && out.driver != "slurm" && out.driver != "local") {
+    if (!out.driver.empty()) problem(found.at("driver"), "`driver:` is neither command, slurm nor local");
     return;
   }
-  const bool is_command = out.driver == "command";
-  for (const char* const name : {"command", "timeout_seconds", "settings"}) {
-    if (!is_command && found.contains(name))
-      problem(found.at(name), std::string("`") + name + ":` is for the driver command");
+  for (const DriverKey& row : kDriverKeys) {
+    if (!found.contains(row.key) || out.driver == row.driver || out.driver == row.other) continue;
+    const std::string other = row.other.empty() ? "" : " and " + std::string(row.other);
+    problem(found.at(row.key),
+            std::string("`") + row.key + ":` is for the driver " + std::string(row.driver) + other);
   }
-  for (const char* const name : {"delay_ms", "agent_options", "folder"}) {
-    if (is_command && found.contains(name))
-      problem(found.at(name), std::string("`") + name + ":` is for the driver local");
-  }
-  out.command = words(found, "command");
-  if (is_command && (out.command.empty() || !out.command.front().starts_with('/')))
-    problem(entry, "it needs a `command:`, such as [/usr/local/bin/machines, --region, a]");
+  out.command = program(found, "command", entry, out.driver == "command");
+  out.resume = program(found, "resume", entry, out.driver == "slurm");
+  out.suspend = program(found, "suspend", entry, out.driver == "slurm");
+  out.resume_fail = program(found, "resume_fail", entry, false);
+  out.suspend_time = seconds(number(found, "suspend_seconds", 30, 0, kDaySeconds));
   out.timeout = seconds(number(found, "timeout_seconds", 120, 1, 3'600));
   out.settings = texts(found, "settings");
   out.delay = milliseconds(number(found, "delay_ms", 0, 0, kDaySeconds * 1'000));
@@ -241,6 +263,10 @@ void PoolsReader::read_pool(const YAML::Node& entry) {
                                  "command",
                                  "timeout_seconds",
                                  "settings",
+                                 "resume",
+                                 "suspend",
+                                 "resume_fail",
+                                 "suspend_seconds",
                                  "delay_ms",
                                  "agent_options",
                                  "folder"});
@@ -333,6 +359,14 @@ Result<std::unique_ptr<machines::Machines>> open_machines(const PoolsFile& file,
                                            .timeout = entry.timeout,
                                            .owner = place.owner,
                                            .settings = entry.settings});
+    } else if (entry.driver == "slurm") {
+      setup.provider = std::make_shared<machines::SlurmProvider>(
+          machines::SlurmProviderOptions{.resume = entry.resume,
+                                         .suspend = entry.suspend,
+                                         .resume_fail = entry.resume_fail,
+                                         .timeout = entry.timeout,
+                                         .suspend_time = entry.suspend_time,
+                                         .folder = place.data_dir + "/machines-slurm"});
     } else {
       const auto agent = [program = place.agent, options = entry.agent_options] {
         std::vector<std::string> words = program();

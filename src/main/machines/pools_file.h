@@ -13,10 +13,13 @@ namespace gpusched {
 /// A pool as the file has it, before its provider is made.
 struct PoolEntry {
   provision::Pool pool;
-  std::string driver;                           ///< "command" or "local"
+  std::string driver;                           ///< "command", "slurm" or "local"
   std::vector<std::string> command;             ///< Setting of the driver `command`.
-  Duration timeout = seconds(120);              ///< The same.
   std::map<std::string, std::string> settings;  ///< The same.
+  Duration timeout = seconds(120);              ///< Setting of the drivers `command` and `slurm`.
+  std::vector<std::string> resume, suspend;     ///< Settings of the driver `slurm`.
+  std::vector<std::string> resume_fail;         ///< The same; empty: none.
+  Duration suspend_time = seconds(30);          ///< The same.
   Duration delay = {};                          ///< Setting of the driver `local`.
   std::vector<std::string> agent_options;       ///< The same: of each agent's command line.
   std::string folder;                           ///< The same: of its machines; empty: in the data folder.

@@ -32,9 +32,18 @@ pools:
     folder: /var/lib/gpu-machines
     machine: {cpu_cores: 2, memory_mb: 4096}
     maximum: 2
+  - name: cloud
+    driver: slurm
+    resume: [/opt/cloud/resume, --quiet]
+    suspend: [/opt/cloud/suspend]
+    resume_fail: [/opt/cloud/failed]
+    suspend_seconds: 90
+    timeout_seconds: 45
+    machine: {cpu_cores: 2, memory_mb: 4096}
+    maximum: 2
 )");
   ASSERT_TRUE(file.ok()) << file.error().message;
-  ASSERT_EQ(file->pools.size(), 2U);
+  ASSERT_EQ(file->pools.size(), 3U);
   EXPECT_EQ(file->every, milliseconds(500));
   const PoolEntry& burst = file->pools[0];
   EXPECT_EQ(burst.pool.name, "burst");
@@ -51,6 +60,12 @@ pools:
   EXPECT_EQ(file->pools[1].delay, milliseconds(250));
   EXPECT_EQ(file->pools[1].pool.maximum, 2);
   EXPECT_EQ(file->pools[1].folder, "/var/lib/gpu-machines");
+  const PoolEntry& cloud = file->pools[2];
+  EXPECT_EQ(cloud.resume, (std::vector<std::string>{"/opt/cloud/resume", "--quiet"}));
+  EXPECT_EQ(cloud.suspend, std::vector<std::string>{"/opt/cloud/suspend"});
+  EXPECT_EQ(cloud.resume_fail, std::vector<std::string>{"/opt/cloud/failed"});
+  EXPECT_EQ(cloud.suspend_time, seconds(90));
+  EXPECT_EQ(cloud.timeout, seconds(45));
 }
 
 TEST(PoolsFile, SaysAllThatIsWrongWithLines) {
@@ -66,7 +81,7 @@ TEST(PoolsFile, SaysAllThatIsWrongWithLines) {
     colour: red
 )");
   for (const char* const sentence :
-       {"p.yaml:2: a pool's name is up to 40", "p.yaml:3: `driver:` is neither command nor local",
+       {"p.yaml:2: a pool's name is up to 40", "p.yaml:3: `driver:` is neither command, slurm nor local",
         "p.yaml:4: it needs a `gpu_model:`", "p.yaml:4: it needs a `gpu_memory_mb:`",
         "p.yaml:4: `cpu_cores:` is no whole number from 1", "p.yaml:4: the label `pool` is the pool's name",
         "p.yaml:2: `minimum:` is above `maximum:`", "p.yaml:2: `budget_per_hour:` limits nothing without",
@@ -80,6 +95,12 @@ TEST(PoolsFile, SaysAllThatIsWrongWithLines) {
       problem("pools:\n  - {name: a, driver: command, maximum: 1, machine: {cpu_cores: 1, memory_mb: 1}}")
           .find("it needs a `command:`"),
       std::string::npos);
+  const std::string slurm = problem(
+      "pools:\n  - {name: a, driver: slurm, maximum: 1, delay_ms: 5, resume: [resume], "
+      "machine: {cpu_cores: 1, memory_mb: 1}}");
+  for (const char* const sentence :
+       {"it needs a `resume:`", "it needs a `suspend:`", "`delay_ms:` is for the driver local"})
+    EXPECT_NE(slurm.find(sentence), std::string::npos) << sentence << "\n" << slurm;
 }
 
 }  // namespace
