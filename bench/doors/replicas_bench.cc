@@ -75,6 +75,7 @@ class Replica {
     process_ = Process({program("gpu-scheduler"), "--data-dir", data_dir_}, environment_, log_);
   }
   void end(int signal) { process_.kill(signal); }
+  bool running() { return process_.running(); }
 
   ReplicaHealth health() const {
     Result<HttpClient> client = HttpClient::create({.url = url(metrics_), .connect_timeout = seconds(1)});
@@ -158,8 +159,9 @@ class Replicas {
   double wait_for_all() {
     const int64_t begin = now_ns();
     const int64_t commit = leader().health().commit;
-    for (const Replica& replica : all_) {
+    for (Replica& replica : all_) {
       wait_until("all replicas", kPatience_s, [&] {
+        expect(replica.running(), "replica " + std::to_string(replica.id()) + " ended by itself");
         const ReplicaHealth health = replica.health();
         return health.leader != 0 && health.applied >= commit;
       });
