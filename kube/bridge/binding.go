@@ -16,6 +16,7 @@ import (
 
 	v1 "gpusched/kube/api/v1"
 	"gpusched/kube/engine/pb"
+	"gpusched/kube/leases"
 )
 
 const (
@@ -155,15 +156,25 @@ func (b *Bridge) prepare(ctx context.Context, a *attempt, pod *corev1.Pod) error
 	if err != nil {
 		return err
 	}
-	if err := b.store.Take(ctx, pod, a.Node, a.ids()); err != nil {
+	if err := b.store.Take(ctx, &leases.Decision{Pod: pod, Node: a.Node, IDs: a.ids(), Name: a.decision(),
+		IsCurrent: func(ctx context.Context) (bool, error) { return b.isRecorded(ctx, a) }}); err != nil {
 		return err
 	}
 	if now := b.attemptOf(pod.UID); now == nil || now.stage != a.stage || !now.same(a.key(), a.PlacedAt) {
 		// It was taken back meanwhile, perhaps before the leases were there.
 		return errors.Join(errTakenBack,
-			b.store.Drop(context.WithoutCancel(ctx), pod.Namespace, pod.UID, a.Node, a.ids()))
+			b.store.Drop(context.WithoutCancel(ctx), pod.Namespace, pod.UID, a.Node, a.ids(), a.decision()))
 	}
 	return nil
+}
+
+// Whether the pod's record is of this attempt at this moment.
+func (b *Bridge) isRecorded(ctx context.Context, a *attempt) (bool, error) {
+	pod, err := b.live(ctx, a.ref)
+	if err != nil || pod == nil {
+		return false, err
+	}
+	return a.isOf(pod), nil
 }
 
 // Bind binds the pod as it is seen with the record of this attempt: a binding that is under way when the record is removed
@@ -234,8 +245,11 @@ func (b *Bridge) settle(ctx context.Context, a *attempt) error {
 		return b.boundAfterAll(ctx, a, pod)
 	}
 	if pod != nil && pod.Annotations[v1.AnnotationAttempt] != "" {
-		if err := b.removeRecord(ctx, pod); err != nil {
-			return err
+		// A record of another program's decision is that one's to remove.
+		if r := readRecord(pod); r == nil || r.same(a.key(), a.PlacedAt) {
+			if err := b.removeRecord(ctx, pod); err != nil {
+				return err
+			}
 		}
 	}
 	outcome := &pb.Outcome{Cause: pb.Outcome_NOT_STARTED, Detail: a.reason}

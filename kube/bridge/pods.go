@@ -273,7 +273,7 @@ func (b *Bridge) syncBound(ctx context.Context, pod *corev1.Pod) error {
 	}
 	b.mutex.Lock()
 	a := b.attempts[ref.UID]
-	if a == nil || a.Node != pod.Spec.NodeName {
+	if a == nil || a.Node != pod.Spec.NodeName || (a.stage != bound && !a.isOf(pod)) {
 		b.mutex.Unlock()
 		return b.leaveElsewhere(ctx, ref)
 	}
@@ -405,7 +405,7 @@ func outcomeOf(pod *corev1.Pod) *pb.Outcome {
 // Drops the leases, then tells the engine that the attempt is over and its devices are free. The order matters: the engine
 // gives a device away as soon as it is told.
 func (b *Bridge) end(ctx context.Context, a *attempt, outcome *pb.Outcome) error {
-	if err := b.store.Drop(ctx, a.ref.Namespace, a.ref.UID, a.Node, a.ids()); err != nil {
+	if err := b.store.Drop(ctx, a.ref.Namespace, a.ref.UID, a.Node, a.ids(), a.decision()); err != nil {
 		return err
 	}
 	b.mutex.Lock()

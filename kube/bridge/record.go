@@ -114,9 +114,15 @@ const (
 	leaving              // It will not be bound: what was prepared is taken back.
 )
 
-// decision names the engine's decision in this process.
+// decision names the engine's decision.
 func (r *record) decision() string {
 	return fmt.Sprintf("%s/%d/%d/%d", r.job(), r.Attempt, r.Member, r.PlacedAt)
+}
+
+// Whether the pod's record is of this attempt.
+func (r *record) isOf(pod *corev1.Pod) bool {
+	other := readRecord(pod)
+	return other != nil && r.same(other.key(), other.PlacedAt)
 }
 
 // attempt is a record and how far it is.

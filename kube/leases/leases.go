@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/kubernetes"
 
 	v1 "gpusched/kube/api/v1"
@@ -60,11 +62,23 @@ func (e *TakenError) Error() string {
 	return fmt.Sprintf("lease %s/%s is held by %q", e.Namespace, e.Device, e.Holder)
 }
 
+// Decision is the decision by which a pod gets devices, as its leases are stamped with it.
+type Decision struct {
+	Pod  *corev1.Pod
+	Node string
+	IDs  []int32
+	// Name tells it from every other decision about the pod, this program's or another one's.
+	Name string
+	// IsCurrent says whether it is the decision that the pod's record names now.
+	IsCurrent func(context.Context) (bool, error)
+}
+
 // Take creates the leases of a pod's devices, all or none: after an error none that this call created is left, as far as
-// the API server answers; the collector removes the rest. A lease that the pod has already is kept. A lease of anybody
-// else for one of the devices, in any namespace, is an error of type *TakenError. Two who take one device at the same
-// time may both be refused, and never both succeed: each looks for the other's lease after it has created its own.
-func (s *Store) Take(ctx context.Context, pod *corev1.Pod, node string, ids []int32) error {
+// the API server answers; the collector removes the rest. A lease that the pod has already by this decision is kept. A
+// lease of anybody else for one of the devices, in any namespace, is an error of type *TakenError. Of two who take one
+// device at the same time the one whose lease was created first has it: each looks for the other's after it has created
+// its own, and devices are taken in the order of their ids.
+func (s *Store) Take(ctx context.Context, d *Decision) error {
 	var created []*coordinationv1.Lease
 	undo := func(reason error) error {
 		for _, lease := range created {
@@ -74,72 +88,97 @@ func (s *Store) Take(ctx context.Context, pod *corev1.Pod, node string, ids []in
 		}
 		return reason
 	}
-	for _, id := range ids {
-		lease, err := s.create(ctx, pod, Name(node, id))
+	for _, id := range slices.Sorted(slices.Values(d.IDs)) {
+		lease, isNew, err := s.create(ctx, d, Name(d.Node, id))
 		if err != nil {
 			return undo(err)
 		}
-		if lease != nil {
+		if isNew {
 			created = append(created, lease)
 		}
-	}
-	for _, id := range ids {
-		if err := s.check(ctx, pod, Name(node, id)); err != nil {
+		if err := s.check(ctx, lease); err != nil {
 			return undo(err)
 		}
 	}
 	return nil
 }
 
-// Nil without an error: the pod had it already.
-func (s *Store) create(ctx context.Context, pod *corev1.Pod, name string) (*coordinationv1.Lease, error) {
-	holder := string(pod.UID)
-	now := metav1.NowMicro()
-	leases := s.Client.CoordinationV1().Leases(pod.Namespace)
-	lease, err := leases.Create(ctx, &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: pod.Namespace, Labels: labelsOf(pod)},
-		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, AcquireTime: &now},
-	}, metav1.CreateOptions{})
-	if !apierrors.IsAlreadyExists(err) {
-		return lease, err
+// False: the pod had it already.
+func (s *Store) create(ctx context.Context, d *Decision, name string) (*coordinationv1.Lease, bool, error) {
+	holder := string(d.Pod.UID)
+	leases := s.Client.CoordinationV1().Leases(d.Pod.Namespace)
+	for {
+		now := metav1.NowMicro()
+		lease, err := leases.Create(ctx, &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: d.Pod.Namespace, Labels: labelsOf(d.Pod),
+				Annotations: map[string]string{v1.AnnotationAttempt: d.Name}},
+			Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, AcquireTime: &now},
+		}, metav1.CreateOptions{})
+		if !apierrors.IsAlreadyExists(err) {
+			return lease, true, err
+		}
+		lease, err = leases.Get(ctx, name, metav1.GetOptions{})
+		switch {
+		case err != nil:
+			return nil, false, err
+		case Holder(lease) != holder:
+			return nil, false, &TakenError{Device: name, Namespace: d.Pod.Namespace, Holder: Holder(lease)}
+		case lease.Annotations[v1.AnnotationAttempt] == d.Name:
+			return lease, false, nil
+		}
+		// It is of another decision about the pod. Whoever made that wrote it into the pod's record before the lease, and
+		// binds the pod only while it stands there.
+		if current, err := d.IsCurrent(ctx); err != nil || !current {
+			return nil, false, errors.Join(err, fmt.Errorf("lease %s/%s is of another decision about the pod",
+				d.Pod.Namespace, name))
+		}
+		if err := s.delete(ctx, lease); err != nil {
+			return nil, false, err
+		}
 	}
-	lease, err = leases.Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return nil, err
-	}
-	if Holder(lease) != holder {
-		return nil, &TakenError{Device: name, Namespace: pod.Namespace, Holder: Holder(lease)}
-	}
-	return nil, nil
 }
 
 // The list is not from a cache: whoever created a lease of this name before us is in it.
-func (s *Store) check(ctx context.Context, pod *corev1.Pod, name string) error {
+func (s *Store) check(ctx context.Context, mine *coordinationv1.Lease) error {
 	same, err := s.Client.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()})
+		FieldSelector: fields.OneTermEqualSelector("metadata.name", mine.Name).String()})
 	if err != nil {
 		return err
 	}
-	ours := false
+	there := false
 	for i := range same.Items {
-		if lease := &same.Items[i]; Holder(lease) != string(pod.UID) {
-			return &TakenError{Device: name, Namespace: lease.Namespace, Holder: Holder(lease)}
-		} else if lease.Namespace == pod.Namespace {
-			ours = true
+		lease := &same.Items[i]
+		there = there || lease.UID == mine.UID
+		if lease.UID != mine.UID && !isLater(lease, mine) {
+			return &TakenError{Device: lease.Name, Namespace: lease.Namespace, Holder: Holder(lease)}
 		}
 	}
-	if !ours {
-		return fmt.Errorf("lease %s/%s was removed while its pod was bound", pod.Namespace, name)
+	if !there {
+		return fmt.Errorf("lease %s/%s was removed while its pod was bound", mine.Namespace, mine.Name)
 	}
 	return nil
 }
 
-// Drop removes the leases of these devices that the pod holds. Leases that are gone, or somebody else's, are no error.
-func (s *Store) Drop(ctx context.Context, namespace string, pod types.UID, node string, ids []int32) error {
+// Whether another lease was certainly created after mine, by a program of this kind, which then finds mine and gives its
+// own up. Such programs never change a lease; of one that was changed it is not known when it was created.
+func isLater(other, mine *coordinationv1.Lease) bool {
+	if other.Labels[v1.LabelManaged] != "true" || other.Annotations[v1.AnnotationAttempt] == "" ||
+		other.Spec.RenewTime != nil || other.Spec.LeaseTransitions != nil {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(other.ResourceVersion, mine.ResourceVersion)
+	return err == nil && order > 0
+}
+
+// Drop removes the leases of these devices that the pod holds by the decision of this name. Leases that are gone, somebody
+// else's, or of another decision, are no error.
+func (s *Store) Drop(ctx context.Context, namespace string, pod types.UID, node string, ids []int32, decision string) error {
 	var failed error
 	for _, id := range ids {
 		lease, err := s.Client.CoordinationV1().Leases(namespace).Get(ctx, Name(node, id), metav1.GetOptions{})
-		if err == nil && Holder(lease) == string(pod) {
+		// A lease of an older version of this program names no decision.
+		if err == nil && Holder(lease) == string(pod) && slices.Contains([]string{"", decision},
+			lease.Annotations[v1.AnnotationAttempt]) {
 			err = s.delete(ctx, lease)
 		}
 		if err != nil && !apierrors.IsNotFound(err) {

@@ -39,12 +39,12 @@ def programs():
     return pathlib.Path(subprocess.run([TOOL, "folder"], capture_output=True, text=True, check=True).stdout.strip())
 
 
-def run_go(*words):
+def run_go(*words, **environment):
     """Runs the go command in the module of kube/; what it prints."""
     go = subprocess.run([TOOL, "go"], capture_output=True, text=True, check=True).stdout.strip()
     settings = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "auto", "GOFLAGS": "-buildvcs=false -mod=readonly -trimpath -p=2"}
     done = subprocess.run([go, *words], cwd=ROOT / "kube", capture_output=True, text=True, check=False,
-                          env={**os.environ, **settings})
+                          env={**os.environ, **settings, **environment})
     assert done.returncode == 0, (words, done.stdout, done.stderr)
     return done.stdout
 

@@ -180,10 +180,8 @@ def test_nothing_is_written_while_nothing_changes(cluster, namespace):
     cluster.wait_message(namespace, "waits", "place in line")
     cluster.wait_claim(namespace, "Bound", "bound")
 
-    harness.wait_until("it has come to rest", lambda: settled(cluster.plane))
-    before = writes(cluster.plane)
-    time.sleep(6)
-    assert writes(cluster.plane) == before
+    # An estimate may be told once more, when the job that runs has outlived all that ran before.
+    harness.wait_until("nothing is written for six seconds", lambda: settled(cluster.plane))
 
 
 def writes(plane):
@@ -200,5 +198,5 @@ def writes(plane):
 
 def settled(plane):
     before = writes(plane)
-    time.sleep(3)
+    time.sleep(6)
     return writes(plane) == before
