@@ -11,9 +11,12 @@
 #include "anticipate/plain_text.h"
 #include "anticipate/redact.h"
 #include "client/json.h"
+#include "ops/machine.h"
+#include "pilot/confinement.h"
 #include "pilot/pilot.h"
 #include "pilot/records.h"
 #include "pilot/run.h"
+#include "pilot/secret_files.h"
 #include "pilot/settings.h"
 
 namespace gpusched::pilot {
@@ -46,9 +49,21 @@ void declare_config(Grammar& grammar, std::string& config) {
       .from_environment("GPU_PILOT_CONFIG");
 }
 
-Result<PilotSettings> settings_of(const std::string& config) {
+void declare_passphrase(Grammar& grammar, std::string& file) {
+  grammar
+      .option(
+          "--passphrase-file", "FILE", &file,
+          "Passphrase of sealed secrets; only you may read it (default: the configuration's, else asked for)")
+      .completes(Complete::kFile)
+      .from_environment("GPU_PILOT_PASSPHRASE_FILE");
+}
+
+Result<PilotSettings> settings_of(const std::string& config, const std::string& passphrase_file = {}) {
   const std::string home = environment("HOME");
-  return read_settings(config.empty() ? home + "/.config/gpu-pilot/pilot.yaml" : config, home);
+  Result<PilotSettings> settings =
+      read_settings(config.empty() ? home + "/.config/gpu-pilot/pilot.yaml" : config, home);
+  if (settings && !passphrase_file.empty()) settings->passphrase_file = passphrase_file;
+  return settings;
 }
 
 ProgramCommand run_command() {
@@ -57,16 +72,18 @@ ProgramCommand run_command() {
       .summary = "Watch, decide, and hold leases, until it is ended by Ctrl-C or SIGTERM",
       .define = [](Grammar& grammar) -> ProgramAction {
         const auto config = std::make_shared<std::string>();
+        const auto passphrase_file = std::make_shared<std::string>();
         const auto dry_run = std::make_shared<bool>(false);
         declare_config(grammar, *config);
+        declare_passphrase(grammar, *passphrase_file);
         grammar.flag("--dry-run", *dry_run, "Decide and write down, and send nothing to anybody");
         grammar.details(
             "Everything stays on this machine but the requests for leases, which have numbers and nothing of "
             "what was seen. `gpu-pilot audit` shows each byte that left. When the pilot ends, leases that "
             "nobody uses go back; one in use ends by itself after `decide.lease_minutes` at most.");
         grammar.example("gpu-pilot run --dry-run", "see what it would do");
-        return [config, dry_run](const std::vector<std::string>&) {
-          const Result<PilotSettings> settings = settings_of(*config);
+        return [config, passphrase_file, dry_run](const std::vector<std::string>&) {
+          const Result<PilotSettings> settings = settings_of(*config, *passphrase_file);
           if (!settings) return failed(settings.error());
           const Result<Unit> done = run_until_stopped(*settings, *dry_run);
           return done ? 0 : failed(done.error());
@@ -84,14 +101,16 @@ std::string rule_line(const Rule& rule) {
          (sources.empty() ? "" : ", in " + sources) + "\n";
 }
 
-int check(const std::string& config, bool with_rules) {
-  const Result<PilotSettings> settings = settings_of(config);
+int check(const std::string& config, const std::string& passphrase_file, bool with_rules) {
+  const Result<PilotSettings> settings = settings_of(config, passphrase_file);
   if (!settings) return failed(settings.error());
-  const Result<Destination> scheduler = scheduler_of(*settings);
+  Passphrase passphrase(settings->passphrase_file);
+  const Result<Destination> scheduler = scheduler_of(*settings, passphrase);
   print("configuration: " + settings->path + "\n");
   print("scheduler: " + (scheduler ? scheduler->url : scheduler.error().message) + "\n");
   const bool has_model = !settings->model.url.empty();
-  const Result<Destination> model = has_model ? model_of(*settings) : Result<Destination>(Destination{});
+  const Result<Destination> model =
+      has_model ? model_of(*settings, passphrase) : Result<Destination>(Destination{});
   if (has_model) print("model: " + (model ? model->url : model.error().message) + "\n");
   print("state: " + settings->state_dir + "\n");
   for (const MonitorSettings& monitor : settings->monitors) {
@@ -116,11 +135,14 @@ ProgramCommand check_command() {
           .summary = "Check the configuration and show what would be watched",
           .define = [](Grammar& grammar) -> ProgramAction {
             const auto config = std::make_shared<std::string>();
+            const auto passphrase_file = std::make_shared<std::string>();
             const auto with_rules = std::make_shared<bool>(false);
             declare_config(grammar, *config);
+            declare_passphrase(grammar, *passphrase_file);
             grammar.flag("--rules", *with_rules, "List the rules, too");
-            return
-                [config, with_rules](const std::vector<std::string>&) { return check(*config, *with_rules); };
+            return [config, passphrase_file, with_rules](const std::vector<std::string>&) {
+              return check(*config, *passphrase_file, *with_rules);
+            };
           }};
 }
 
@@ -316,6 +338,67 @@ ProgramCommand audit_command() {
       }};
 }
 
+int seal(const std::string& out, const std::string& passphrase_file) {
+  Passphrase passphrase(passphrase_file);
+  const Result<std::string> secret = ask_secret("Secret: ");
+  if (!secret) return failed(secret.error());
+  const Result<std::string> words = passphrase.get_new();
+  if (!words) return failed(words.error());
+  const Result<Unit> written = write_sealed(out, *secret, *words);
+  return written ? 0 : failed(written.error());
+}
+
+ProgramCommand seal_command() {
+  return {
+      .path = "seal",
+      .summary = "Encrypt a secret with a passphrase, for token_file or model.key_file",
+      .define = [](Grammar& grammar) -> ProgramAction {
+        const auto out = std::make_shared<std::string>();
+        const auto passphrase_file = std::make_shared<std::string>();
+        grammar.option("--out", "FILE", out.get(), "The file for the sealed secret, of mode 0600")
+            .completes(Complete::kFile)
+            .must();
+        declare_passphrase(grammar, *passphrase_file);
+        grammar.details(
+            "Reads one line, the secret, from the terminal or from its input. `gpu-pilot run` asks for the "
+            "passphrase when it starts, unless it has --passphrase-file, and keeps both in memory alone.");
+        grammar.example("gpu-pilot seal --out ~/.config/gpu-pilot/model-key", "then: gpu-pilot check");
+        return
+            [out, passphrase_file](const std::vector<std::string>&) { return seal(*out, *passphrase_file); };
+      }};
+}
+
+int doctor(const std::string& config, bool as_json) {
+  const Result<PilotSettings> settings = settings_of(config);
+  if (!settings) return failed(settings.error());
+  std::vector<Destination> destinations;
+  destinations.push_back({.url = settings->api_url, .ca_file = settings->ca_file});
+  destinations.push_back({.url = settings->model.url, .ca_file = settings->model.ca_file});
+  std::erase_if(destinations, [](const Destination& one) { return one.url.empty(); });
+  Diagnosis diagnosis;
+  diagnosis.add_all(check_confinement(*settings, kernel_rules(*settings, destinations)));
+  print(as_json ? diagnosis.json("gpu-pilot", ops::host_name()) + "\n" : diagnosis.text());
+  return diagnosis.exit_code();
+}
+
+ProgramCommand doctor_command() {
+  return {
+      .path = "doctor",
+      .summary = "Try whether the kernel keeps a running pilot to its files and ports",
+      .define = [](Grammar& grammar) -> ProgramAction {
+        const auto config = std::make_shared<std::string>();
+        const auto as_json = std::make_shared<bool>(false);
+        declare_config(grammar, *config);
+        grammar.flag("--json", *as_json, "One JSON object");
+        grammar.details(
+            "A child process gives itself the rules of `gpu-pilot run` (Landlock), and opens a file and a "
+            "port that they do not have. Exit status: 0: all is refused; 1: a part is not held; 2: the "
+            "kernel "
+            "did not refuse what it should.");
+        return [config, as_json](const std::vector<std::string>&) { return doctor(*config, *as_json); };
+      }};
+}
+
 ProgramCommand example_command() {
   return {.path = "example",
           .summary = "Print a configuration to begin with",
@@ -331,8 +414,8 @@ ProgramCommand example_command() {
 }  // namespace
 
 std::vector<ProgramCommand> pilot_commands() {
-  return {run_command(),    check_command(), explain_command(),
-          status_command(), audit_command(), example_command()};
+  return {run_command(),   check_command(),  explain_command(), status_command(),
+          audit_command(), doctor_command(), seal_command(),    example_command()};
 }
 
 }  // namespace gpusched::pilot

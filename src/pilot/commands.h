@@ -6,7 +6,7 @@
 
 namespace gpusched::pilot {
 
-/// The commands of gpu-pilot: run, check, explain, status, audit, example.
+/// The commands of gpu-pilot: run, check, explain, status, audit, doctor, seal, example.
 std::vector<ProgramCommand> pilot_commands();
 
 }  // namespace gpusched::pilot

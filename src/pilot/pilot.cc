@@ -32,22 +32,35 @@ std::string gpus_text(int32_t gpus) { return std::to_string(gpus) + (gpus == 1 ?
 
 }  // namespace
 
-std::map<std::string, std::unique_ptr<Monitor>> make_monitors(const std::vector<MonitorSettings>& settings) {
+HelperDuties duties_of(const std::vector<MonitorSettings>& settings) {
+  HelperDuties duties;
+  for (const MonitorSettings& one : settings) {
+    duties.patterns.insert(duties.patterns.end(), one.paths.begin(), one.paths.end());
+    if (one.source == Source::kCustom) duties.programs.push_back(one.command);
+  }
+  return duties;
+}
+
+std::map<std::string, std::unique_ptr<Monitor>> make_monitors(const std::vector<MonitorSettings>& settings,
+                                                              const Helper& helper) {
   std::map<std::string, std::unique_ptr<Monitor>> monitors;
+  const OpenFile open = [&helper](const std::string& path) { return helper.open_file(path); };
+  std::size_t programs = 0;
   for (const MonitorSettings& one : settings) {
     switch (one.source) {
       case Source::kLog:
       case Source::kShell:
-        monitors[one.name] = std::make_unique<LogTailer>(one.paths, one.source == Source::kShell);
+        monitors[one.name] = std::make_unique<LogTailer>(one.paths, one.source == Source::kShell, open);
         break;
       case Source::kFile:
-        monitors[one.name] = std::make_unique<FileWatcher>(one.paths, one.suffixes);
+        monitors[one.name] = std::make_unique<FileWatcher>(one.paths, one.suffixes, open);
         break;
       case Source::kProcess:
         monitors[one.name] = std::make_unique<ProcessMonitor>();
         break;
       case Source::kCustom:
-        monitors[one.name] = std::make_unique<CustomMonitor>(one.command, one.weight_max);
+        monitors[one.name] =
+            std::make_unique<CustomMonitor>(helper, programs++, one.command.front(), one.weight_max);
         break;
       case Source::kModel:
         break;  // No monitor: the configuration has none of it.
@@ -56,8 +69,8 @@ std::map<std::string, std::unique_ptr<Monitor>> make_monitors(const std::vector<
   return monitors;
 }
 
-Pilot::Pilot(const PilotSettings& settings, const StateFolder& folder, PilotState state, LeaseDoor* door,
-             ModelDoor* model, PilotWorld world)
+Pilot::Pilot(const PilotSettings& settings, const StateFolder& folder, PilotState state, const Helper& helper,
+             LeaseDoor* door, ModelDoor* model, PilotWorld world)
     : settings_(settings),
       folder_(folder),
       door_(door),
@@ -65,7 +78,7 @@ Pilot::Pilot(const PilotSettings& settings, const StateFolder& folder, PilotStat
       world_(std::move(world)),
       anticipator_(settings.rules, settings.decide, std::move(state.memory)),
       records_(std::move(state.leases)),
-      monitors_(make_monitors(settings.monitors)) {
+      monitors_(make_monitors(settings.monitors, helper)) {
   for (const MonitorSettings& one : settings.monitors) sources_[one.name] = one.source;
 }
 

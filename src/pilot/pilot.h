@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "anticipate/anticipator.h"
+#include "pilot/monitors/helper.h"
 #include "pilot/monitors/monitor.h"
 #include "pilot/outgoing/lease_door.h"
 #include "pilot/outgoing/model_door.h"
@@ -15,8 +16,11 @@
 
 namespace gpusched::pilot {
 
-/// Monitors of the configuration, by their names.
-std::map<std::string, std::unique_ptr<Monitor>> make_monitors(const std::vector<MonitorSettings>& settings);
+/// Duties of the monitors' helper.
+HelperDuties duties_of(const std::vector<MonitorSettings>& settings);
+/// Monitors of the configuration, by their names. The helper has their duties and outlives them.
+std::map<std::string, std::unique_ptr<Monitor>> make_monitors(const std::vector<MonitorSettings>& settings,
+                                                              const Helper& helper);
 
 /// The world around a pilot.
 struct PilotWorld {
@@ -31,8 +35,8 @@ class Pilot {
  public:
   /// `model` may be null: rules decide alone. `door` is null in a dry run: every decision is written down,
   /// and none is carried out.
-  Pilot(const PilotSettings& settings, const StateFolder& folder, PilotState state, LeaseDoor* door,
-        ModelDoor* model, PilotWorld world);
+  Pilot(const PilotSettings& settings, const StateFolder& folder, PilotState state, const Helper& helper,
+        LeaseDoor* door, ModelDoor* model, PilotWorld world);
   ~Pilot();
 
   /// Descriptors that tell of something to look at.

@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <sys/random.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -18,7 +17,9 @@
 #include "client/local_token.h"
 #include "ops/local_peer.h"
 #include "ops/machine.h"
+#include "pilot/confinement.h"
 #include "pilot/pilot.h"
+#include "pilot/secret_files.h"
 
 namespace gpusched::pilot {
 namespace {
@@ -53,19 +54,6 @@ std::string random_key() {
   return key;
 }
 
-/// A secret out of a file that only its owner may read.
-Result<std::string> secret_of(const std::string& path) {
-  struct stat facts{};
-  const std::optional<std::string> secret = ops::read_line(path);
-  if (!secret || secret->empty() || ::stat(path.c_str(), &facts) != 0)
-    return Error{.code = ErrorCode::kNotFound, .message = "cannot read the secret in " + path};
-  if ((facts.st_mode & 0077) != 0) {
-    return Error{.code = ErrorCode::kPermissionDenied,
-                 .message = "others may read " + path + "; chmod 600 " + path};
-  }
-  return *secret;
-}
-
 void say(const std::string& line) { std::fprintf(stderr, "gpu-pilot: %s\n", line.c_str()); }
 
 void watch(Pilot& pilot, int signals) {
@@ -81,8 +69,9 @@ void watch(Pilot& pilot, int signals) {
 
 }  // namespace
 
-Result<Destination> scheduler_of(const PilotSettings& settings) {
-  Destination scheduler{.url = settings.api_url, .ca_file = settings.ca_file};
+Result<Destination> scheduler_of(const PilotSettings& settings, Passphrase& passphrase) {
+  Destination scheduler{
+      .url = settings.api_url, .ca_file = settings.ca_file, .addresses = settings.api_addresses};
   if (scheduler.url.empty()) {
     const char* const runtime_dir = std::getenv("XDG_RUNTIME_DIR");
     scheduler.url = find_local_socket(runtime_dir == nullptr ? "" : runtime_dir);
@@ -94,7 +83,7 @@ Result<Destination> scheduler_of(const PilotSettings& settings) {
   }
   if (const Result<HttpEndpoint> endpoint = parse_http_url(scheduler.url); !endpoint) return endpoint.error();
   if (settings.token_file.empty()) return scheduler;
-  const Result<std::string> token = secret_of(settings.token_file);
+  const Result<std::string> token = read_secret(settings.token_file, passphrase);
   if (!token) return token.error();
   if (const Result<Unit> safe = check_token_receiver(scheduler.url, settings.token_file); !safe)
     return safe.error();
@@ -102,8 +91,9 @@ Result<Destination> scheduler_of(const PilotSettings& settings) {
   return scheduler;
 }
 
-Result<Destination> model_of(const PilotSettings& settings) {
-  Destination model{.url = settings.model.url, .ca_file = settings.model.ca_file};
+Result<Destination> model_of(const PilotSettings& settings, Passphrase& passphrase) {
+  Destination model{
+      .url = settings.model.url, .ca_file = settings.model.ca_file, .addresses = settings.model.addresses};
   const Result<HttpEndpoint> endpoint = parse_http_url(model.url);
   if (!endpoint) return endpoint.error();
   if (!endpoint->tls && endpoint->unix_socket.empty() && !ops::is_loopback(endpoint->host)) {
@@ -112,7 +102,7 @@ Result<Destination> model_of(const PilotSettings& settings) {
         .message = "model.url: what the model is told would go over the network in the clear; use https"};
   }
   if (settings.model.key_file.empty()) return model;
-  const Result<std::string> key = secret_of(settings.model.key_file);
+  const Result<std::string> key = read_secret(settings.model.key_file, passphrase);
   if (!key) return key.error();
   model.secrets.push_back(*key);
   return model;
@@ -127,16 +117,22 @@ Result<Unit> run_until_stopped(const PilotSettings& settings, bool is_dry_run) {
   ::signal(SIGPIPE, SIG_IGN);
   const int signals = ::signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK);
   if (signals < 0) return io_error("cannot wait for signals");
+  // Before there is a secret in this process, and a lock.
+  const Result<std::unique_ptr<Helper>> helper = Helper::start(duties_of(settings.monitors));
+  if (!helper) return helper.error();
   const Result<StateFolder> folder = StateFolder::open(settings.state_dir);
   if (!folder) return folder.error();
   Result<PilotState> state = folder->load();
   if (!state) return state.error();
+  Passphrase passphrase(settings.passphrase_file);
   const SteadyWall clock;
   AuditFile audit(folder->audit_path());
-  Result<Destination> scheduler = is_dry_run ? Result<Destination>(Destination{}) : scheduler_of(settings);
+  Result<Destination> scheduler =
+      is_dry_run ? Result<Destination>(Destination{}) : scheduler_of(settings, passphrase);
   if (!scheduler) return scheduler.error();
   const bool asks_model = !is_dry_run && !settings.model.url.empty();
-  Result<Destination> model = asks_model ? model_of(settings) : Result<Destination>(Destination{});
+  Result<Destination> model =
+      asks_model ? model_of(settings, passphrase) : Result<Destination>(Destination{});
   if (!model) return model.error();
   std::vector<Destination> allowed;
   if (!is_dry_run) allowed.push_back(*scheduler);
@@ -146,9 +142,12 @@ Result<Unit> run_until_stopped(const PilotSettings& settings, bool is_dry_run) {
   ModelDoor model_door(outbox, settings.model, model->secrets.empty() ? "" : model->secrets.front());
   // A dry run leaves the leases of real ones alone.
   if (is_dry_run) state->memory.leases.clear();
-  Pilot pilot(settings, *folder, std::move(*state), is_dry_run ? nullptr : &door,
+  Pilot pilot(settings, *folder, std::move(*state), **helper, is_dry_run ? nullptr : &door,
               asks_model ? &model_door : nullptr,
               {.now = [&] { return clock.now(); }, .new_key = random_key, .say = say});
+  const Result<std::string> confined = confine(settings, kernel_rules(settings, allowed));
+  if (!confined) return confined.error();
+  say(*confined);
   pilot.turn();  // From here on what is new is seen.
   say("watches with " + std::to_string(settings.monitors.size()) + " monitors; " +
       (is_dry_run ? "a dry run: sends nothing" : "asks " + scheduler->url) +

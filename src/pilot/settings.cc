@@ -91,6 +91,19 @@ class Reader {
               return true;
             }};
   }
+  static Key networks(std::string name, std::vector<IpNetwork>& out) {
+    return {std::move(name), "a list of addresses or networks, such as 10.1.0.0/16",
+            [&out](const YAML::Node& node) {
+              std::vector<std::string> given;
+              if (!take_texts(node, given)) return false;
+              for (const std::string& one : given) {
+                const std::optional<IpNetwork> network = IpNetwork::parse(one);
+                if (!network) return false;
+                out.push_back(*network);
+              }
+              return true;
+            }};
+  }
   static Key span_of_minutes(std::string name, Duration& out, int64_t least = 1) {
     return number(std::move(name), least, kMinutesMax, [&out](int64_t value) { out = minutes(value); });
   }
@@ -225,6 +238,13 @@ void read_monitor(Reader& reader, const YAML::Node& node, PilotSettings& setting
   settings.monitors.push_back(std::move(monitor));
 }
 
+bool read_landlock(const YAML::Node& node, LandlockUse& out) {
+  const std::string word = node.IsScalar() ? node.Scalar() : "";
+  if (word == "off") out = LandlockUse::kOff;
+  if (word == "required") out = LandlockUse::kRequired;
+  return word == "off" || word == "required" || word == "auto";
+}
+
 /// A key whose value is a list of maps, each read by `each`.
 Reader::Key list_of(Reader& reader, std::string name, const std::function<void(const YAML::Node&)>& each) {
   return {std::move(name), "a list of groups of keys", [&reader, each](const YAML::Node& node) {
@@ -261,6 +281,7 @@ Reader::Key model_keys(Reader& reader, ModelSettings& model) {
         }},
        reader.path("key_file", model.key_file),
        reader.path("ca_file", model.ca_file),
+       Reader::networks("addresses", model.addresses),
        Reader::text("prompt", model.prompt),
        Reader::number("timeout_seconds", 1, 30, [&model](int64_t value) { model.timeout = seconds(value); }),
        Reader::number("ask_from", 1, 1'000,
@@ -285,8 +306,11 @@ void read_all(Reader& reader, const YAML::Node& root, PilotSettings& settings) {
       {group_of(
            reader, "api",
            {Reader::text("url", settings.api_url), reader.path("token_file", settings.token_file),
-            reader.path("ca_file", settings.ca_file),
+            reader.path("ca_file", settings.ca_file), Reader::networks("addresses", settings.api_addresses),
             Reader::number("poll_seconds", 1, 300, [&](int64_t value) { settings.poll = seconds(value); })}),
+       {"landlock", "auto, off or required",
+        [&](const YAML::Node& node) { return read_landlock(node, settings.landlock); }},
+       reader.path("passphrase_file", settings.passphrase_file),
        reader.path("state_dir", settings.state_dir),
        group_of(reader, "bounds",
                 {Reader::number("gpus_max", 1, 64,
@@ -306,7 +330,8 @@ void read_all(Reader& reader, const YAML::Node& root, PilotSettings& settings) {
                                 [&](int64_t value) { decide.idle = seconds(value); }),
                  Reader::number("unused_seconds", 1, kMinutesMax * 60,
                                 [&](int64_t value) { decide.unused = seconds(value); })}),
-       model_keys(reader, settings.model), Reader::texts("rules_off", off),
+       model_keys(reader, settings.model),
+       Reader::texts("rules_off", off),
        list_of(reader, "rules", [&](const YAML::Node& node) { read_rule(reader, node, settings); }),
        list_of(reader, "monitors", [&](const YAML::Node& node) { read_monitor(reader, node, settings); })});
   if (!settings.model.url.empty() && settings.model.name.empty())
@@ -362,8 +387,9 @@ std::string example_settings() {
 # The scheduler. Without a URL: the one of this machine, which knows its users without a token.
 #api:
 #  url: https://gpus.example.org:8080
-#  token_file: ~/.config/gpu-pilot/token    # an API key; only you may read the file
+#  token_file: ~/.config/gpu-pilot/token    # an API key, perhaps of `gpu-pilot seal`; only you may read the file
 #  ca_file: ~/.config/gpu-pilot/ca.pem
+#  addresses: [10.1.0.0/16]                  # the only ones that the host may have
 
 # No text can make the pilot ask for more than this.
 bounds:
@@ -386,6 +412,12 @@ monitors:
   - {name: processes, kind: process}
   - {name: shell, kind: shell, paths: ["~/.bash_history", "~/.zsh_history"]}
 #  - {name: calendar, kind: custom, command: [/home/me/bin/calendar-monitor], weight_max: 60}
+
+# Whether the kernel holds the pilot to its files and ports: auto (where it can), required, off.
+#landlock: auto
+
+# Passphrase of sealed secrets. Without a file it is asked for on the terminal.
+#passphrase_file: /run/user/1000/credentials/passphrase
 
 # A model of your choice, asked about signs that do not suffice by themselves. It is told the signs, without secrets.
 #model: {api: openai, url: "http://127.0.0.1:11434", name: my-model}    # llama.cpp, Ollama, vLLM, or a service by https

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "anticipate/anticipator.h"
+#include "base/net/ip_network.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "pilot/outgoing/model_door.h"
@@ -20,14 +21,24 @@ struct MonitorSettings {
   int32_t weight_max = 60;                 ///< Maximum for a custom monitor's conclusions.
 };
 
+/// Whether the kernel holds a running pilot to its files and ports (landlock.h).
+enum class LandlockUse : uint8_t {
+  kAuto = 1,  ///< Where it can.
+  kOff,
+  kRequired,  ///< Without it the pilot does not run.
+};
+
 /// The configuration of gpu-pilot.
 struct PilotSettings {
-  std::string path;            ///< File that it was read from.
-  std::string api_url;         ///< Empty: the scheduler of this machine.
-  std::string token_file;      ///< Empty: none.
-  std::string ca_file;         ///< Empty: the machine's authorities.
-  std::string state_dir;       ///< Absolute.
-  Duration poll = seconds(5);  ///< How often the scheduler is asked about a lease.
+  std::string path;                           ///< File that it was read from.
+  std::string api_url;                        ///< Empty: the scheduler of this machine.
+  std::string token_file;                     ///< Empty: none.
+  std::string ca_file;                        ///< Empty: the machine's authorities.
+  std::vector<IpNetwork> api_addresses = {};  ///< Addresses that the scheduler may have; empty: any.
+  LandlockUse landlock = LandlockUse::kAuto;
+  std::string passphrase_file;  ///< Of sealed secrets; empty: it is asked for on the terminal.
+  std::string state_dir;        ///< Absolute.
+  Duration poll = seconds(5);   ///< How often the scheduler is asked about a lease.
   anticipate::Settings decide = {};
   std::vector<anticipate::Rule> rules = {};
   std::vector<MonitorSettings> monitors = {};

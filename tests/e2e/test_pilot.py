@@ -49,7 +49,7 @@ class Pilot(Daemon):
         self.decide = {"lease_minutes": 1, "idle_seconds": 2, "unused_seconds": 30, "cooldown_minutes": 0, **decide}
         self.monitors = [{"name": "runs", "kind": "log", "paths": ["~/runs/**/*.log"]}]
         self.bounds = {"gpus_max": 2}
-        self.rules, self.model = [], {}
+        self.rules, self.model, self.more = [], {}, {}
         self.url = f"http://127.0.0.1:{world.scheduler.ports['http']}"
 
     def write(self):
@@ -57,7 +57,7 @@ class Pilot(Daemon):
         self.config.write_text(json.dumps({
             "api": {"url": self.url, "token_file": str(self.holder.key_file), "poll_seconds": 1},
             "state_dir": str(self.state), "bounds": self.bounds, "decide": self.decide, "rules": self.rules,
-            "monitors": self.monitors, "model": self.model}))
+            "monitors": self.monitors, "model": self.model, **self.more}))
 
     def command(self):
         return [program("gpu-pilot"), "run", "--config", str(self.config), *self.options]
@@ -75,7 +75,7 @@ class Pilot(Daemon):
 
     def ask(self, *words):
         done = subprocess.run([program("gpu-pilot"), *words, "--config", str(self.config)], capture_output=True, text=True,
-                              check=False, env={**os.environ, "HOME": str(self.home)})
+                              check=False, env={**os.environ, "HOME": str(self.home)}, stdin=subprocess.DEVNULL)
         return done
 
     def decisions(self, kind=None):
@@ -304,6 +304,27 @@ def test_a_custom_monitor_concludes_within_its_weight(pilot):
     assert pilot.holder.gpu(pilot.wait_lease()["id"])["gpu_count"] == 2
 
 
+def test_the_kernel_keeps_a_running_pilot_to_its_own_folder(pilot):
+    pilot.write()
+    doctor = pilot.ask("doctor", "--json")
+    found = {one["check"]: one["verdict"] for one in json.loads(doctor.stdout)["checks"]}
+    if "files" not in found:
+        assert found == {"landlock": "warn"}
+        pytest.skip("this kernel has no Landlock, or it is switched off")
+    assert found["landlock"] == found["files"] == "ok" and found["ports"] in ("ok", "warn"), doctor.stdout
+    pilot.start()
+    assert f"lets it read no file of yours but {pilot.state}" in pilot.log_text()
+    # Another folder takes the place of its own one: the same path, and no longer what the rules name.
+    pilot.state.rename(pilot.home / "moved")
+    pilot.state.mkdir(mode=0o700)
+    pilot.log_line(TRAINING)
+    pilot.wait_log("Permission denied")
+    assert list(pilot.state.iterdir()) == []
+    assert pilot.holder.ask("GET", "/gpus") == [], "what cannot be written down is not sent"
+    pilot.kill()
+    shutil.rmtree(pilot.home / "moved")
+
+
 def test_what_is_wrong_is_told(world, pilot):
     pilot.write()
     check = pilot.ask("check", "--rules")
@@ -405,6 +426,34 @@ def test_a_model_that_is_hostile_slow_or_away_leaves_it_to_the_rules(pilot, mode
     pilot.model["url"] = "http://gpu-models.invalid:80"
     pilot.write()
     assert "use https" in pilot.ask("run").stderr, "what a model is told does not cross a network in the clear"
+
+
+def test_a_sealed_key_is_opened_by_its_passphrase_alone(pilot, model):
+    sealed, words = pilot.home / "sealed-key", pilot.home / "words"
+    words.write_text("a passphrase of the test\n")
+    words.chmod(0o600)
+    with open(pilot.model["key_file"], encoding="utf-8") as plain:
+        subprocess.run([program("gpu-pilot"), "seal", "--out", str(sealed), "--passphrase-file", str(words)], stdin=plain,
+                       check=True)
+    assert stat.S_IMODE(sealed.stat().st_mode) == 0o600 and b"the-key" not in sealed.read_bytes()
+    pilot.model["key_file"] = str(sealed)
+    pilot.write()
+    assert "neither a terminal to ask for its passphrase nor a file" in pilot.ask("run").stderr
+    pilot.more["passphrase_file"] = str(words)
+    words.write_text("another one\n")
+    pilot.write()
+    assert "the passphrase is another one" in pilot.ask("run").stderr
+    words.write_text("a passphrase of the test\n")
+    for wrong in (words, sealed):
+        wrong.chmod(0o640)
+        assert f"others may read {wrong}" in pilot.ask("run").stderr
+        wrong.chmod(0o600)
+    pilot.start()
+    pilot.log_line("preprocessing finished\n")
+    pilot.wait_lease()
+    assert [key for _, key, _ in model.asked] == ["Bearer the-key-of-the-model"]
+    assert pilot.stop() == 0
+    assert b"the-key-of-the-model" not in pilot.kept() and b"a passphrase" not in pilot.kept()
 
 
 def test_the_walk_through(world, tmp_path):

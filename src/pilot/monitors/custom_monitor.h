@@ -1,11 +1,10 @@
 #pragma once
 
-#include <sys/types.h>
-
 #include <string>
 #include <vector>
 
 #include "anticipate/plain_text.h"
+#include "pilot/monitors/helper.h"
 #include "pilot/monitors/monitor.h"
 
 namespace gpusched::pilot {
@@ -21,7 +20,8 @@ class CustomMonitor final : public Monitor {
  public:
   static constexpr Duration kRestartFirst = seconds(1), kRestartMax = minutes(5);
 
-  CustomMonitor(std::vector<std::string> command, int32_t weight_max);
+  /// The program is the helper's of that number, which outlives the monitor. `name` is its origin.
+  CustomMonitor(const Helper& helper, std::size_t number, std::string name, int32_t weight_max);
   ~CustomMonitor() override;
 
   std::vector<int> descriptors() const override;
@@ -32,9 +32,10 @@ class CustomMonitor final : public Monitor {
   void end(Time now);
   void take(const std::string& line, const Sink& sink) const;
 
-  const std::vector<std::string> command_;
+  const Helper& helper_;
+  const std::size_t number_;
+  const std::string name_;
   const int32_t weight_max_;
-  pid_t child_ = -1;
   int output_ = -1;
   anticipate::LineSplitter lines_;
   Duration pause_ = kRestartFirst;

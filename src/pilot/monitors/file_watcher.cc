@@ -1,6 +1,5 @@
 #include "pilot/monitors/file_watcher.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -47,8 +46,8 @@ uint64_t hash_of(std::string_view text) {
 
 }  // namespace
 
-FileWatcher::FileWatcher(std::vector<std::string> patterns, std::vector<std::string> suffixes)
-    : patterns_(std::move(patterns)), suffixes_(std::move(suffixes)) {}
+FileWatcher::FileWatcher(std::vector<std::string> patterns, std::vector<std::string> suffixes, OpenFile open)
+    : patterns_(std::move(patterns)), suffixes_(std::move(suffixes)), open_(std::move(open)) {}
 
 std::vector<int> FileWatcher::descriptors() const {
   return watch_.descriptor() < 0 ? std::vector<int>() : std::vector<int>{watch_.descriptor()};
@@ -72,7 +71,7 @@ void FileWatcher::look(Time now, const Sink& sink) {
 }
 
 void FileWatcher::look_at(const std::string& path, const Sink& sink) {
-  const int open = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  const int open = open_(path);
   if (open < 0) return;
   struct stat facts{};
   const bool fits = ::fstat(open, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_size <= kWatchedBytesMax;

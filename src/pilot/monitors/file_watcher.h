@@ -9,6 +9,7 @@
 
 #include "pilot/monitors/folder_watch.h"
 #include "pilot/monitors/monitor.h"
+#include "pilot/monitors/open_file.h"
 
 namespace gpusched::pilot {
 
@@ -20,7 +21,8 @@ class FileWatcher final : public Monitor {
   static constexpr int64_t kWatchedBytesMax = 1 << 20;
 
   /// `patterns` are absolute, see path_search.h; `suffixes`, such as ".py", name the files that are read.
-  FileWatcher(std::vector<std::string> patterns, std::vector<std::string> suffixes);
+  FileWatcher(std::vector<std::string> patterns, std::vector<std::string> suffixes,
+              OpenFile open = open_to_read);
 
   std::vector<int> descriptors() const override;
   void look(Time now, const Sink& sink) override;
@@ -36,6 +38,7 @@ class FileWatcher final : public Monitor {
   void look_at(const std::string& path, const Sink& sink);
 
   const std::vector<std::string> patterns_, suffixes_;
+  const OpenFile open_;
   FolderWatch watch_;
   std::map<std::string, File> files_;
   Time searched_at_;

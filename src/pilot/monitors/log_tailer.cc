@@ -1,6 +1,5 @@
 #include "pilot/monitors/log_tailer.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,8 +24,8 @@ struct LogTailer::File {
   anticipate::LineSplitter lines;
 };
 
-LogTailer::LogTailer(std::vector<std::string> patterns, bool is_history)
-    : patterns_(std::move(patterns)), is_history_(is_history) {}
+LogTailer::LogTailer(std::vector<std::string> patterns, bool is_history, OpenFile open)
+    : patterns_(std::move(patterns)), is_history_(is_history), open_(std::move(open)) {}
 
 LogTailer::~LogTailer() = default;
 
@@ -55,7 +54,7 @@ void LogTailer::search(Time now) {
       known->second->is_listed = true;
       continue;
     }
-    const int open = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    const int open = open_(path);
     if (open < 0) continue;
     auto file = std::make_unique<File>(open);
     if (::fstat(open, &facts) != 0 || !S_ISREG(facts.st_mode)) continue;

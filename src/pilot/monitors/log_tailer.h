@@ -10,6 +10,7 @@
 #include "anticipate/plain_text.h"
 #include "pilot/monitors/folder_watch.h"
 #include "pilot/monitors/monitor.h"
+#include "pilot/monitors/open_file.h"
 
 namespace gpusched::pilot {
 
@@ -27,7 +28,7 @@ class LogTailer final : public Monitor {
  public:
   /// `patterns` are absolute, see path_search.h. `is_history`: lines are a shell's history, without the
   /// times that shells write beside commands.
-  LogTailer(std::vector<std::string> patterns, bool is_history);
+  LogTailer(std::vector<std::string> patterns, bool is_history, OpenFile open = open_to_read);
   ~LogTailer() override;
 
   std::vector<int> descriptors() const override;
@@ -45,6 +46,7 @@ class LogTailer final : public Monitor {
 
   const std::vector<std::string> patterns_;
   const bool is_history_;
+  const OpenFile open_;
   FolderWatch watch_;
   std::map<Inode, std::unique_ptr<File>> files_;
   Time searched_at_;

@@ -14,6 +14,7 @@
 
 #include "pilot/monitors/custom_monitor.h"
 #include "pilot/monitors/file_watcher.h"
+#include "pilot/monitors/helper.h"
 #include "pilot/monitors/log_tailer.h"
 #include "pilot/monitors/notebook.h"
 #include "pilot/monitors/path_search.h"
@@ -214,7 +215,8 @@ echo '{"text":"a need","origin":"calendar"}'
 echo '{"text":"mine","weight":1000,"gpus":-4}'
 sleep 60
 )");
-  CustomMonitor monitor({"sh", path("say")}, 70);
+  const auto helper = *Helper::start({.programs = {{"sh", path("say")}}});
+  CustomMonitor monitor(*helper, 0, "say", 70);
   const std::vector<Sighting> seen = wait_for_sightings(monitor, 2);
   ASSERT_EQ(seen.size(), 2U);
   EXPECT_EQ(seen[0].bytes, "a need");
@@ -227,20 +229,65 @@ sleep 60
 
 TEST_F(Monitors, CustomMonitorIsStartedAgainAndEndsWithThePilot) {
   write("say", "echo '{\"text\":\"hello\"}'\n");
-  CustomMonitor monitor({"sh", path("say")}, 70);
+  auto helper = *Helper::start(
+      {.programs = {{"sh", path("say")}, {path("nowhere")}, {"sh", path("stay")}, {"sh", path("stay")}}});
+  CustomMonitor monitor(*helper, 0, "say", 70);
   EXPECT_EQ(wait_for_sightings(monitor, 2).size(), 2U);
-  CustomMonitor missing({path("nowhere")}, 70);
+  CustomMonitor missing(*helper, 1, "nowhere", 70);
   look(missing);
   write("stay", "echo \"{\\\"text\\\":\\\"$$\\\"}\"; exec sleep 60\n");
   pid_t pid = 0;
   {
-    CustomMonitor staying({"sh", path("stay")}, 70);
+    CustomMonitor staying(*helper, 2, "stay", 70);
     const std::vector<Sighting> seen = wait_for_sightings(staying, 1);
     ASSERT_EQ(seen.size(), 1U);
     pid = std::stoi(seen[0].bytes);
     EXPECT_EQ(::kill(pid, 0), 0);
   }
   EXPECT_NE(::kill(pid, 0), 0);
+  CustomMonitor left(*helper, 3, "left", 70);
+  const std::vector<Sighting> seen = wait_for_sightings(left, 1);
+  ASSERT_EQ(seen.size(), 1U);
+  helper.reset();  // As when the pilot is killed: nobody is there to ask.
+  EXPECT_NE(::kill(std::stoi(seen[0].bytes), 0), 0);
+}
+
+TEST_F(Monitors, PathsMatchAsTheyAreFound) {
+  for (const char* const name : {"a/x.log", "a/b/y.log", "a/b/z.txt", "a/.git/w.log", "a/.hidden", "c.log"})
+    write(name, "");
+  for (const Texts& patterns : {Texts{path("a/**/*.log")}, Texts{path("*.log")}, Texts{path("a")},
+                                Texts{path("a/?.log"), path("c.log")}, Texts{path("**/[xy].log")}}) {
+    const Texts found = search_paths(patterns).files;
+    Texts matched;
+    for (const std::string& file : search_paths({folder_, path("a/.git/w.log"), path("a/.hidden")}).files) {
+      if (matches_paths(patterns, file)) matched.push_back(file);
+    }
+    EXPECT_EQ(matched, found) << patterns.front();
+  }
+  EXPECT_FALSE(matches_paths({path("a/**/*.log")}, path("a/../c.log")));
+  EXPECT_FALSE(matches_paths({path("a")}, path("a/../../etc/passwd")));
+  EXPECT_FALSE(matches_paths({path("a/.*")}, path("a/..")));
+  EXPECT_FALSE(matches_paths({"/a"}, "a"));
+  EXPECT_FALSE(matches_paths({"/a"}, ""));
+}
+
+TEST_F(Monitors, TheHelperOpensWhatThePatternsMatchAndNothingElse) {
+  write("a.log", "mine");
+  write("secret", "not mine");
+  const auto helper = *Helper::start({.patterns = {path("*.log")}});
+  const int open = helper->open_file(path("a.log"));
+  ASSERT_GE(open, 0);
+  std::string text(10, '\0');
+  EXPECT_EQ(::read(open, text.data(), text.size()), 4);
+  ::close(open);
+  EXPECT_LT(helper->open_file(path("secret")), 0);
+  EXPECT_LT(helper->open_file(path("gone.log")), 0);
+  EXPECT_LT(helper->open_file(std::string(10'000, '/')), 0);
+  EXPECT_LT(helper->open_file(""), 0);
+  EXPECT_LT(helper->start_program(0), 0);
+  const int again = helper->open_file(path("a.log"));  // It goes on.
+  EXPECT_GE(again, 0);
+  ::close(again);
 }
 
 }  // namespace

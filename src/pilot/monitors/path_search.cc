@@ -14,8 +14,10 @@
 namespace gpusched::pilot {
 namespace {
 
-constexpr int kDepthMax = 32;
+constexpr std::size_t kDepthMax = 32;
 constexpr std::array<std::string_view, 4> kPassedOver = {".git", "node_modules", "__pycache__", ".venv"};
+
+const std::vector<std::string> kAllBelow = {"**", "*"};
 
 bool is_pattern(std::string_view name) { return name.find_first_of("*?[") != std::string_view::npos; }
 
@@ -35,7 +37,7 @@ struct CloseFolder {
 
 class Search {
  public:
-  void look(const std::string& folder, std::span<const std::string> names, int depth) {
+  void look(const std::string& folder, std::span<const std::string> names, std::size_t depth) {
     if (names.empty()) return take(folder, depth);
     if (depth > kDepthMax) {
       out_.is_cut = true;
@@ -57,7 +59,7 @@ class Search {
   }
 
  private:
-  void look_below(const std::string& folder, std::span<const std::string> names, int depth) {
+  void look_below(const std::string& folder, std::span<const std::string> names, std::size_t depth) {
     look(folder, names.subspan(1), depth + 1);
     for (const std::string& entry : entries(folder)) {
       if (std::ranges::find(kPassedOver, entry) != kPassedOver.end()) continue;
@@ -68,7 +70,7 @@ class Search {
   }
 
   /// The pattern ends here: a file, or all files below a folder.
-  void take(const std::string& path, int depth) {
+  void take(const std::string& path, std::size_t depth) {
     struct stat facts{};
     if (::stat(path.c_str(), &facts) != 0) {
       // It may come to be: its folder is where that shows.
@@ -76,8 +78,7 @@ class Search {
       return;
     }
     if (S_ISDIR(facts.st_mode)) {
-      static const std::vector<std::string> kAll = {"**", "*"};
-      if (depth <= kDepthMax && taken_.insert(path).second) look(path, kAll, depth + 1);
+      if (depth <= kDepthMax && taken_.insert(path).second) look(path, kAllBelow, depth + 1);
       return;
     }
     if (!S_ISREG(facts.st_mode)) return;
@@ -118,7 +119,32 @@ class Search {
   std::size_t seen_ = 0;
 };
 
+bool matches(std::span<const std::string> pattern, std::span<const std::string> path) {
+  // A pattern that ends at a folder stands for all files below it.
+  if (pattern.empty()) return path.empty() || matches(kAllBelow, path);
+  const std::string& name = pattern.front();
+  if (name == "**") {
+    if (matches(pattern.subspan(1), path)) return true;
+    const bool is_passed_over =
+        path.empty() || std::ranges::find(kPassedOver, path.front()) != kPassedOver.end();
+    return !is_passed_over && matches(pattern, path.subspan(1));
+  }
+  if (path.empty()) return false;
+  const bool is_same = is_pattern(name) ? ::fnmatch(name.c_str(), path.front().c_str(), FNM_PERIOD) == 0
+                                        : name == path.front();
+  return is_same && matches(pattern.subspan(1), path.subspan(1));
+}
+
 }  // namespace
+
+bool matches_paths(const std::vector<std::string>& patterns, const std::string& path) {
+  const std::vector<std::string> names = names_of(path);
+  const bool has_dots =
+      std::ranges::any_of(names, [](const std::string& name) { return name == "." || name == ".."; });
+  if (!path.starts_with('/') || has_dots || names.size() > kDepthMax) return false;
+  return std::ranges::any_of(patterns,
+                             [&](const std::string& pattern) { return matches(names_of(pattern), names); });
+}
 
 FoundPaths search_paths(const std::vector<std::string>& patterns) {
   Search search;

@@ -22,4 +22,8 @@ inline constexpr std::size_t kEntriesMax = 50'000;  ///< Names that one search l
 /// never by `**`.
 FoundPaths search_paths(const std::vector<std::string>& patterns);
 
+/// Whether one of the patterns would find a file of that absolute path, links apart. `path` may be a
+/// stranger's: "." and ".." in it match nothing.
+bool matches_paths(const std::vector<std::string>& patterns, const std::string& path);
+
 }  // namespace gpusched::pilot

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "anticipate/anticipator.h"
+#include "base/net/ip_network.h"
 #include "base/result.h"
 #include "pilot/outgoing/outbox.h"
 
@@ -14,12 +15,13 @@ namespace gpusched::pilot {
 
 /// The model that the user chose, and how much it may cost.
 struct ModelSettings {
-  std::string url;            ///< Without the path of the API; empty: there is no model.
-  bool is_anthropic = false;  ///< Anthropic's messages; else OpenAI's chat completions.
-  std::string name;           ///< Name of the model at its server.
-  std::string key_file;       ///< Empty: no key.
-  std::string ca_file;        ///< Empty: the machine's authorities.
-  std::string prompt;         ///< Instructions; empty: the built-in ones.
+  std::string url;                        ///< Without the path of the API; empty: there is no model.
+  bool is_anthropic = false;              ///< Anthropic's messages; else OpenAI's chat completions.
+  std::string name;                       ///< Name of the model at its server.
+  std::string key_file;                   ///< Empty: no key.
+  std::string ca_file;                    ///< Empty: the machine's authorities.
+  std::vector<IpNetwork> addresses = {};  ///< Addresses that its server may have; empty: any.
+  std::string prompt;                     ///< Instructions; empty: the built-in ones.
   Duration timeout = seconds(10);
   int32_t ask_from = 40;    ///< Signs that weigh less are not worth a question.
   int32_t weight_max = 50;  ///< Weight of an answer of full confidence, for or against.

@@ -1,6 +1,7 @@
 #include "pilot/outgoing/outbox.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 
 #include "ops/local_peer.h"
@@ -10,10 +11,20 @@ namespace {
 
 constexpr std::size_t kAnswerBytesMax = 1 << 20;
 
-bool is_loopback_address(std::span<const uint8_t> address) {
-  if (address.size() == 4) return address[0] == 127;
-  const bool is_one = address.size() == 16 && address[15] == 1;
-  return is_one && std::ranges::all_of(address.first(15), [](uint8_t byte) { return byte == 0; });
+/// An address of 4 or 16 bytes; nothing: it has another length.
+std::optional<IpAddress> address_of(std::span<const uint8_t> bytes) {
+  IpAddress address;
+  if (bytes.size() != 4 && bytes.size() != address.bytes.size()) return std::nullopt;
+  if (bytes.size() == 4) address.bytes[10] = address.bytes[11] = 0xFF;
+  std::ranges::copy(bytes, address.bytes.end() - static_cast<std::ptrdiff_t>(bytes.size()));
+  return address;
+}
+
+bool may_have(const std::vector<IpNetwork>& networks, bool is_loopback, std::span<const uint8_t> bytes) {
+  const std::optional<IpAddress> address = address_of(bytes);
+  if (!address || (is_loopback && !address->is_loopback())) return false;
+  return networks.empty() ||
+         std::ranges::any_of(networks, [&](const IpNetwork& network) { return network.contains(*address); });
 }
 
 }  // namespace
@@ -30,8 +41,13 @@ Result<HttpClient*> Outbox::client_of(const Destination& destination) {
       .url = destination.url, .token = destination.token, .ca_file = destination.ca_file};
   options.answer_bytes_max = kAnswerBytesMax;
   options.user_agent = "gpu-pilot";
-  if (endpoint->unix_socket.empty() && ops::is_loopback(endpoint->host))
-    options.address_allowed = is_loopback_address;
+  const bool is_loopback = endpoint->unix_socket.empty() && ops::is_loopback(endpoint->host);
+  if (is_loopback || !destination.addresses.empty()) {
+    options.address_allowed = [networks = destination.addresses,
+                               is_loopback](std::span<const uint8_t> address) {
+      return may_have(networks, is_loopback, address);
+    };
+  }
   std::vector<std::string> secrets = destination.secrets;
   secrets.push_back(destination.token);
   options.before_send = [this, url = destination.url, secrets = std::move(secrets)](std::string_view bytes) {
@@ -52,6 +68,11 @@ Result<HttpAnswer> Outbox::send(const std::string& url, const HttpRequest& reque
   const Result<HttpClient*> client = client_of(*destination);
   if (!client) return client.error();
   Result<HttpAnswer> answer = (*client)->request(request);
+  if (!answer && answer.error().code == ErrorCode::kPermissionDenied) {
+    answer = Error{.code = ErrorCode::kPermissionDenied,
+                   .message = "the host of " + url +
+                              " has an address that the configuration does not allow; nothing was sent"};
+  }
   audit_.answered(url, answer ? answer->status : 0, answer ? "" : answer.error().message, wall_());
   return answer;
 }

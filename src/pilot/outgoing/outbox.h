@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/net/ip_network.h"
 #include "base/result.h"
 #include "client/http_client.h"
 #include "pilot/outgoing/audit_file.h"
@@ -16,12 +17,14 @@ struct Destination {
   std::string url;
   std::string token = {};
   std::string ca_file = {};
+  std::vector<IpNetwork> addresses = {};  ///< Addresses that its host may have; empty: any.
   std::vector<std::string> secrets = {};  ///< Further ones that requests to it have: the audit hides them.
 };
 
 /// The one way out of the program. It sends to the destinations that it was made with and to no others, along
-/// no proxy and no redirect, and writes down each byte before it is sent. A destination on this machine's
-/// loopback may not be the name of another machine. Not thread-safe.
+/// no proxy and no redirect, and writes down each byte before it is sent. The addresses that it connects to
+/// are looked at: a name of this machine's loopback may not be another machine, and a destination with
+/// `addresses` may have no other ones. Not thread-safe.
 class Outbox {
  public:
   /// `wall` is the time for the audit.

@@ -112,6 +112,22 @@ TEST_F(Outgoing, NothingIsSentToAnybodyElse) {
   EXPECT_NE(audited().find("none of the destinations"), std::string::npos);
 }
 
+TEST_F(Outgoing, AHostWithAnotherAddressIsNotConnectedTo) {
+  TestServer server([](const TestServer::Request&) -> TestServer::Reply { return {}; });
+  const auto send_to = [&](const char* network) {
+    Outbox box({{.url = server.url(), .addresses = {*IpNetwork::parse(network)}}}, *audit_,
+               [] { return Time{1'700'000'000'000'000'000}; });
+    return box.send(server.url(), {.method = "GET", .target = "/"});
+  };
+  const Result<HttpAnswer> refused = send_to("10.0.0.0/8");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kPermissionDenied);
+  EXPECT_NE(refused.error().message.find("does not allow"), std::string::npos) << refused.error().message;
+  EXPECT_TRUE(server.requests().empty());
+  EXPECT_TRUE(send_to("127.0.0.0/8").ok());
+  EXPECT_EQ(server.requests().size(), 1U);
+}
+
 TEST_F(Outgoing, AHostileSchedulerGetsNowhere) {
   TestServer::Reply reply;
   TestServer server([&](const TestServer::Request&) { return reply; });
