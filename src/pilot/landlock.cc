@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <utility>
 
 #include "base/errors.h"
 

@@ -34,6 +34,21 @@ TEST(Settings, TakeRulesOfTheUserInPlaceOfBuiltInOnes) {
   EXPECT_TRUE(none->rules.empty());
 }
 
+TEST(Settings, SayWhatThePilotIsHeldTo) {
+  const Result<PilotSettings> settings = parse_settings(
+      std::string(kMonitor) +
+          "landlock: required\npassphrase_file: ~/words\napi: {addresses: [10.1.0.0/16, '::1']}\n"
+          "model: {url: 'https://m', name: m, addresses: 192.0.2.7}\n",
+      "p", "/home/me");
+  ASSERT_TRUE(settings.ok()) << settings.error().message;
+  EXPECT_EQ(settings->landlock, LandlockUse::kRequired);
+  EXPECT_EQ(settings->passphrase_file, "/home/me/words");
+  ASSERT_EQ(settings->api_addresses.size(), 2U);
+  EXPECT_TRUE(settings->api_addresses[0].contains(*parse_ip_address("10.1.2.3")));
+  EXPECT_FALSE(settings->model.addresses.at(0).contains(*parse_ip_address("192.0.2.8")));
+  EXPECT_EQ(parse_settings(kMonitor, "p", "/home/me")->landlock, LandlockUse::kAuto);
+}
+
 TEST(Settings, NameTheLineAndWhatIsExpected) {
   const std::pair<const char*, const char*> kTexts[] = {
       {"bounds:\n  gpus_max: 100\n", "p:2: bounds.gpus_max is wrong; expected a whole number from 1 to 64"},
@@ -46,6 +61,8 @@ TEST(Settings, NameTheLineAndWhatIsExpected) {
       {"monitors:\n  - {kind: process}\n  - {kind: process}\n", "p:3: two monitors have the name process"},
       {"rules:\n  - {name: all}\n", "p:2: rule all: give at least one phrase"},
       {"rules_off: [nonsense]\n", "rules_off: there is no rule nonsense"},
+      {"landlock: maybe\n", "p:1: landlock is wrong; expected auto, off or required"},
+      {"api: {addresses: [example.org]}\n", "p:1: api.addresses is wrong; expected a list of addresses"},
       {"state_dir: here\n", "p:1: state_dir is wrong; expected an absolute path"},
       {"decide: {threshold: 5, threshold: 6}\n", "p:1: decide.threshold is given twice"},
       {"a: [\n", "not valid YAML"},
