@@ -31,6 +31,8 @@ Reply follow_logs(Session& session, const std::string& job, const std::string& s
 
 /// Whether a job's record says that nothing more will happen to it.
 bool is_final(const Json& job);
+/// Whether a job's record says that it is held: it does not go on until somebody releases it.
+bool is_held(const Json& job);
 /// Whether a job's record says that it waits for what no registered node has.
 bool never_starts(const Json& job);
 /// One long poll: the job's record when it is final, or after `wait`.
@@ -39,16 +41,22 @@ Reply poll_job(Session& session, const std::string& job, Duration wait);
 /// `timeout` is a span, or empty for none; `any` ends with the first end.
 int wait_for_jobs(Session& session, const std::vector<std::string>& jobs, const std::string& timeout,
                   bool any);
+/// How long to wait by the value of --timeout; a year without one. The sentence of an error names the option.
+Result<Duration> wait_span(const std::string& timeout);
+/// "job-12 has not ended after 10m; it continues"
+std::string vain_sentence(const std::string& job, const std::string& timeout);
 /// "job-12 failed: its command exited with code 3", or that it completed.
 std::string end_sentence(const std::string& job, const Json& record);
-/// The exit code that stands for how the job ended, with one line about a failure.
+/// The exit code that stands for how the job ended, or is held, with one line about a failure.
 int exit_like(const Session& session, const std::string& job, const Json& record);
-/// Asks for the job until it is final. Says on standard error why it waits, if that takes more than two
-/// seconds. Survives a scheduler's restart.
-Reply wait_until_final(Session& session, const std::string& job);
+/// Asks for the job until it is final or held, or until `until`. Says on standard error why it waits, if that
+/// takes more than two seconds. Survives a scheduler's restart.
+Reply wait_until_final(Session& session, const std::string& job, Time until = kNever);
 /// The same, and meanwhile copies the job's standard output and standard error to ours, from `attempt` on (0:
-/// from the latest on), or of `attempt` alone when `one_attempt`.
-Reply show_until_final(Session& session, const std::string& job, int64_t attempt, bool one_attempt);
+/// from the latest on), or of `attempt` alone when `one_attempt`. At `until` the process ends with
+/// kExitWaitedInVain and one line, which names the span `timeout`.
+Reply show_until_final(Session& session, const std::string& job, int64_t attempt, bool one_attempt,
+                       Time until = kNever, const std::string& timeout = {});
 /// Two lines: the commands that attach to a job that continues, and that cancel it.
 std::string ways_back(const std::string& job);
 /// Until the result is destroyed, Ctrl-C and SIGTERM end the process with 128 and the signal's number, and

@@ -219,6 +219,11 @@ Result<Unit> Grammar::give(const OptionSpec& option, const std::string& value) c
       option.value.empty() || std::holds_alternative<std::vector<std::string>*>(option.target);
   if (refuses_repetitions_ && !takes_many && was_given(option))
     return usage(option.name + " is given twice; give it once");
+  const bool takes_any_text =
+      option.words.empty() && (std::holds_alternative<std::string*>(option.target) ||
+                               std::holds_alternative<std::vector<std::string>*>(option.target));
+  if (refuses_empty_values_ && value.empty() && takes_any_text)
+    return usage(option.name + ": its value is empty; give one, or leave the option out");
   given_.push_back({.option = &option, .value = value});
   return set_value(option, value);
 }
@@ -399,6 +404,8 @@ Result<Unit> Grammar::take_argument(const std::string& word, bool& options_over)
                  (has_command() ? "; the command to run goes after --" : ""));
   }
   const ArgumentSpec& argument = arguments_[next_argument_];
+  if (refuses_empty_values_ && word.empty() && !options_over)
+    return usage(argument.name + " is empty: " + argument.help);
   if (Result<Unit> good = check_word(argument.name, word, argument.words); !good) return good;
   if (argument.ends_options) options_over = true;
   const std::string text = stored_text(argument.complete, word);

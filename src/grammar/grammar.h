@@ -95,6 +95,9 @@ class Grammar {
   void hide_options();
   /// Refuses an option that is given twice, unless it is a flag or takes a list; without this, the last wins.
   void refuses_repetitions() { refuses_repetitions_ = true; }
+  /// Refuses an empty value of an option that takes any text, and an empty argument: most likely a variable
+  /// of the shell is not set. Without this, an empty value is a value.
+  void refuses_empty_values() { refuses_empty_values_ = true; }
   /// A paragraph for the manual page and the reference page; several follow each other.
   void details(std::string paragraph) { details_.push_back(std::move(paragraph)); }
   void example(std::string command, std::string meaning) {
@@ -166,6 +169,7 @@ class Grammar {
   bool bare_command_ = false;
   bool command_optional_ = false;
   bool refuses_repetitions_ = false;
+  bool refuses_empty_values_ = false;
   std::vector<std::string> details_;
   std::vector<Example> examples_;
   struct Given {

@@ -145,6 +145,36 @@ TEST(Grammar, TheLastOneWinsUnlessRepetitionsAreRefused) {
   EXPECT_EQ(sample.refusal({"-f", "-f", "--label", "a", "--label", "b"}), "");
 }
 
+TEST(Grammar, EmptyValuesAreValuesUnlessTheyAreRefused) {
+  Sample sample;
+  ASSERT_EQ(sample.refusal({"--name", "", "--label", ""}), "");
+  sample.grammar.refuses_empty_values();
+  const std::string why = ": its value is empty; give one, or leave the option out";
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"--name", ""}, {"--name="}, {"-n", ""}, {"-n="}})
+    EXPECT_EQ(sample.refusal(words), "--name" + why);
+  EXPECT_EQ(sample.refusal({"--label", "a=", "--label="}), "--label" + why);
+  EXPECT_EQ(sample.refusal({"--count", ""}), "--count: \"\" is not a whole number");
+
+  std::vector<std::string> jobs;
+  std::vector<std::string> command;
+  Grammar arguments;
+  arguments.refuses_empty_values();
+  arguments.argument("JOB", &jobs, "Job ids");
+  arguments.takes_command(command, "command");
+  EXPECT_EQ(arguments.parse({"7", ""}).error().message, "JOB is empty: Job ids");
+  EXPECT_TRUE(arguments.parse({"7", "--", "echo", ""}).ok());
+  std::string script;
+  std::vector<std::string> words;
+  Grammar greedy;
+  greedy.refuses_empty_values();
+  greedy.argument("SCRIPT", &script, "Script").greedy();
+  greedy.argument("ARG", &words, "Its arguments");
+  EXPECT_EQ(greedy.parse({""}).error().message, "SCRIPT is empty: Script");
+  ASSERT_TRUE(greedy.parse({"a.sh", "", "b"}).ok());
+  EXPECT_EQ(words, (std::vector<std::string>{"", "b"}));
+}
+
 TEST(Grammar, TakesTheEnvironmentsWordForWhatIsNotGiven) {
   std::string url;
   std::optional<int64_t> count;

@@ -88,11 +88,11 @@ def test_an_array_is_held_shown_and_cancelled_whole(cluster):
     assert record(cluster, array)["array"]["cancelled"] == 100_000
 
 
-def test_a_job_waits_for_an_element_of_an_array(cluster):
+def test_a_job_waits_for_elements_of_an_array(cluster):
     array = submit(cluster, "--hold", "--array", "3-6", "--", "true")
-    child = submit(cluster, "--after", f"any:{array}[4]", "--", "true")
-    element = f"job-{int(array.removeprefix('job-')) + 2}"
-    assert f"waits for {element} to end" in shown(cluster, "explain", child)
+    child = submit(cluster, "--after", f"any:{array}[4-5]", "--", "true")
+    number = int(array.removeprefix("job-"))
+    assert f"waits for job-{number + 2} to end and job-{number + 3} to end" in shown(cluster, "explain", child)
     refused = cluster.cli("submit", "--after", f"{array}[7]", "--", "true", expected=4)
     assert f"there is no job {array}[7] to depend on" in refused.stderr and "dependency_not_found" in refused.stderr
     shown(cluster, "release", array)
@@ -105,3 +105,23 @@ def test_a_job_whose_parent_is_held_says_so(cluster):
     assert f"{held} is held, to release it: gpu-cli release {held}" in shown(cluster, "explain", child)
     shown(cluster, "release", held)
     cluster.cli("wait", child, expected=0)
+
+
+def test_whoever_waits_for_a_held_job_is_told(cluster):
+    held = submit(cluster, "--hold", "--", "true")
+    child = submit(cluster, "--after", f"any:{held}", "--", "true")
+    sentence = f"{held} is held; to release it: gpu-cli release {held} (held)"
+    for words in (["wait", held], ["attach", held], ["logs", "-f", held]):
+        assert sentence in cluster.cli(*words, expected=8).stderr, words
+    for more in ([], ["--logs"], ["--timeout", "20s"]):
+        done = cluster.cli("submit", "--hold", "--wait", *more, "--", "true", expected=8)
+        assert "is held; to release it: gpu-cli release" in done.stderr, more
+    assert f"{held} is held, to release it: gpu-cli release {held}" in shown(cluster, "explain", child)
+
+
+def test_output_is_followed_until_the_time_to_wait_is_over(cluster):
+    done = cluster.cli("submit", "--wait", "--logs", "--timeout", "4s", "--", "sh", "-c", "echo begun; exec sleep 600",
+                       expected=6)
+    assert done.stdout == "begun\n"
+    assert done.stderr.splitlines()[-1].endswith("has not ended after 4s; it continues (timeout)")
+    cluster.cli("cancel", "--yes", done.stderr.splitlines()[0], expected=0)

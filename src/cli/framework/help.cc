@@ -35,7 +35,8 @@ std::string verbs_text(std::string_view prefix, int width) {
 
 constexpr const char* kExitCodes =
     "Exit codes: 0 success, 1 the job ended without an exit code, 2 usage error, 3 no scheduler answers, 4 "
-    "refused, 5 no usable answer, 6 timed out; submit --wait and wait exit with the job's own code (124 at "
+    "refused, 5 no usable answer, 6 timed out, 8 the job is held; submit --wait and wait exit with the job's "
+    "own code (124 at "
     "its time limit, 128 + N for signal N).";
 
 }  // namespace

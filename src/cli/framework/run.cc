@@ -85,6 +85,7 @@ int usage_error(const CliIo& io, const std::string& sentence) {
 int run_verb(const CommandLine& line, Options& options, const Grammar& global, const CliIo& io) {
   const VerbDefinition& verb = *line.verb;
   Grammar grammar;
+  grammar.refuses_empty_values();
   const Action action = verb.define(grammar);
   const Result<Unit> parsed = grammar.parse(line.words, &global);
   if (!parsed) return usage_error(io, parsed.error().message);
@@ -123,6 +124,7 @@ int run_cli(int argument_count, const char* const* arguments, const CliIo& io) {
   if (!line) return usage_error(io, line.error().message);
   Options options;
   Grammar global;
+  global.refuses_empty_values();
   define_global_options(global, options);
   if (line->verb != nullptr) return run_verb(*line, options, global, io);
   const Result<Unit> parsed = global.parse(line->words);
@@ -179,6 +181,7 @@ CliIo process_io() {
     for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) all.emplace_back(*entry);
     return all;
   };
+  io.leave = [](int exit_code) { ::_exit(exit_code); };
   io.working_directory = [] {
     std::array<char, 4096> folder;
     return std::string(::getcwd(folder.data(), folder.size()) == nullptr ? "" : folder.data());

@@ -24,6 +24,7 @@ enum ExitCode : int {
   kExitUnexpected = 5,    ///< No usable answer: it may or may not have been done.
   kExitWaitedInVain = 6,  ///< The time to wait that was given ran out first.
   kExitOutputLost = 7,    ///< The output could not be written; the request may have been carried out.
+  kExitHeld = 8,          ///< The job is held: it does not go on until somebody releases it.
   kExitTimeLimit = 124,   ///< The job reached its maximum runtime.
 };
 
@@ -41,8 +42,10 @@ struct CliIo {
   std::function<std::optional<std::string>()> read_answer = {};
   std::function<std::string(const char* name)> environment;   ///< Empty: not set.
   std::function<std::vector<std::string>()> environment_all;  ///< Each as "NAME=value".
-  std::function<std::string()> working_directory;             ///< Absolute; empty: it is gone.
-  std::function<std::string()> login_name = {};               ///< Login name of the caller; empty: unknown.
+  /// Ends the process at once with this code, while other threads of ours wait for the scheduler.
+  std::function<void(int exit_code)> leave;
+  std::function<std::string()> working_directory;  ///< Absolute; empty: it is gone.
+  std::function<std::string()> login_name = {};    ///< Login name of the caller; empty: unknown.
   /// URL of the Unix socket of this machine's scheduler; empty: none answers.
   std::function<std::string()> find_socket = {};
   /// The token of the scheduler at a URL, when this user may have it by itself; empty: none; nothing: the

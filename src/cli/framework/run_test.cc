@@ -260,6 +260,29 @@ TEST(Submitting, SaysWhenAndAfterWhat) {
   EXPECT_EQ(body["retry_on"].serialize(), R"(["exit_code:75","signal"])");
 }
 
+TEST(Submitting, DependsOnElementsOfArrays) {
+  const Json body = submitted_body({"submit", "--after", "any:5[1-2,4],job-6_3", "--", "x"});
+  EXPECT_EQ(body["dependencies"].serialize(),
+            R"(["after_any:job-5[1]","after_any:job-5[2]","after_any:job-5[4]","after_any:job-6[3]"])");
+  const TemporaryFile script("#!/bin/sh\n#SBATCH -d afterok:5_[1,3]:7\ntrue\n");
+  EXPECT_EQ(submitted_body({"submit", script.path})["dependencies"].serialize(),
+            R"(["after_ok:job-5[1]","after_ok:job-5[3]","after_ok:job-7"])");
+  EXPECT_TRUE(run({"submit", "--after", "ok:5[0-99]", "--", "x"}).err.find("more than 64 jobs are named") !=
+              std::string::npos);
+  EXPECT_TRUE(
+      run({"submit", "--after", "ok:5[3-1]", "--", "x"}).err.find("is not a list of element indexes") !=
+      std::string::npos);
+}
+
+TEST(Submitting, RefusesEmptyValues) {
+  EXPECT_EQ(run({"submit", "--name", "", "--", "x"}).err,
+            "gpu-cli: --name: its value is empty; give one, or leave the option out (usage)\n");
+  const TemporaryFile script("#!/bin/sh\n#GPU --name=''\n#SBATCH --account=\ntrue\n");
+  const Ran ran = run({"submit", script.path});
+  EXPECT_NE(ran.err.find(":2: --name: its value is empty"), std::string::npos) << ran.err;
+  EXPECT_NE(ran.err.find(":3: #SBATCH --account: its value is empty"), std::string::npos) << ran.err;
+}
+
 TEST(Submitting, RefusesMomentsThatAreNone) {
   EXPECT_TRUE(run({"submit", "--begin", "someday", "--", "x"}).err.starts_with("gpu-cli: --begin: "));
   EXPECT_TRUE(run({"submit", "--after", "done:job-1", "--", "x"}).err.starts_with("gpu-cli: --after: "));
@@ -306,6 +329,43 @@ TEST(Submitting, CarriesAFreshKeyThatMakesARepetitionSafe) {
   std::vector<Request> other;
   run_against(submitted, {"submit", "--", "true"}, &other);
   EXPECT_NE(other.at(0).headers.at("idempotency-key"), seen[0].headers.at("idempotency-key"));
+}
+
+TEST(Waiting, EndsForAHeldJobWithASentenceAndACodeOfItsOwn) {
+  const std::string held =
+      R"({"job_id":"job-7","state":"pending","held":true,"message":"is held; to release it: gpu-cli release job-7"})";
+  const std::string sentence = "gpu-cli: job-7 is held; to release it: gpu-cli release job-7 (held)\n";
+  const Ran submit = run_waiting(held);
+  EXPECT_EQ(submit.exit_code, kExitHeld);
+  EXPECT_EQ(submit.err, sentence);
+  EXPECT_EQ(run_waiting(held, {"--timeout", "10s"}).exit_code, kExitHeld);
+  const Ran wait = run_against(ends_as(held), {"wait", "job-7"});
+  EXPECT_EQ(wait.exit_code, kExitHeld);
+  EXPECT_EQ(wait.out, "job-7 held\n");
+  EXPECT_EQ(wait.err, sentence);
+  const Ran attach = run_against(ends_as(held), {"attach", "job-7"});
+  EXPECT_EQ(attach.exit_code, kExitHeld);
+  EXPECT_EQ(attach.err, sentence);
+}
+
+TEST(Waiting, LeavesNothingOfItsProgressBeforeASentence) {
+  int looks = 0;
+  const auto serve = [&](const Request& request) {
+    const bool over = request.target.find("job-8") != std::string::npos && ++looks > 3;
+    return Reply{.body = over ? R"({"state":"failed","final":true,"reason":"exit_code","exit_code":3})"
+                              : R"({"state":"running"})"};
+  };
+  const Ran ran = run_against(serve, {"wait", "--any", "job-7", "job-8"}, nullptr,
+                              {.clock_step = seconds(1), .err_is_terminal = true});
+  EXPECT_NE(ran.err.find("0 of 2 jobs ended"), std::string::npos) << ran.err;
+  EXPECT_TRUE(ran.err.ends_with("\r\x1b[Kgpu-cli: job-8 failed: exit code 3\n")) << ran.err;
+}
+
+TEST(Waiting, TakesElementsOfAnArray) {
+  std::vector<Request> seen;
+  const Ran ran =
+      run_against(ends_as(R"({"state":"completed","final":true})"), {"wait", "job-7[1,3-4]"}, &seen);
+  EXPECT_EQ(ran.out, "job-7[1] completed\njob-7[3] completed\njob-7[4] completed\n");
 }
 
 TEST(Waiting, EndsWithTheJobsExitCode) {

@@ -99,4 +99,19 @@ std::vector<std::string> comma_list(const std::string& text) {
   return parts;
 }
 
+std::vector<std::string> split_outside_brackets(const std::string& text) {
+  std::vector<std::string> parts(1);
+  int depth = 0;
+  for (const char c : text) {
+    depth += c == '[' ? 1 : c == ']' ? -1 : 0;
+    if (depth < 0 || depth > 1) return {};
+    if (c == ',' && depth == 0) {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  return depth == 0 ? parts : std::vector<std::string>{};
+}
+
 }  // namespace gpusched::cli

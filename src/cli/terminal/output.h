@@ -21,4 +21,8 @@ std::string yaml_text(const Json& value);
 /// "a,b" in parts.
 std::vector<std::string> comma_list(const std::string& text);
 
+/// Splits "a,b[1,3]" at its commas outside of brackets; parts may be empty. Empty: a bracket is missing, or
+/// brackets stand within brackets.
+std::vector<std::string> split_outside_brackets(const std::string& text);
+
 }  // namespace gpusched::cli

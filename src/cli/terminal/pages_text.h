@@ -29,6 +29,10 @@ inline constexpr std::array kExitCodeTexts = {
     NamedText{"7",
               "The output could not be written, for example to a full disk. The request may have been "
               "carried out."},
+    NamedText{
+        "8",
+        "With `submit --wait`, `wait`, `run`, `attach` and `logs -f`: the job is held, and does not go on "
+        "until somebody releases it."},
     NamedText{"124", "With `submit --wait` and `wait`: the job reached its time limit."},
     NamedText{"128 + N",
               "With `submit --wait` and `wait`: signal N ended the job. 130: Ctrl-C ended gpu-cli."},

@@ -207,8 +207,9 @@ Time parse_rfc3339(std::string_view text) {
                         .hour = digits_at(text, 11, 2),
                         .minute = digits_at(text, 14, 2),
                         .second = digits_at(text, 17, 2)};
-  if (civil.year < 1'900 || civil.month < 1 || civil.day < 1) return {};
-  if (civil.hour < 0 || civil.minute < 0 || civil.second < 0) return {};
+  if (civil.year < 1'900 || !is_date(civil.year, civil.month, civil.day)) return {};
+  if (civil.hour < 0 || civil.hour > 23 || civil.minute < 0 || civil.minute > 59) return {};
+  if (civil.second < 0 || civil.second > 60) return {};  // 60: a leap second.
   size_t at = 19;
   int64_t fraction_ns = 0;
   if (text[at] == '.') {
@@ -271,8 +272,7 @@ bool take_date(std::string_view text, std::tm& day) {
   day.tm_year = digits_at(text, 0, 4) - 1900;
   day.tm_mon = digits_at(text, 5, 2) - 1;
   day.tm_mday = digits_at(text, 8, 2);
-  return day.tm_year >= 70 && day.tm_year < 300 && day.tm_mon >= 0 && day.tm_mon < 12 && day.tm_mday >= 1 &&
-         day.tm_mday <= 31;
+  return day.tm_year >= 70 && day.tm_year < 300 && is_date(day.tm_year + 1900, day.tm_mon + 1, day.tm_mday);
 }
 
 /// "now+2hours", "now+1h30m", "now+90" (seconds).

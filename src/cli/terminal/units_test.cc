@@ -60,8 +60,9 @@ TEST(LocalTimes, AreReadAsPeopleWriteThem) {
   EXPECT_EQ(read("now+2hours"), "2025-01-31T11:01:40Z");
   EXPECT_EQ(read("now+1h30m"), "2025-01-31T10:31:40Z");
   EXPECT_EQ(read("now+60"), "2025-01-31T09:02:40Z");
-  for (const char* text : {"", "soon", "25:00", "10:60", "tomorrow 10", "2025-13-01", "now-1h",
-                           "now+1fortnight", "10:00 tomorrow", "100:00", "10:00:"}) {
+  for (const char* text :
+       {"", "soon", "25:00", "10:60", "tomorrow 10", "2025-13-01", "now-1h", "now+1fortnight",
+        "10:00 tomorrow", "100:00", "10:00:", "2027-02-30", "2025-02-29 10:00", "2025-04-31T10:00:00"}) {
     EXPECT_EQ(read(text), "") << text;
   }
 }
@@ -115,7 +116,8 @@ TEST(TimeParsing, ReadsRfc3339) {
 
 TEST(TimeParsing, GivesNothingForAnythingElse) {
   for (const char* text : {"", "yesterday", "2025-01-31", "2025-01-31T09:00:00", "2025-0x-31T09:00:00Z",
-                           "2025-01-31T09:00:00.1+1", "9999-12-31T23:59:59Z"}) {
+                           "2025-01-31T09:00:00.1+1", "9999-12-31T23:59:59Z", "2027-02-30T09:00:00Z",
+                           "2025-04-31T09:00:00Z", "2025-01-31T24:00:00Z", "2025-01-31T09:60:00Z"}) {
     EXPECT_FALSE(parse_rfc3339(text).valid()) << text;
   }
 }

@@ -74,16 +74,19 @@ std::string json_line(const Reply& reply) {
   return reply.text.ends_with('\n') ? reply.text : reply.text + "\n";
 }
 
-Reply wait_until_final(Session& session, const std::string& job) {
+bool is_held(const Json& job) { return job["state"].text() == "pending" && job["held"].boolean(); }
+
+Reply wait_until_final(Session& session, const std::string& job, Time until) {
   Patience patience(session.io());
   WaitNotice notice(session.io(), job);
   for (;;) {
-    Reply reply = poll_job(session, job, notice.next_look());
+    const Time now = session.io().wall_now();
+    Reply reply = poll_job(session, job, std::clamp(until - now, Duration{}, notice.next_look()));
     if (!reply) {
       if (reply.trouble->passing && patience.wait_again()) continue;
       return reply;
     }
-    if (is_final(reply.json)) return reply;
+    if (is_final(reply.json) || is_held(reply.json) || now >= until) return reply;
     notice.look(reply.json);
     patience.renew();
   }
@@ -110,7 +113,8 @@ Reply follow_logs(Session& session, const std::string& job, const std::string& s
       return record;
     }
     const int64_t attempts = record.json["attempts"].integer();
-    const bool final = is_final(record.json);
+    const bool held = is_held(record.json);  // Nothing more comes until somebody releases it.
+    const bool final = is_final(record.json) || held;
     if (follower.attempt == 0) follower.attempt = std::max<int64_t>(attempts, 1);
     if (follower.attempt_ended && (final || one_attempt) && follower.attempt >= attempts) return {};
     if (follower.attempt_ended && one_attempt) return {};
@@ -126,7 +130,7 @@ Reply follow_logs(Session& session, const std::string& job, const std::string& s
     pieces.restart();
     begins = begins && !pieces.any();
     Reply reply =
-        session.stream(log_path(job, stream, follower.attempt, follower.offset, true, choice, begins), take);
+        session.stream(log_path(job, stream, follower.attempt, follower.offset, !held, choice, begins), take);
     if (follower.stopped) return {};
     if (pieces.broken()) return {.trouble = no_pieces()};
     if (reply) {
@@ -143,14 +147,19 @@ Reply follow_logs(Session& session, const std::string& job, const std::string& s
   }
 }
 
-Reply show_until_final(Session& session, const std::string& job, int64_t attempt, bool one_attempt) {
+Reply show_until_final(Session& session, const std::string& job, int64_t attempt, bool one_attempt,
+                       Time until, const std::string& timeout) {
   Session second = session.fork();
   Reply shown;
   std::thread printer([&] {
     JobOutput output(second, job, {.follow = true, .attempt = attempt, .one_attempt = one_attempt});
     shown = output.print();
   });
-  Reply record = wait_until_final(session, job);
+  Reply record = wait_until_final(session, job, until);
+  if (record && !is_final(record.json) && !is_held(record.json)) {
+    const int code = session.fail(kExitWaitedInVain, vain_sentence(job, timeout), "timeout");
+    session.io().leave(code);  // The printer waits for more output.
+  }
   printer.join();
   // A job that never started has no output, which is no mistake here.
   if (record && !shown && shown.trouble->code != "log_not_found") session.fail(*shown.trouble);
@@ -258,6 +267,7 @@ Reply JobOutput::print_followed(const std::vector<Stream>& streams) {
 Reply JobOutput::print_element(Session& session, int64_t index) {
   OutputChoice choice = choice_;
   choice.prefix = "[" + std::to_string(index) + "] ";
+  if (is_held(record_)) choice.follow = false;  // Nothing more comes until somebody releases the array.
   choice.writing = &mutex_;
   JobOutput element(session, job_ + "[" + std::to_string(index) + "]", std::move(choice));
   Reply reply = element.print();

@@ -56,6 +56,10 @@ int show_logs(Session& session, const LogsOptions& logs) {
       .lines = {.tail = logs.tail, .since = since, .grep = logs.grep, .timestamps = logs.timestamps}};
   JobOutput output(session, logs.job, choice);
   const Reply reply = output.print();
+  if (logs.follow && (reply || reply.trouble->code == "log_not_found")) {
+    const Reply record = poll_job(session, logs.job, Duration{});
+    if (record && is_held(record.json)) return exit_like(session, logs.job, record.json);
+  }
   const int code = reply ? kExitOk : session.fail(*reply.trouble);
   const bool whole = logs.tail == 0 && logs.since.empty() && logs.grep.empty() && logs.attempt == 0;
   const bool silent = !output.any() && whole && (reply || reply.trouble->code == "log_not_found");

@@ -33,7 +33,8 @@ class Waiter {
         wait_(wait),
         open_(wait.jobs),
         ends_(session.io().wall_now() + patience),
-        patient_(session.io()) {
+        patient_(session.io()),
+        progress_(session.io()) {
     if (wait.jobs.size() > kNoticesMax) return;
     for (const std::string& job : wait.jobs) notices_.emplace(job, WaitNotice(session.io(), job));
   }
@@ -54,6 +55,7 @@ class Waiter {
   std::vector<std::string> open_;
   Time ends_;
   Patience patient_;
+  Progress progress_;
   std::map<std::string, int> codes_;  ///< Exit codes of the jobs that ended.
   std::map<std::string, WaitNotice> notices_;
 };
@@ -65,19 +67,21 @@ Duration Waiter::last_poll() const {
 
 bool Waiter::is_over(const std::string& job, Duration poll, std::optional<int>& failed) {
   const Reply reply = poll_job(session_, job, poll);
+  // Nothing else may stand on the line of the progress.
+  if (!reply || is_final(reply.json) || is_held(reply.json) || notices_.contains(job)) progress_.clear();
   if (!reply) {
     if (!reply.trouble->passing || !patient_.wait_again()) failed = session_.fail(*reply.trouble);
     return false;
   }
   patient_.renew();
-  if (!is_final(reply.json)) {
+  if (!is_final(reply.json) && !is_held(reply.json)) {
     if (const auto notice = notices_.find(job); notice != notices_.end()) notice->second.look(reply.json);
     return false;
   }
   if (session_.options().json) {
     session_.io().out(json_line(reply));
   } else {
-    session_.io().out(job + " " + reply.json["state"].text() + "\n");
+    session_.io().out(job + " " + (is_held(reply.json) ? "held" : reply.json["state"].text()) + "\n");
   }
   codes_[job] = exit_like(session_, job, reply.json);
   return true;
@@ -94,13 +98,12 @@ int Waiter::exit_code() const {
 
 std::string Waiter::vain_sentence() const {
   const std::string after = " after " + wait_.timeout;
-  if (wait_.jobs.size() == 1) return open_.front() + " has not ended" + after + "; it continues";
+  if (wait_.jobs.size() == 1) return gpusched::cli::vain_sentence(open_.front(), wait_.timeout);
   return std::to_string(open_.size()) + " of " + std::to_string(wait_.jobs.size()) + " jobs have not ended" +
          after + ": " + open_.front() + (open_.size() > 1 ? ", ..." : "") + "; they continue";
 }
 
 int Waiter::run() {
-  Progress progress(session_.io());
   for (;;) {
     // The last open job can be waited for at the scheduler; of several we have to ask in turn.
     const Duration left = ends_ - now();
@@ -113,11 +116,11 @@ int Waiter::run() {
     if (failed) return *failed;
     if (open_.empty() || (wait_.any && !codes_.empty())) return exit_code();
     if (now() >= ends_) {
-      progress.clear();
+      progress_.clear();
       return session_.fail(kExitWaitedInVain, vain_sentence(), "timeout");
     }
-    progress.show(std::to_string(wait_.jobs.size() - open_.size()) + " of " +
-                  std::to_string(wait_.jobs.size()) + " jobs ended");
+    progress_.show(std::to_string(wait_.jobs.size() - open_.size()) + " of " +
+                   std::to_string(wait_.jobs.size()) + " jobs ended");
     if (open_.size() > 1) session_.io().pause(kRound);
   }
 }
@@ -127,14 +130,22 @@ int Waiter::run() {
 int wait_for_jobs(Session& session, const std::vector<std::string>& jobs, const std::string& timeout,
                   bool any) {
   const WaitOptions wait{.jobs = jobs, .timeout = timeout, .any = any};
-  Duration patience = hours(24 * 365);
-  if (!wait.timeout.empty()) {
-    const Result<int64_t> span = parse_duration_seconds(wait.timeout);
-    if (!span) return session.fail(kExitUsage, "--timeout: " + span.error().message, "usage");
-    patience = seconds(*span);
-  }
+  const Result<Duration> patience = wait_span(timeout);
+  if (!patience) return session.fail(kExitUsage, patience.error().message, "usage");
   const std::unique_ptr<SignalWatch> leaving = watch_leaving(session, jobs);
-  return Waiter(session, wait, patience).run();
+  return Waiter(session, wait, *patience).run();
+}
+
+Result<Duration> wait_span(const std::string& timeout) {
+  if (timeout.empty()) return hours(24 * 365);
+  const Result<int64_t> span = parse_duration_seconds(timeout);
+  if (!span)
+    return Error{.code = ErrorCode::kInvalidArgument, .message = "--timeout: " + span.error().message};
+  return seconds(*span);
+}
+
+std::string vain_sentence(const std::string& job, const std::string& timeout) {
+  return job + " has not ended after " + timeout + "; it continues";
 }
 
 std::string end_sentence(const std::string& job, const Json& record) {
@@ -155,6 +166,11 @@ std::string end_sentence(const std::string& job, const Json& record) {
 int exit_like(const Session& session, const std::string& job, const Json& record) {
   const std::string state = record["state"].text();
   if (state == "completed") return kExitOk;
+  if (is_held(record)) {
+    const std::string why = wait_sentence(job, record);
+    const std::string release = job + " is held; to release it: gpu-cli release " + job;
+    return session.fail(kExitHeld, why.empty() ? release : why, "held");
+  }
   const std::string reason = record["reason"].text();
   const auto signal = static_cast<int>(record["signal"].integer());
   const auto exit_code = static_cast<int>(record["exit_code"].integer());
@@ -195,7 +211,8 @@ Action define_wait(Grammar& grammar) {
   grammar.details(
       "Prints the end of each job as it happens. The exit code is 0 if all jobs completed; otherwise it is "
       "that of the first job, in the order given, that did not: its own exit code, 124 at its time limit, "
-      "128 + N for signal N, 1 without a code. With `--any` it is that of the job that ended.");
+      "128 + N for signal N, 1 without a code. With `--any` it is that of the job that ended. A job that is "
+      "held counts as ended with exit code 8: it does not go on until somebody releases it.");
   grammar.details(
       "If a job waits to be started, standard error says why. Continues across restarts of the scheduler of "
       "up to a minute. Ctrl-C ends gpu-cli; the jobs continue.");

@@ -19,7 +19,7 @@ struct AttachOptions {
 int attach(Session& session, const AttachOptions& options) {
   const Reply record = session.get("/jobs/" + url_encoded(options.job));
   if (!record) return session.fail(*record.trouble);
-  if (is_final(record.json)) return exit_like(session, options.job, record.json);
+  if (is_final(record.json) || is_held(record.json)) return exit_like(session, options.job, record.json);
   const SignalWatch leaving({SIGINT, SIGTERM}, [&](int) {
     session.io().err("\ngpu-cli: detached; the job continues\n" + ways_back(options.job));
     // The other threads wait for the scheduler, and nothing of theirs needs to be finished.

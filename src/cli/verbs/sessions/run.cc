@@ -169,7 +169,8 @@ Reply wait_until_running(Session& session, const std::string& job) {
       return record;
     }
     patience.renew();
-    if (is_final(record.json) || record.json["state"].text() == "running") return record;
+    const bool settled = is_final(record.json) || is_held(record.json);
+    if (settled || record.json["state"].text() == "running") return record;
     notice.look(record.json);
     session.io().pause(looks < 50 ? milliseconds(100) : looks < 150 ? milliseconds(500) : seconds(2));
   }
@@ -256,6 +257,10 @@ int run_session_job(Session& session, RunOptions& run, const Grammar& grammar) {
       return exit_code;
     }
     if (is_final(record.json)) return exit_like(session, options.job, record.json);
+    if (is_held(record.json)) {
+      end_job(session, options.job);  // Nobody would be there when it starts.
+      return session.fail(kExitHeld, options.job + " was held before it started; run it again", "held");
+    }
     if (run.terminal) {
       session.io().err("gpu-cli: " + options.job + " " + printable(record.json["message"].text()) +
                        "; Ctrl-P Ctrl-Q detaches\n");
@@ -284,6 +289,7 @@ std::string refused_option(const RunOptions& run) {
   if (!submit.array.empty()) return "--array: gpu-cli run runs one job; use gpu-cli submit";
   if (!run.interactive && !run.terminal) return "";
   if (!submit.nodes.empty()) return "--nodes: a session is on one node; leave -i and -t out";
+  if (submit.hold) return "--hold: a session begins when its job starts; leave -i and -t out";
   if (submit.retries) return "--retries: a session cannot be repeated; leave -i and -t out";
   if (!submit.input.empty()) return "--input: standard input is yours with -i and -t";
   if (run.terminal && ::isatty(STDIN_FILENO) != 1)

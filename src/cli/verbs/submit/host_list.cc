@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cli/terminal/output.h"
+
 namespace gpusched::cli {
 namespace {
 
@@ -15,22 +17,6 @@ Error not_a_list(const std::string& text) {
 bool is_digits(const std::string& text) {
   return !text.empty() && text.size() <= 9 &&
          std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
-}
-
-/// At the commas that stand outside of brackets; nothing: a bracket is missing.
-std::vector<std::string> split_outside(const std::string& text) {
-  std::vector<std::string> parts(1);
-  int depth = 0;
-  for (const char c : text) {
-    depth += c == '[' ? 1 : c == ']' ? -1 : 0;
-    if (depth < 0 || depth > 1) return {};
-    if (c == ',' && depth == 0) {
-      parts.emplace_back();
-    } else {
-      parts.back() += c;
-    }
-  }
-  return depth == 0 ? parts : std::vector<std::string>{};
 }
 
 /// "1-3" or "07" as numbers with their leading zeros; empty: it is neither.
@@ -55,7 +41,7 @@ std::vector<std::string> expand_range(const std::string& range) {
 
 Result<std::vector<std::string>> expand_host_list(const std::string& text) {
   std::vector<std::string> names;
-  for (const std::string& part : split_outside(text)) {
+  for (const std::string& part : split_outside_brackets(text)) {
     const std::size_t open = part.find('[');
     if (open == std::string::npos) {
       if (part.empty()) return not_a_list(text);
@@ -65,7 +51,7 @@ Result<std::vector<std::string>> expand_host_list(const std::string& text) {
     const std::size_t close = part.find(']');
     const std::string inside = part.substr(open + 1, close - open - 1);
     if (part.find('[', close) != std::string::npos || inside.empty()) return not_a_list(text);
-    for (const std::string& range : split_outside(inside)) {
+    for (const std::string& range : split_outside_brackets(inside)) {
       const std::vector<std::string> numbers = expand_range(range);
       if (numbers.empty()) return not_a_list(text);
       for (const std::string& number : numbers)

@@ -100,8 +100,10 @@ Result<Words> read_deadline(const std::string& value) { return read_when("--dead
 Result<Words> read_dependency(const std::string& value) {
   constexpr std::pair<std::string_view, std::string_view> kKinds[] = {
       {"afterok", "ok"}, {"afterany", "any"}, {"after", "start"}};
+  const Words parts = split_outside_brackets(value);
+  if (parts.empty()) return bad("\"" + value + "\" has a bracket without its counterpart");
   Words out;
-  for (const std::string& part : split(value, ',')) {
+  for (const std::string& part : parts) {
     const Words words = split(part, ':');
     const auto* const kind =
         std::ranges::find(kKinds, words.front(), [](const auto& one) { return one.first; });

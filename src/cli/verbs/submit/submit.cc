@@ -28,6 +28,8 @@ Reply wait_until_decided(Session& session, const std::string& job) {
 
 int submit_job(Session& session, SubmitOptions& submit, const Grammar& grammar) {
   const Options& options = session.options();
+  const Result<Duration> patience = wait_span(submit.timeout);
+  if (!patience) return session.fail(kExitUsage, patience.error().message, "usage");
   const bool retry = await_scheduler(session, !submit.no_retry);
   const Result<std::string> body = submission_body(session, submit, grammar);
   if (!body) return session.fail(kExitUsage, body.error().message, "usage");
@@ -52,10 +54,11 @@ int submit_job(Session& session, SubmitOptions& submit, const Grammar& grammar) 
   } else {
     session.io().out(job + "\n");
   }
-  if (!submit.timeout.empty()) return wait_for_jobs(session, {job}, submit.timeout, false);
+  if (!submit.timeout.empty() && !submit.logs) return wait_for_jobs(session, {job}, submit.timeout, false);
+  const Time until = session.io().wall_now() + *patience;
   const std::unique_ptr<SignalWatch> leaving = watch_leaving(session, {job});
-  const Reply record =
-      submit.logs ? show_until_final(session, job, 1, false) : wait_until_final(session, job);
+  const Reply record = submit.logs ? show_until_final(session, job, 1, false, until, submit.timeout)
+                                   : wait_until_final(session, job, until);
   if (!record) return session.fail(*record.trouble);
   if (options.json) session.io().out(json_line(record));
   return exit_like(session, job, record.json);

@@ -7,6 +7,8 @@
 #include "base/text/civil_time.h"
 #include "base/text/slurm_script.h"
 #include "base/utf8.h"
+#include "cli/framework/job_words.h"
+#include "cli/terminal/output.h"
 #include "cli/terminal/units.h"
 #include "cli/verbs/submit/environment.h"
 #include "cli/verbs/submit/host_list.h"
@@ -318,12 +320,22 @@ Result<std::vector<std::string>> dependencies_of(const std::vector<std::string>&
   for (const std::string& text : after) {
     const size_t colon = text.find(':');
     const std::string kind = colon == std::string::npos ? "ok" : text.substr(0, colon);
-    for (const std::string& word : parted(colon == std::string::npos ? text : text.substr(colon + 1), ',')) {
+    const std::vector<std::string> words =
+        split_outside_brackets(colon == std::string::npos ? text : text.substr(colon + 1));
+    if (words.empty()) return bad_option("--after", "\"" + text + "\" has a bracket without its counterpart");
+    for (const std::string& word : words) {
       const std::string job = full_job_id(word);
       if ((kind != "ok" && kind != "any" && kind != "start") || !job.starts_with("job-"))
         return bad_option("--after",
                           "\"" + text + "\" is not ok:JOB, any:JOB or start:JOB, such as ok:job-12");
-      out.push_back("after_" + kind + ":" + job);
+      const Result<std::vector<std::string>> named = expand_elements(job);
+      if (!named) return bad_option("--after", named.error().message);
+      for (const std::string& one : *named) {
+        if (out.size() == limits::kDependenciesMax)
+          return bad_option("--after", "more than " + std::to_string(limits::kDependenciesMax) +
+                                           " jobs are named; depend on a whole array, or on fewer jobs");
+        out.push_back("after_" + kind + ":" + one);
+      }
     }
   }
   return out;
@@ -366,8 +378,6 @@ Result<Unit> check_whole(const SubmitOptions& submit) {
   if (submit.logs && !submit.wait) return bad_option("--logs", "only with --wait");
   if (submit.logs && !submit.array.empty())
     return bad_option("--logs", "shows one job, and --array creates several; use gpu-cli logs");
-  if (submit.logs && !submit.timeout.empty())
-    return bad_option("--timeout", "cannot be combined with --logs");
   if (!submit.timeout.empty() && !submit.wait) return bad_option("--timeout", "only with --wait");
   const int scripts = (submit.script.empty() ? 0 : 1) + (submit.script_file.empty() ? 0 : 1);
   if (scripts > 1) return bad_option("--script", "there is another script, " + submit.script_file);

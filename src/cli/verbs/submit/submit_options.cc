@@ -220,6 +220,7 @@ void declare_waiting(Grammar& grammar, SubmitOptions& submit) {
 }  // namespace
 
 void declare_submit_options(Grammar& grammar, SubmitOptions& submit) {
+  grammar.refuses_empty_values();
   declare_gpus_and_nodes(grammar, submit);
   declare_placement(grammar, submit);
   declare_limits(grammar, submit);
