@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -32,6 +33,17 @@ def make(target, **settings):
 
 def files_below(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir())
+
+
+def test_installed_pages_have_no_dead_links(tmp_path):
+    make("install", DESTDIR=tmp_path)
+    pages = sorted((tmp_path / "usr/local/share/doc/gpu-scheduler").rglob("*.md"))
+    links = [(page, target) for page in pages for target in
+             re.findall(r"\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)", page.read_text())
+             + re.findall(r"<(?:img|a)\b[^>]*?(?:src|href)=\"([^\"]+)\"", page.read_text())]
+    within = [(page, target.partition("#")[0]) for page, target in links if not re.match(r"[a-z]+:|#", target)]
+    assert len(pages) > 50 and len(within) > 300
+    assert [(str(page), target) for page, target in within if not (page.parent / target).exists()] == []
 
 
 def test_install_and_uninstall_into_a_folder(tmp_path):
