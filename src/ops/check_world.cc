@@ -124,22 +124,6 @@ Finding check_port(const Patient& patient, const std::string& key, uint16_t port
   return finding;
 }
 
-Finding check_container_runtimes(const Patient& patient) {
-  std::string found;
-  for (const char* const name : {"podman", "docker", "apptainer"}) {
-    const std::string path = find_program(name);
-    if (!path.empty()) found += (found.empty() ? "" : ", ") + path;
-  }
-  if (!found.empty()) return {.check = "containers", .detail = found};
-  Finding finding{
-      .check = "containers",
-      .verdict = Verdict::kWarn,
-      .detail = "podman, docker and apptainer are not installed; jobs with an image wait for other nodes",
-      .fix = "apt-get install podman"};
-  if (!patient.runs_jobs) finding.verdict = Verdict::kOk;
-  return finding;
-}
-
 Finding check_unit(const Patient& patient) {
   const std::string unit = patient.unit + ".service";
   std::string found;

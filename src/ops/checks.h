@@ -51,7 +51,6 @@ Finding check_clock_skew(Duration ahead, Duration uncertainty, const std::string
 // Other programs.
 /// A port that the daemon listens on: free, its own (`own_pid`, 0: none runs), or somebody else's.
 Finding check_port(const Patient& patient, const std::string& key, uint16_t port, int64_t own_pid);
-Finding check_container_runtimes(const Patient& patient);
 Finding check_unit(const Patient& patient);
 
 // GPUs.

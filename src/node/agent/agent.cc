@@ -51,7 +51,7 @@ LaunchDefaults launch_defaults(const AgentOptions& options) {
     defaults.user = user->pw_name;
     defaults.home = user->pw_dir;
   }
-  if (geteuid() == 0) defaults.path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+  if (geteuid() == 0) defaults.path = kRootSearchPath;
   return defaults;
 }
 

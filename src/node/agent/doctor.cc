@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "model/mig.h"
+#include "node/container/container_probe.h"
 #include "node/link/enroll.h"
 #include "node/link/probe.h"
 #include "node/link/scheduler_addresses.h"
@@ -245,6 +246,37 @@ bool is_silent(const std::vector<Finding>& of_one) {
 
 }  // namespace
 
+Finding check_containers(const ContainerOptions& options, const std::string& search_path) {
+  Finding finding{.check = "containers"};
+  if (options.runtime == "none") {
+    finding.detail = "containers are switched off: container_runtime is none";
+    return finding;
+  }
+  const ContainerSupport support = probe_containers(options, search_path);
+  std::string broken;
+  for (const std::string& why : support.broken) broken += (broken.empty() ? "" : "; ") + why;
+  if (support.works) {
+    finding.detail = support.client.program + " " + support.version + " answers";
+    if (broken.empty()) return finding;
+    finding.detail += "; " + broken;
+  } else if (broken.empty()) {
+    finding.detail =
+        "podman, docker and apptainer are not installed; jobs with an image wait for other nodes";
+    if (options.runtime != "auto")
+      finding.detail = options.runtime + " is not installed; jobs with an image wait for other nodes";
+    finding.fix = "apt-get install " + (options.runtime == "auto" ? std::string("podman") : options.runtime);
+  } else {
+    finding.detail = broken + "; jobs with an image wait for other nodes";
+  }
+  finding.verdict = Verdict::kWarn;
+  if (broken.find("docker") != std::string::npos) {
+    finding.fix = "systemctl start docker; docker info";
+  } else if (!broken.empty()) {
+    finding.fix = support.broken.front().substr(0, support.broken.front().find(' ')) + " info";
+  }
+  return finding;
+}
+
 std::vector<Finding> check_scheduler(const AgentOptions& options, const std::string& token) {
   const Result<SchedulerFacts> facts = probe_scheduler(options.scheduler, options.tls, token,
                                                        options.node_name, options.version, kProbePatience);
@@ -328,7 +360,8 @@ Diagnosis examine_node(const AgentOptions& options, const std::string& config) {
   diagnosis.add(ops::check_user_switch(patient));
   diagnosis.add_all(check_boundaries(options, config));
   diagnosis.add(ops::check_shared_memory(patient));
-  diagnosis.add(ops::check_container_runtimes(patient));
+  diagnosis.add(
+      check_containers(options.containers, geteuid() == 0 ? kRootSearchPath : LaunchDefaults().path));
   diagnosis.add(ops::check_folder(patient, options.data_folder, false));
   if (geteuid() == 0) diagnosis.add(ops::check_way_to(options.data_folder));
   diagnosis.add_all(ops::check_disk(patient, options.data_folder));

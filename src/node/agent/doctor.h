@@ -10,6 +10,10 @@ namespace gpusched {
 /// removes one file in the data folder, and leaves an agent that runs alone.
 Diagnosis examine_node(const AgentOptions& options, const std::string& config);
 
+/// Whether the wanted container runtimes answer: one that is installed need not run. `search_path` has
+/// folders with colons between them.
+Finding check_containers(const ContainerOptions& options, const std::string& search_path);
+
 /// Findings that the scheduler itself answers: reachable, version, whether it knows `token` (empty: not
 /// asked), clock.
 std::vector<Finding> check_scheduler(const AgentOptions& options, const std::string& token);

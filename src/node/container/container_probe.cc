@@ -110,6 +110,7 @@ std::vector<std::string> client_environment() {
 ContainerSupport probe_containers(const ContainerOptions& options, const std::string& search_path) {
   ContainerSupport found;
   std::string troubles;
+  std::vector<std::string> broken;
   for (const ContainerRuntime runtime : wanted_runtimes(options.runtime)) {
     ContainerSupport support;
     const std::string name(shim::to_string(runtime));
@@ -122,6 +123,7 @@ ContainerSupport probe_containers(const ContainerOptions& options, const std::st
       trouble =
           runtime == ContainerRuntime::kPodman ? probe_podman(support, search_path) : probe_other(support);
     if (!trouble.empty()) {
+      if (!support.client.program.empty()) broken.push_back(trouble);
       troubles += (troubles.empty() ? "" : "; ") + trouble;
       continue;
     }
@@ -132,6 +134,7 @@ ContainerSupport probe_containers(const ContainerOptions& options, const std::st
     found.works = true;
     found.features = std::move(features);
   }
+  found.broken = std::move(broken);
   if (found.works) return found;
   if (options.runtime == "none") troubles = "containers are switched off (--container-runtime none)";
   found.why_not = troubles + kTrouble;

@@ -16,7 +16,8 @@ struct ContainerSupport {
   std::string images_stamp = {};  ///< ContainerPlan::images_stamp.
   bool rootless = false;          ///< The runtime maps users by itself.
   std::vector<std::string> features =
-      {};                    ///< "container", "container:podman": what the node tells the scheduler.
+      {};  ///< "container", "container:podman": what the node tells the scheduler.
+  std::vector<std::string> broken = {};  ///< Wanted runtimes that are installed and do not work: why, each.
   std::string why_not = {};  ///< Reason why the wanted runtimes do not work, and how to repair it.
 };
 

@@ -12,6 +12,9 @@
 
 namespace gpusched {
 
+/// Folders of the programs that an agent which runs as root looks for.
+inline constexpr const char* kRootSearchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 /// First entries of every attempt's environment; the job's own entries replace these.
 struct LaunchDefaults {
   std::string home = "/";
