@@ -377,7 +377,7 @@ def test_a_full_queue_is_429_with_a_time(start):
 
 def test_specifications_that_find_no_room_are_429_with_what_to_do(start):
     small = start(GPU_SCHEDULER_SCHEDULER_SPECS_MB_MAX="64")
-    script = "#" * 1_000_000
+    script = "#!/bin/sh\n" + "#" * 1_000_000
     for _ in range(33):
         small.submit(script=script)
     answer = small.call("POST", "/api/v1/jobs", {"script": script})
@@ -431,3 +431,23 @@ def test_another_address_asks_for_the_token(start):
     assert open_one.call("GET", "/metrics", port="metrics").status == 401
     with open(f"{open_one.folder}/stderr", encoding="utf-8", errors="replace") as file:
         assert token not in file.read()
+
+
+def test_gangs_that_are_switched_off_are_refused_in_all_their_forms(start):
+    small = start(GPU_SCHEDULER_SCHEDULER_ENABLE_GANG_SCHEDULING="false")
+    for body, field in (({"gpu_count": 16, "gang_scheduling": True}, "gang_scheduling"),
+                        ({"gpus_per_node": 2, "nodes": 2}, "nodes")):
+        for path in ("/api/v1/jobs", "/api/v1/jobs:plan"):
+            answer = small.call("POST", path, {"script": "true", **body})
+            assert (answer.json["code"], answer.json["field"]) == ("parts_unsupported", field), (path, answer.json)
+    # One GPU is on one node, whatever is asked for.
+    small.submit(script="true", gpu_count=1, gang_scheduling=True)
+
+
+def test_a_plan_takes_elements_of_arrays_as_parents(start):
+    small = start()
+    array = small.submit(script="true", array="3-6")
+    plan = {"script": "true", "dependencies": [f"after_any:{array}[4]"]}
+    assert small.call("POST", "/api/v1/jobs:plan", plan).status == 200
+    refused = small.call("POST", "/api/v1/jobs:plan", {**plan, "dependencies": [f"after_any:{array}[7]"]})
+    assert refused.json["code"] == "dependency_not_found" and f"{array}[7]" in refused.json["error"]

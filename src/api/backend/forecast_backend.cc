@@ -230,8 +230,13 @@ void HostBackend::get_quality(const CallerPtr& caller, const std::string& tenant
 
 void HostBackend::plan(const CallerPtr& caller, SubmitRequest request, Done<PlanView> done) {
   if (auto refused = check_labels(request)) return done(std::move(*refused));
-  if (auto refused = limit_jobs(*caller, options_.anonymous, request)) return done(std::move(*refused));
-  if (auto refused = assign_users(*caller, request)) return done(std::move(*refused));
+  number_elements(caller, std::move(request), done, [this, caller, done](SubmitRequest numbered) {
+    plan_numbered(caller, std::move(numbered), done);
+  });
+}
+
+void HostBackend::plan_numbered(const CallerPtr& caller, SubmitRequest request, Done<PlanView> done) {
+  if (auto refused = check_jobs(*caller, request)) return done(std::move(*refused));
   if (request.jobs.size() != 1) {
     return done(ApiError{ErrorKind::kInvalidArgument, "a plan is for one job; send one request for each job",
                          "jobs"});

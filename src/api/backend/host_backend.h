@@ -201,6 +201,10 @@ class HostBackend final : public Backend {
   /// waiting.
   void propose_as(const access::Caller& caller, Command command, Decision decision);
   void submit_jobs(const CallerPtr& caller, SubmitRequest request, Done<Submitted> done);
+  /// Puts the numbers of elements of arrays in the place of their names among the dependencies, and goes on
+  /// with `then`; `refused` is told of one that does not exist.
+  void number_elements(const CallerPtr& caller, SubmitRequest request, std::function<void(ApiError)> refused,
+                       std::function<void(SubmitRequest)> then);
   /// Refuses a submission where that is the door's to do; it may complete the jobs.
   std::optional<ApiError> check_jobs(const access::Caller& caller, SubmitRequest& request) const;
   /// Gives the command its tenant, as far as the caller may submit there.
@@ -231,6 +235,7 @@ class HostBackend final : public Backend {
   std::optional<ApiError> check_gangs(SubmitRequest& request) const;
   std::optional<ApiError> check_handshake(const SubmitRequest& request) const;
   std::optional<ApiError> check_users(const access::Caller& caller, const SubmitRequest& request) const;
+  void plan_numbered(const CallerPtr& caller, SubmitRequest request, Done<PlanView> done);
   void plan_for(const CallerPtr& caller, const Viewer& viewer, SubmitJobs command, Done<PlanView> done);
   /// The caller's error when a proposal was refused, without what it may not know.
   std::optional<ApiError> refusal_to(const access::Caller& caller, const Result<Decided>& decided,

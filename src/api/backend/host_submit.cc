@@ -1,5 +1,6 @@
 // HostBackend: submissions, as the engine's commands.
 #include <algorithm>
+#include <utility>
 
 #include "api/backend/host_backend.h"
 #include "api/backend/rerun.h"
@@ -130,12 +131,13 @@ SubmitJobs HostBackend::command_of(const access::Caller& caller, SubmitRequest& 
 std::optional<ApiError> HostBackend::check_gangs(SubmitRequest& request) const {
   if (options_.gangs) return std::nullopt;
   for (JobRequest& job : request.jobs) {
-    job.gpus_over_nodes = false;
-    if (!job.is_gang()) continue;
+    // One GPU is on one node whatever is asked for.
+    const bool over_nodes = std::exchange(job.gpus_over_nodes, false) && job.gpu_count > 1;
+    if (!job.is_gang() && !over_nodes) continue;
     return ApiError{ErrorKind::kPartsUnsupported,
                     "this scheduler does not place a job on several nodes (scheduler.enable_gang_scheduling "
                     "is false); request one node",
-                    "nodes"};
+                    over_nodes ? "gang_scheduling" : "nodes"};
   }
   return std::nullopt;
 }
@@ -223,21 +225,29 @@ std::vector<JobId*> named_elements(SubmitRequest& request) {
 void HostBackend::submit(const CallerPtr& caller, SubmitRequest request, Done<Submitted> done) {
   if (auto refused = check_labels(request)) return done(std::move(*refused));
   if (is_about_service(request)) return submit_record(caller, std::move(request), std::move(done));
-  if (named_elements(request).empty()) return submit_jobs(caller, std::move(request), std::move(done));
-  // The engine knows elements by their numbers, which never change.
-  if (sheds_read(done)) return;
-  read([this, caller, request = std::move(request),
-        done = std::move(done)](const Observer::View& view) mutable {
+  number_elements(caller, std::move(request), done, [this, caller, done](SubmitRequest numbered) {
+    submit_jobs(caller, std::move(numbered), done);
+  });
+}
+
+// The engine knows elements by their numbers, which never change.
+void HostBackend::number_elements(const CallerPtr& caller, SubmitRequest request,
+                                  std::function<void(ApiError)> refused,
+                                  std::function<void(SubmitRequest)> then) {
+  if (named_elements(request).empty()) return then(std::move(request));
+  if (sheds_read(refused)) return;
+  read([caller, request = std::move(request), refused = std::move(refused),
+        then = std::move(then)](const Observer::View& view) mutable {
     for (JobId* const parent : named_elements(request)) {
       const auto found = find_job(view.state, *caller, access::Action::kSeeJob, *parent, "");
       if (!found) {
-        return done(ApiError{ErrorKind::kDependencyNotFound,
-                             "there is no job " + job_name(*parent) + " to depend on; give one that exists",
-                             "dependencies"});
+        return refused(ApiError{
+            ErrorKind::kDependencyNotFound,
+            "there is no job " + job_name(*parent) + " to depend on; give one that exists", "dependencies"});
       }
       *parent = (*found)->id;
     }
-    submit_jobs(caller, std::move(request), std::move(done));
+    then(std::move(request));
   });
 }
 
