@@ -142,3 +142,14 @@ def test_over_the_native_interface(world):
     wait_for(world, "has none", lambda s: s["replicas"] == 0 and not s["jobs"])
     enqueue(world, 1)
     wait_replicas(world, 1)
+
+
+def test_a_span_of_nothing_takes_replicas_away_at_once(world):
+    create(world, "0")
+    jobs = enqueue(world, 3)
+    wait_replicas(world, 2)
+    world.cli("cancel", "--yes", *jobs, expected=0)
+    assert wait_replicas(world, 1)["scale_down_after_ms"] == 0
+    shown = world.cli("service", "scale", "llm", "--scale-down-after", "0s", "--scale-queue", "kind=llm", "--min", "1",
+                      "--max", "4", "--scale-per-replica", "2")
+    assert shown.returncode == 0, shown.stderr

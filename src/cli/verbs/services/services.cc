@@ -78,6 +78,12 @@ Result<int64_t> span_ms(const char* option, const std::string& span) {
                .message = std::string(option) + ": " + seconds.error().message};
 }
 
+/// The value of --scale-down-after, of which 0 means at once.
+Result<int64_t> scale_down_ms(const std::string& span) {
+  if (span == "0" || span == "0s") return int64_t{0};
+  return span_ms("--scale-down-after", span);
+}
+
 /// A label of milliseconds, when the option was given.
 Result<Unit> add_span(ServiceOptions& service, const char* option, std::string_view label,
                       const std::string& span) {
@@ -86,7 +92,7 @@ Result<Unit> add_span(ServiceOptions& service, const char* option, std::string_v
     add_label(service, label, "0");
     return Unit{};
   }
-  const Result<int64_t> ms = span_ms(option, span);
+  const Result<int64_t> ms = label == kServiceScaleDownLabel ? scale_down_ms(span) : span_ms(option, span);
   if (!ms) return ms.error();
   add_label(service, label, std::to_string(*ms));
   return Unit{};
@@ -427,7 +433,7 @@ Result<std::string> scale_body(const Scale& scale) {
   if (options.max) body.add("scale_max", *options.max);
   if (options.per_replica) body.add("scale_per_replica", *options.per_replica);
   if (!options.down_after.empty()) {
-    const Result<int64_t> ms = span_ms("--scale-down-after", options.down_after);
+    const Result<int64_t> ms = scale_down_ms(options.down_after);
     if (!ms) return ms.error();
     body.add("scale_down_after_ms", *ms);
   }
