@@ -34,6 +34,9 @@ def test_every_rule_asks_for_metrics_that_are_there_and_has_a_section(world):
     api = world.api()
     api.wait_for(api.submit("true", gpu_count=1))
     metrics = metrics_of(world)
+    page = (ROOT / "docs/reference/metrics.md").read_text()
+    families = re.findall(r"^# TYPE (\S+)", metrics, re.M)
+    assert [name for name in families if not re.search(f"`{name}[`{{]", page)] == [], "families without a line in metrics.md"
     told = {line.split("{")[0].split(" ")[0] for line in metrics.splitlines() if not line.startswith("#")}
     told.add("gpu_scheduler_snapshot_age_seconds")  # After the first snapshot.
     told.add("gpu_scheduler_config_last_reload_successful")  # After the first SIGHUP.

@@ -2,7 +2,9 @@
 
 import os
 import pwd
+import re
 import shutil
+import urllib.request
 
 import pytest
 from harness import IS_ROOT, is_alive, wait_until
@@ -123,6 +125,14 @@ def test_a_broken_gpu_is_not_placed_on(cluster, condition):
                lambda: [api.gpu("n1", index)["condition"] for index in range(4)] == [condition] * 3 + ["ok"])
     assert condition in cluster.cli("gpus", expected=0).stdout
     assert api.gpu("n1", 0)["detail"] == "Xid 79"
+    # Nobody has them, and they are not free.
+    node = next(line for line in cluster.cli("node", "list", expected=0).stdout.splitlines() if line.startswith("n1"))
+    assert "1/4" in node, node
+    assert "1/4 free" in cluster.cli("node", "show", "n1", expected=0).stdout
+    assert [gpu["id"] for gpu in cluster.cli_json("gpu", "--free")["gpus"]] == ["n1-gpu-3"]
+    with urllib.request.urlopen(f"http://127.0.0.1:{cluster.scheduler.ports['metrics']}/metrics", timeout=30) as answer:
+        metrics = answer.read().decode()
+    assert re.findall(r'gpu_scheduler_gpus\{state="(\w+)",model="[^"]+"\} (\d+)', metrics) == [("free", "1"), ("unhealthy", "3")]
     pair = api.submit(["true"], gpu_count=2)
     wait_until("two are too many", lambda: api.explain(pair)["reason"] == "gpus_unhealthy")
     single = api.submit("echo $CUDA_VISIBLE_DEVICES", gpu_count=1)

@@ -1,7 +1,10 @@
 """What an operator asks at three in the morning: what is wrong, who did it, and how to stop and go on."""
 
+import datetime
 import getpass
+import re
 import socket
+import time
 
 from harness import A100X4, wait_until
 
@@ -92,6 +95,7 @@ def test_status_names_what_is_wrong_and_what_to_type(new_world):
     world.cli("device", "quarantine", node, "3", "--reason", "makes noises", expected=0)
     silent = next(agent for agent in world.agents() if agent.node == node)
     silent.kill()
+    killed_at = time.time()
     api.submit("true", gpu_count=64)
     problems = wait_until("it is silent", lambda: [
         found for found in world.cli_json("status")["problems"] if "has not reported" in found["problem"]]
@@ -107,6 +111,12 @@ def test_status_names_what_is_wrong_and_what_to_type(new_world):
     message = wait_until("the job says so", lambda: "has not reported since" in (text := api.job(job_id)["message"])
                          and text)
     assert f"gpu-cli node confirm-dead {node}" in message
+    # It was heard for the last time before it was killed, and not when its lease ran out.
+    since = re.search(r"has not reported since (\S+?),", message)[1]
+    heard = datetime.datetime.fromisoformat(since.replace("Z", "+00:00")).timestamp()
+    assert killed_at - 1 <= heard <= killed_at + 0.2
+    shown = api.call("GET", f"/v1/nodes/{node}")[1]["state_since"]
+    assert abs(datetime.datetime.fromisoformat(shown.replace("Z", "+00:00")).timestamp() - heard) < 0.1
     silent.start()
     wait_until("it is heard again", lambda: api.job(job_id)["message"].startswith("runs on"))
 

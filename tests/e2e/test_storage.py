@@ -297,7 +297,8 @@ def submit_until_full(api):
     told = []
     for number in range(2000):
         status, body, headers = api.call("POST", "/api/v1/jobs", {
-            "name": f"filling {number}", "gpu_count": 64, "command": ["true"], "environment": {"PADDING": "x" * 200_000}})
+            "name": f"filling {number}", "gpu_count": 64, "command": ["true"],
+            "environment": {"PADDING": "x" * 100_000, "MORE": "x" * 100_000}})
         if status != 201:
             return told, status, body, headers
         told.append(body["job_id"])
@@ -330,6 +331,8 @@ def test_a_full_disk_refuses_new_work_keeps_every_promise_and_recovers_by_itself
     assert done.returncode == 4 and "storage_full" in done.stderr
     status, health, _ = api.call("GET", "/health")
     assert status == 503 and health["code"] == "storage_full"
+    told_by_status = world.cli("status", expected=0).stdout
+    assert "takes no new work: " in told_by_status and "disk is full" in told_by_status
 
     # Reads, cancels and ends go on.
     assert api.job(goes_on)["state"] == "running"

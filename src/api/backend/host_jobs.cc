@@ -260,6 +260,7 @@ void HostBackend::get_job(const CallerPtr& caller, JobId job, const std::string&
     if (!found) return done(found.error());
     JobView shown = view_of(view, **found, Viewer::of(caller, tenant, (*found)->tenant));
     add_preparation(shown, **found, *telemetry);
+    add_silence(view.state, shown, **found, *telemetry);
     shown.estimated_wait = waits_.of(view, **found, host_.forecasts(), reader_now(view.state));
     conceal(view.state, *caller, **found, shown);
     done(std::move(shown));

@@ -146,7 +146,9 @@ constexpr ShownRow<NodeView> kNodeRows[] = {
     NODE(14, "state_by", "state_by", "who set `state`: `scheduler`, `agent` or an operator",
          out.text(view.state_by)),
     NODE(15, "state_reason", "state_reason", "the reason", out.text(view.state_reason)),
-    NODE(16, "state_since", "state_since", "time since which it has that state", out.time(view.state_since)),
+    NODE(16, "state_since", "state_since",
+         "time since which it has that state; of a node that does not report, when it was last heard",
+         out.time(view.state_since)),
     NODE(60, "suspect", "suspect", "why an operator should examine it; absent if there is no reason",
          out.text(view.suspect))
         .if_any(is_suspect),

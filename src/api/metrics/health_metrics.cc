@@ -66,6 +66,13 @@ class Family {
   std::map<std::vector<std::pair<std::string_view, std::string>>, int64_t> values_;
 };
 
+/// A GPU that is not fit for new work is not free, though nobody holds it.
+std::string state_of(const Device& device) {
+  if (device.state != DeviceState::kFree || device.fit()) return std::string(to_string(device.state));
+  if (device.fault >= FaultClass::kDrain) return std::string(to_string(DeviceState::kQuarantined));
+  return device.sound() ? "hot" : "unhealthy";
+}
+
 /// One that does not report is that, whatever else it is.
 std::string contact_or_life(const Node& node) {
   if (node.state != NodeState::kReady) return std::string(to_string(node.state));
@@ -95,9 +102,7 @@ void add_sums(const State& state, MetricsView& metrics) {
     if (node.removed) continue;
     nodes.add({{"state", contact_or_life(node)}}, 1);
     for (const Device& device : node.devices) {
-      gpus.add({{"state", std::string(to_string(device.state))},
-                {"model", state.device_classes[device.device_class].model}},
-               1);
+      gpus.add({{"state", state_of(device)}, {"model", state.device_classes[device.device_class].model}}, 1);
     }
   }
   nodes.write(metrics);

@@ -96,19 +96,23 @@ std::string where_of(const Observer::View& view, const Job& job, const Node* nod
   return where + " (" + std::to_string(attempt->members.size()) + " members)";
 }
 
+}  // namespace
+
 bool is_silent(const Node& node) {
   return node.state == NodeState::kUnreachable || node.state == NodeState::kLost;
 }
 
-/// The sentence on a job that was last known to run on a node that does not report.
-std::string silence_of(const Node& node, const Job& job) {
+std::string silence_of(const Node& node, const Job& job, Time heard) {
   std::string since;
-  append_rfc3339(since, node.state_since);
-  return "node " + node.name + " has not reported since " + since +
+  append_rfc3339(since, heard.valid() ? heard : node.state_since);
+  return "node " + node.name + " has not reported" +
+         (heard.valid() ? " since " : " and has been unreachable since ") + since +
          ", so it is unknown whether the job still runs" +
          (job.cancel_requested ? "; it was cancelled, and will be stopped when its node returns" : "") +
          "; if the node is certainly off: gpu-cli node confirm-dead " + node.name;
 }
+
+namespace {
 
 /// For tenants without the operator's name and words.
 std::string pausing_of(const Pause& pause, const Viewer& viewer) {
@@ -189,10 +193,10 @@ std::string message_of(const Observer::View& view, const Job& job, const Node* n
       if (view.state.config.pause.on()) return pausing_of(view.state.config.pause, viewer);
       return describe(shown_to(viewer, view.state, view.reason_of(job))) + deadline_warning(view.state, job);
     case JobState::kScheduled:
-      if (node != nullptr && is_silent(*node)) return silence_of(*node, job);
+      if (node != nullptr && is_silent(*node)) return silence_of(*node, job, {});
       return job.cancel_requested ? "is being cancelled on " + where : "is being started on " + where;
     case JobState::kRunning:
-      if (node != nullptr && is_silent(*node)) return silence_of(*node, job);
+      if (node != nullptr && is_silent(*node)) return silence_of(*node, job, {});
       if (job.extras->watch != WatchdogFinding::kNone && !job.cancel_requested)
         return "runs on " + where + "; warning: " + std::string(job.extras->watch_detail.view());
       return job.cancel_requested ? "is being stopped on " + where : "runs on " + where;

@@ -15,6 +15,11 @@ std::string end_sentence(EndCause cause, int32_t exit_code, int32_t signal);
 std::string end_sentence(EndCause cause, int32_t exit_code, int32_t signal, std::string_view detail);
 /// The reason without what the viewer may not know.
 WaitReason shown_to(const Viewer& viewer, const State& state, const WaitReason& reason);
+/// Whether the node is past its lease, and nobody declared it dead.
+bool is_silent(const Node& node);
+/// The sentence on a job that was last known to run on a node that does not report since `heard`; not valid:
+/// it is not known when that was.
+std::string silence_of(const Node& node, const Job& job, Time heard);
 /// Where it runs, or why it does not. `node`: of its last attempt; null: it has none.
 std::string message_of(const Observer::View& view, const Job& job, const Node* node, const Viewer& viewer);
 /// A sentence of the job's last move; empty: it was never moved, and no other for it.

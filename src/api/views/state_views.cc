@@ -362,6 +362,14 @@ std::vector<Label> labels_of(const Node& node) {
 
 }  // namespace
 
+void add_silence(const State& state, JobView& shown, const Job& job, const TelemetryTable& telemetry) {
+  const Node* node = job.node.valid() ? state.find_node(job.node) : nullptr;
+  const bool on_it = job.state == JobState::kScheduled || job.state == JobState::kRunning;
+  if (node == nullptr || !on_it || !is_silent(*node)) return;
+  const Time heard = wall_of(telemetry.get(node->id).heard);
+  if (heard.valid()) shown.message = utf8_cleaned(silence_of(*node, job, heard));
+}
+
 void add_preparation(JobView& shown, const Job& job, const TelemetryTable& telemetry) {
   if (job.state != JobState::kScheduled || !job.node.valid()) return;
   const NodeTelemetry last = telemetry.get(job.node);
@@ -495,6 +503,9 @@ NodeView view_of(const State& state, const Node& node, const NodeTelemetry& tele
     out.state_by = node.state == NodeState::kDead ? "operator" : "scheduler";
     out.state_reason = node.state == NodeState::kDead ? "was declared dead" : "does not report";
     out.state_since = node.state_since;
+    // Its lease ran out behind its last word.
+    if (is_silent(node) && out.heard_at.valid() && out.heard_at < node.state_since)
+      out.state_since = out.heard_at;
   }
   // The state keeps the order in which nodes came, over restarts; the place of a removed one is another's.
   const auto slot = static_cast<uint32_t>(&node - state.nodes.data());

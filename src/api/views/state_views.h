@@ -48,6 +48,8 @@ TenantView view_of(const Tenant& tenant, Time now);
 /// validating, ready, draining, drained or down.
 std::string life_of(const Node& node);
 NodeView view_of(const State& state, const Node& node, const NodeTelemetry& telemetry);
+/// Names in `shown.message` the time when the job's node was last heard, if it does not report.
+void add_silence(const State& state, JobView& shown, const Job& job, const TelemetryTable& telemetry);
 /// Says in `shown.message` what the node of a scheduled job prepares for it, if it prepares something.
 void add_preparation(JobView& shown, const Job& job, const TelemetryTable& telemetry);
 ClusterView cluster_of(const State& state, const TelemetryTable& telemetry);

@@ -32,7 +32,7 @@ std::optional<std::vector<Json>> chosen_holders(const Json& gpu, const GpuOption
   for (const Json& holder : gpu["holders"].items()) {
     if (wanted.is_about(holder)) holders.push_back(holder);
   }
-  if (wanted.free && gpu["state"].text() != "free") return std::nullopt;
+  if (wanted.free && !is_free_device(gpu)) return std::nullopt;
   if (wanted.asks_for_holders() && holders.empty()) return std::nullopt;
   return holders;
 }
@@ -93,7 +93,7 @@ Action define_gpu(Grammar& grammar) {
   grammar.argument("NODE", &wanted->node, "Only the GPUs of this node").completes(Complete::kNode).optional();
   declare_format(grammar, wanted->format);
   grammar.flag("--held", wanted->held, "Only GPUs that a job holds");
-  grammar.flag("--free", wanted->free, "Only free GPUs");
+  grammar.flag("--free", wanted->free, "Only GPUs that are free and fit for new jobs");
   grammar.option("--job", "JOB", &wanted->job, "Only GPUs of this job").completes(Complete::kJob);
   grammar.option("--tenant", "ID", &wanted->tenant, "Only GPUs of jobs of the tenant with this id");
   grammar.details(

@@ -471,9 +471,14 @@ std::vector<Json> node_devices(const Json& node) {
   return devices.is_array() ? devices.items() : node["gpus"].items();
 }
 
+bool is_free_device(const Json& device) {
+  const std::string condition = device["condition"].text();
+  return device["state"].text() == "free" && (condition.empty() || condition == "ok");
+}
+
 int64_t free_device_count(const Json& node) {
   const std::vector<Json> devices = node_devices(node);
-  return std::ranges::count_if(devices, [](const Json& device) { return device["state"].text() == "free"; });
+  return std::ranges::count_if(devices, is_free_device);
 }
 
 double node_cores(const Json& node, bool free) {

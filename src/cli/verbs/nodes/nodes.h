@@ -16,6 +16,8 @@ Reply get_node(Session& session, const std::string& name);
 std::string node_state_text(const Json& node);
 /// Returns its devices, under the names of either door.
 std::vector<Json> node_devices(const Json& node);
+/// Whether nobody has the GPU and new jobs get it: a free one may be unhealthy or too hot.
+bool is_free_device(const Json& device);
 int64_t free_device_count(const Json& node);
 double node_cores(const Json& node, bool free);
 /// Prints nodes or GPUs in every format but the two tables; false for those.

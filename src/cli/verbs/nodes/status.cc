@@ -151,12 +151,20 @@ StatusText status_text(Session& session, int width, bool color) {
   const Reply nodes = session.get("/v1/nodes");
   if (!nodes) return {.trouble = nodes.trouble};
   const Reply health = session.get("/health");
-  if (!health) return {.trouble = health.trouble};
+  // A scheduler that takes no new work, as on a full disk, says so here.
+  const bool says_why = health.json["status"].text() == "unhealthy";
+  if (!health && !says_why) return {.trouble = health.trouble};
   const Reply jobs =
       session.get("/v1/jobs?state=pending&page_size=1000&fields=job_id,state,held,reason,message,attempts");
   if (!jobs) return {.trouble = jobs.trouble};
 
   Findings findings;
+  if (says_why) {
+    findings.add({.subject = "scheduler",
+                  .what = "takes no new work: " + health.json["error"].text(),
+                  .next = "gpu-scheduler doctor",
+                  .style = Style::kBad});
+  }
   for (const Json& concern : health.json["concerns"].items())
     findings.add({.subject = "scheduler", .what = concern.text(), .next = "gpu-scheduler doctor"});
   if (nodes.json["nodes"].items().empty()) {
