@@ -250,7 +250,7 @@ def test_specifications_that_find_no_room(new_world, messages):
     world.scheduler.start()
     client = Client(world.scheduler, messages)
     large = messages.SubmitJobsRequest()
-    large.jobs.add().spec.script = "#" * 1_000_000
+    large.jobs.add().spec.script = "#!/bin/sh\n" + "#" * 1_000_000
     for _ in range(33):
         client.call("SubmitJobs", large, messages.SubmitJobsResponse)
     with pytest.raises(grpc.RpcError) as refused:
@@ -264,7 +264,7 @@ def test_specifications_that_find_no_room(new_world, messages):
     # After a restart the same is counted.
     world.scheduler.kill()
     world.scheduler.start()
-    assert world.api().call("POST", "/api/v1/jobs", {"script": "#" * 1_000_000})[0] == 429
+    assert world.api().call("POST", "/api/v1/jobs", {"script": "#!/bin/sh\n" + "#" * 1_000_000})[0] == 429
     world.api().submit("true")
 
 

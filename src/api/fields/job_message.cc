@@ -186,6 +186,9 @@ bool has_plain_fields(std::string_view packed, uint64_t plain, Visit&& visit) {
   return true;
 }
 
+/// A larger one may have a word that no program starts with.
+constexpr std::size_t kPlainSpecBytesMax = 128 * 1024;
+
 /// The packed specification when neither it nor the job around it has a field that has to be looked at
 /// closely. A field is plain because its row says so: a new one is not.
 std::optional<std::string> pack_plain(const v1::JobRequest& message) {
@@ -211,7 +214,7 @@ std::optional<std::string> pack_plain(const v1::JobRequest& message) {
     packed_spec = bytes;
     return has_plain_fields(bytes, of_spec, nothing_else);
   });
-  if (!plain || packed_spec.size() > limits::kSpecBytesMax) return std::nullopt;
+  if (!plain || packed_spec.size() > kPlainSpecBytesMax) return std::nullopt;
   return std::string(packed_spec);
 }
 
@@ -223,6 +226,7 @@ bool is_plain(const v1::JobSpec& spec) {
   if (has_command != spec.script().empty() || (spec.command_size() > 0) != has_command) return false;
   if (spec.name().size() > limits::kNameBytesMax || has_nul(spec.name()) || has_nul(spec.script()))
     return false;
+  if (spec.script().find('\r') != std::string::npos) return false;
   if (has_nul(spec.command()) || has_nul(spec.args())) return false;
   if (!is_plain_map(spec.labels(), limits::kLabelCountMax, limits::kLabelBytesMax)) return false;
   if (std::any_of(spec.labels().begin(), spec.labels().end(),

@@ -16,6 +16,41 @@
 namespace gpusched::api {
 namespace {
 
+/// Linux starts no program with a longer argument or variable.
+constexpr std::size_t kArgumentBytesMax = 128 * 1024 - 1;
+
+/// The limit of a whole specification is told first.
+bool is_too_long(std::size_t bytes) { return bytes > kArgumentBytesMax && bytes < limits::kSpecBytesMax; }
+
+/// Checks the words of a command that a node could not pass on.
+std::optional<ApiError> check_words(const char* field, const StringList& words) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (!is_too_long(words[i].size())) continue;
+    return invalid(field, std::string(field) + "[" + std::to_string(i) + "] has " +
+                              std::to_string(words[i].size()) +
+                              " bytes, and no program starts with more than " +
+                              std::to_string(kArgumentBytesMax) + " in one argument; put them into a file");
+  }
+  return std::nullopt;
+}
+
+/// Checks how a script is run: as a file by the interpreter of its first line, else as an argument of
+/// /bin/sh.
+std::optional<ApiError> check_script(const std::string& script) {
+  const std::string_view line = std::string_view(script).substr(0, script.find('\n'));
+  const bool is_file = line.starts_with("#!") && line.find_first_not_of(" \t", 2) != std::string_view::npos;
+  if (is_file && line.ends_with('\r')) {
+    return invalid("script",
+                   "script's first line ends with a carriage return, which would belong to the interpreter's "
+                   "name; send line feeds alone");
+  }
+  if (is_file || !is_too_long(script.size())) return std::nullopt;
+  return invalid("script", "script has " + std::to_string(script.size()) +
+                               " bytes and is an argument of /bin/sh, which has at most " +
+                               std::to_string(kArgumentBytesMax) +
+                               "; begin it with a line that names its interpreter, such as #!/bin/sh");
+}
+
 std::optional<ApiError> check_command(const JobFields& fields) {
   const StringList none;
   const StringList& command = fields.command ? *fields.command : none;
@@ -29,6 +64,9 @@ std::optional<ApiError> check_command(const JobFields& fields) {
   if (!command.empty() && command.front().empty()) {
     return invalid("command", "command[0] is empty; it names the program to run");
   }
+  if (auto problem = check_words("command", command)) return problem;
+  if (auto problem = check_words("args", args)) return problem;
+  if (auto problem = has_script ? check_script(*fields.script) : std::nullopt) return problem;
   if (!command.empty() && has_script) {
     return unprocessable("script", "both command and script are given; send one of them");
   }
@@ -60,6 +98,13 @@ std::optional<ApiError> check_environment(const StringMap& environment) {
       return invalid("environment",
                      "environment has a variable whose name is empty or contains '=', a space or a "
                      "control character; rename it");
+    }
+    if (is_too_long(name.size() + 1 + value.size())) {
+      return invalid("environment", "environment's " + name.substr(0, limits::kNameBytesMax) + " has " +
+                                        std::to_string(value.size()) +
+                                        " bytes, and no program starts with a " + "variable of more than " +
+                                        std::to_string(kArgumentBytesMax) +
+                                        " with its name; put them into a file");
     }
     if (is_worker_variable(name)) {
       return invalid("environment", "environment names '" + name.substr(0, limits::kNameBytesMax) +
