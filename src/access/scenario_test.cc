@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -19,9 +20,15 @@ struct Line {
   std::vector<std::string> words;
   std::map<std::string, std::string> options;
   std::string expected;
+  mutable std::set<std::string> asked = {};  ///< Options that a verb asked for.
 
   std::string word(std::size_t index) const { return index < words.size() ? words[index] : ""; }
+  bool has(const std::string& key) const {
+    asked.insert(key);
+    return options.contains(key);
+  }
   std::string option(const std::string& key) const {
+    asked.insert(key);
     const auto it = options.find(key);
     return it == options.end() ? "" : it->second;
   }
@@ -80,6 +87,8 @@ class Scenario {
     const auto verb = kVerbs.find(line.word(0));
     ASSERT_NE(verb, kVerbs.end()) << "no such verb: " << line.word(0);
     EXPECT_EQ((this->*verb->second)(line), line.expected);
+    for (const auto& [key, value] : line.options)
+      EXPECT_TRUE(line.asked.contains(key)) << line.word(0) << " knows no such word: " << key;
   }
 
  private:
@@ -99,24 +108,24 @@ class Scenario {
   /// The resource that a line's options name; it points into them.
   Resource resource_of(const Line& line) {
     Resource resource;
-    if (line.options.contains("tenant")) {
+    if (line.has("tenant")) {
       const Tenant& tenant = tenant_of(line.option("tenant"));
       resource.tenant_path = tenant.path;
       resource.is_open = tenant.is_open;
     }
-    if (line.options.contains("owner")) {
+    if (line.has("owner")) {
       const std::string& owner = line.options.at("owner");  // "person:ana"
       const std::size_t colon = std::min(owner.find(':'), owner.size());
       resource.owner = {.kind = kind_of(owner.substr(0, colon)),
                         .name = std::string_view(owner).substr(std::min(colon + 1, owner.size()))};
     }
-    if (line.options.contains("node")) resource.node = line.options.at("node");
+    if (line.has("node")) resource.node = line.options.at("node");
     return resource;
   }
 
   std::string tenant(const Line& line) {
     Tenant made{.path = {TenantId{tenants_.size() + 1}}, .is_open = line.word(2) == "open"};
-    if (line.options.contains("parent")) {
+    if (line.has("parent")) {
       const Tenant& parent = tenant_of(line.option("parent"));
       made.path.insert(made.path.end(), parent.path.begin(), parent.path.end());
     }

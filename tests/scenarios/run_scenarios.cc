@@ -52,6 +52,8 @@ class Scenario {
     const auto verb = kVerbs.find(line.verb);
     ASSERT_NE(verb, kVerbs.end()) << "no such verb: " << line.verb;
     const std::string got = (this->*verb->second)(line);
+    for (const std::string& word : line.unknown())
+      ADD_FAILURE() << line.verb << " knows no such word: " << word;
     engine_.settle();
     if (line.verb == "explain") {
       EXPECT_EQ(got.substr(0, line.expected.size()), line.expected) << "in full: " << got;
@@ -332,8 +334,8 @@ class Scenario {
     want.flow = flow_of(line);
     want.members = static_cast<int32_t>(line.number("members", 1));
     want.members_max = static_cast<int32_t>(line.number("members_max"));
-    want.one_member_per_node = line.has("own_nodes");
-    want.may_span_nodes = line.has("over_nodes");
+    want.one_member_per_node = line.has("one_member_per_node");
+    want.may_span_nodes = line.has("may_span_nodes");
     want.leader_gpus = static_cast<int32_t>(line.number("leader_gpus", -1));
     want.domain_required = line.has("required");
     for (const DomainLevel level :
@@ -720,6 +722,16 @@ std::vector<std::filesystem::path> all_scenarios() {
 }
 
 class Scenarios : public ::testing::TestWithParam<std::filesystem::path> {};
+
+TEST(ScenarioLines, NameTheWordsThatNobodyAskedFor) {
+  const Line line = parse("submit a gpus=1 memebers=2 alone -> accepted");
+  EXPECT_EQ(line.number("gpus"), 1);
+  EXPECT_FALSE(line.has("members"));
+  const Line copy = line;
+  EXPECT_EQ(copy.unknown(), (Words{"alone", "memebers"}));
+  EXPECT_TRUE(copy.has("alone"));
+  EXPECT_EQ(line.unknown(), Words{"memebers"});
+}
 
 TEST_P(Scenarios, Holds) {
   std::ifstream file(GetParam());

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <map>
+#include <memory>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -15,19 +17,38 @@
 /// The contents of a scenario's line; tests/scenarios/README.md has the verbs.
 namespace gpusched {
 
-/// One line: words, key=value options and flags, and what is expected behind "->".
+/// One line: words, key=value options and flags, and what is expected behind "->". Copies of it share what is
+/// known of the options that were asked for.
 struct Line {
   std::string verb, name;
   std::map<std::string, std::string> options;
   std::string expected;
+  std::shared_ptr<std::set<std::string>> asked = std::make_shared<std::set<std::string>>();
 
-  bool has(const std::string& key) const { return options.contains(key); }
+  bool has(const std::string& key) const {
+    asked->insert(key);
+    return options.contains(key);
+  }
   std::string text(const std::string& key, const std::string& fallback = "") const {
+    asked->insert(key);
     const auto it = options.find(key);
     return it == options.end() ? fallback : it->second;
   }
   int64_t number(const std::string& key, int64_t fallback = 0) const {
-    return has(key) ? std::strtoll(text(key).c_str(), nullptr, 10) : fallback;
+    if (!has(key)) return fallback;
+    const std::string digits = text(key);
+    char* rest = nullptr;
+    const int64_t value = std::strtoll(digits.c_str(), &rest, 10);
+    if (digits.empty() || *rest != '\0') ADD_FAILURE() << key << "=" << digits << " is not a number";
+    return value;
+  }
+  /// The options that nobody asked for: words that the verb does not know.
+  std::vector<std::string> unknown() const {
+    std::vector<std::string> words;
+    for (const auto& [key, value] : options) {
+      if (!asked->contains(key)) words.push_back(key);
+    }
+    return words;
   }
 };
 
