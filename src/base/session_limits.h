@@ -9,7 +9,9 @@ namespace gpusched::limits {
 
 inline constexpr uint32_t kSessionsPerJobMax = 8;
 inline constexpr uint32_t kSessionsPerNodeMax = 64;
-inline constexpr uint32_t kSessionsMax = 1'024;                  ///< Sessions of one scheduler.
+inline constexpr uint32_t kPortStreamsPerJobMax = 64;  ///< Connections to a job's ports.
+inline constexpr uint32_t kPortStreamsPerNodeMax = 256;
+inline constexpr uint32_t kSessionsMax = 1'024;                  ///< Sessions and ports of one scheduler.
 inline constexpr int64_t kSessionCreditBytes = 256 * 1024;       ///< On their way, in each direction.
 inline constexpr uint32_t kSessionPieceBytes = 32 * 1024;        ///< Bytes in one message.
 inline constexpr uint32_t kSessionCommandBytesMax = 128 * 1024;  ///< Command and environment together.

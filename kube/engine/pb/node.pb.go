@@ -3940,15 +3940,17 @@ func (x *FileChunk) GetMode() uint32 {
 
 // An interactive command in a running attempt's box, as its owner.
 type OpenSession struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Session       uint64                 `protobuf:"varint,1,opt,name=session,proto3" json:"session,omitempty"`
-	Key           *AttemptKey            `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
-	Command       []string               `protobuf:"bytes,3,rep,name=command,proto3" json:"command,omitempty"`    // Empty: the user's login shell.
-	Terminal      bool                   `protobuf:"varint,4,opt,name=terminal,proto3" json:"terminal,omitempty"` // A pseudo terminal; else pipes.
-	Rows          uint32                 `protobuf:"varint,5,opt,name=rows,proto3" json:"rows,omitempty"`
-	Columns       uint32                 `protobuf:"varint,6,opt,name=columns,proto3" json:"columns,omitempty"`
-	Term          string                 `protobuf:"bytes,7,opt,name=term,proto3" json:"term,omitempty"` // $TERM
-	Environment   map[string]string      `protobuf:"bytes,8,rep,name=environment,proto3" json:"environment,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Session     uint64                 `protobuf:"varint,1,opt,name=session,proto3" json:"session,omitempty"`
+	Key         *AttemptKey            `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	Command     []string               `protobuf:"bytes,3,rep,name=command,proto3" json:"command,omitempty"`    // Empty: the user's login shell.
+	Terminal    bool                   `protobuf:"varint,4,opt,name=terminal,proto3" json:"terminal,omitempty"` // A pseudo terminal; else pipes.
+	Rows        uint32                 `protobuf:"varint,5,opt,name=rows,proto3" json:"rows,omitempty"`
+	Columns     uint32                 `protobuf:"varint,6,opt,name=columns,proto3" json:"columns,omitempty"`
+	Term        string                 `protobuf:"bytes,7,opt,name=term,proto3" json:"term,omitempty"` // $TERM
+	Environment map[string]string      `protobuf:"bytes,8,rep,name=environment,proto3" json:"environment,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Not 0: no command. The bytes go to this TCP port, on the loopback of the attempt's network, and come from it.
+	Port          uint32 `protobuf:"varint,9,opt,name=port,proto3" json:"port,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4037,6 +4039,13 @@ func (x *OpenSession) GetEnvironment() map[string]string {
 		return x.Environment
 	}
 	return nil
+}
+
+func (x *OpenSession) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
 }
 
 type SessionInput struct {
@@ -4149,8 +4158,9 @@ type SessionOutput struct {
 	ExitCode      int32                  `protobuf:"varint,6,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
 	Signal        int32                  `protobuf:"varint,7,opt,name=signal,proto3" json:"signal,omitempty"`
 	Error         string                 `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
-	Credit        int64                  `protobuf:"varint,9,opt,name=credit,proto3" json:"credit,omitempty"` // So many more bytes of input may be sent.
-	Code          string                 `protobuf:"bytes,10,opt,name=code,proto3" json:"code,omitempty"`     // With `error`: a code of docs/reference/errors.md.
+	Credit        int64                  `protobuf:"varint,9,opt,name=credit,proto3" json:"credit,omitempty"`                                 // So many more bytes of input may be sent.
+	Code          string                 `protobuf:"bytes,10,opt,name=code,proto3" json:"code,omitempty"`                                     // With `error`: a code of docs/reference/errors.md.
+	EndOfOutput   bool                   `protobuf:"varint,11,opt,name=end_of_output,json=endOfOutput,proto3" json:"end_of_output,omitempty"` // Of a port: nothing more comes from it; it still takes input.
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4253,6 +4263,13 @@ func (x *SessionOutput) GetCode() string {
 		return x.Code
 	}
 	return ""
+}
+
+func (x *SessionOutput) GetEndOfOutput() bool {
+	if x != nil {
+		return x.EndOfOutput
+	}
+	return false
 }
 
 // New limits of a running attempt.
@@ -4792,7 +4809,7 @@ const file_gpusched_v1_node_proto_rawDesc = "" +
 	"\x06at_end\x18\x05 \x01(\bR\x05atEnd\x12\x12\n" +
 	"\x04code\x18\x06 \x01(\tR\x04code\x12\x14\n" +
 	"\x05error\x18\a \x01(\tR\x05error\x12\x12\n" +
-	"\x04mode\x18\b \x01(\rR\x04mode\"\xd7\x02\n" +
+	"\x04mode\x18\b \x01(\rR\x04mode\"\xeb\x02\n" +
 	"\vOpenSession\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x04R\asession\x12)\n" +
 	"\x03key\x18\x02 \x01(\v2\x17.gpusched.v1.AttemptKeyR\x03key\x12\x18\n" +
@@ -4801,7 +4818,8 @@ const file_gpusched_v1_node_proto_rawDesc = "" +
 	"\x04rows\x18\x05 \x01(\rR\x04rows\x12\x18\n" +
 	"\acolumns\x18\x06 \x01(\rR\acolumns\x12\x12\n" +
 	"\x04term\x18\a \x01(\tR\x04term\x12K\n" +
-	"\venvironment\x18\b \x03(\v2).gpusched.v1.OpenSession.EnvironmentEntryR\venvironment\x1a>\n" +
+	"\venvironment\x18\b \x03(\v2).gpusched.v1.OpenSession.EnvironmentEntryR\venvironment\x12\x12\n" +
+	"\x04port\x18\t \x01(\rR\x04port\x1a>\n" +
 	"\x10EnvironmentEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd2\x01\n" +
@@ -4814,7 +4832,7 @@ const file_gpusched_v1_node_proto_rawDesc = "" +
 	"\acolumns\x18\x05 \x01(\rR\acolumns\x12\x16\n" +
 	"\x06signal\x18\x06 \x01(\rR\x06signal\x12\x14\n" +
 	"\x05close\x18\a \x01(\bR\x05close\x12\x16\n" +
-	"\x06credit\x18\b \x01(\x03R\x06credit\"\xff\x01\n" +
+	"\x06credit\x18\b \x01(\x03R\x06credit\"\xa3\x02\n" +
 	"\rSessionOutput\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x04R\asession\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12\x1b\n" +
@@ -4826,7 +4844,8 @@ const file_gpusched_v1_node_proto_rawDesc = "" +
 	"\x05error\x18\b \x01(\tR\x05error\x12\x16\n" +
 	"\x06credit\x18\t \x01(\x03R\x06credit\x12\x12\n" +
 	"\x04code\x18\n" +
-	" \x01(\tR\x04code\"`\n" +
+	" \x01(\tR\x04code\x12\"\n" +
+	"\rend_of_output\x18\v \x01(\bR\vendOfOutput\"`\n" +
 	"\rChangeAttempt\x12)\n" +
 	"\x03key\x18\x01 \x01(\v2\x17.gpusched.v1.AttemptKeyR\x03key\x12$\n" +
 	"\x0emax_runtime_ms\x18\x02 \x01(\x03R\fmaxRuntimeMs\"$\n" +

@@ -96,6 +96,7 @@ class HostSession final : public SessionHandle,
     if (output.opened()) peer_->on_opened();
     if (output.credit() > 0) peer_->on_credit(output.credit());
     if (!output.data().empty()) peer_->on_output(std::move(*output.mutable_data()), output.of_stderr());
+    if (output.end_of_output()) peer_->on_output_end();
     if (!output.ended()) return;
     SessionPeer::End end{.exit_code = output.exit_code(), .signal = output.signal()};
     if (output.code().empty()) {
@@ -146,6 +147,8 @@ class HostSession final : public SessionHandle,
   std::vector<v1::SessionInput> early_;
 };
 
+constexpr const char* kAgentTooOld = "gpu-agent of this version, which has no port forwarding: upgrade it";
+
 v1::OpenSession order_of(const SessionRequest& request, uint32_t attempt) {
   v1::OpenSession order;
   *order.mutable_key() = wire_key(request.job, attempt, request.member);
@@ -155,6 +158,9 @@ v1::OpenSession order_of(const SessionRequest& request, uint32_t attempt) {
   order.set_columns(request.columns);
   order.set_term(request.term);
   for (const auto& [name, value] : request.environment) (*order.mutable_environment())[name] = value;
+  order.set_port(request.port);
+  // An agent that knows no ports takes this for a command, which is not there: its refusal says why.
+  if (request.port > 0) *order.add_command() = kAgentTooOld;
   return order;
 }
 

@@ -57,7 +57,7 @@ inline void LogRequest::go_on(const LogPiece& piece) {
   since = {};
 }
 
-/// An interactive command in a running attempt, or one that was detached from.
+/// An interactive command in a running attempt, or one that was detached from; or a connection to a port.
 struct SessionRequest {
   JobId job;
   std::string tenant;                ///< Given: the job must be this tenant's.
@@ -69,6 +69,7 @@ struct SessionRequest {
   std::string term;
   std::vector<std::pair<std::string, std::string>> environment;
   uint64_t session = 0;  ///< Given: this session of the job is taken up again; what is above is ignored.
+  uint32_t port = 0;     ///< Given: no command, but this TCP port on the loopback of the attempt's network.
 };
 
 /// A session's near end, which the door makes. Called on the host's thread, in order; it must not block.
@@ -86,6 +87,8 @@ class SessionPeer {
   virtual void on_opened() = 0;
   /// Not more than was granted: limits::kSessionCreditBytes at first, then what `SessionHandle::grant` adds.
   virtual void on_output(std::string data, bool of_stderr) = 0;
+  /// A port sends no more; it may still take input.
+  virtual void on_output_end() {}
   /// Allows so many more bytes of input; at first limits::kSessionCreditBytes.
   virtual void on_credit(int64_t bytes) = 0;
   /// The last call.

@@ -38,6 +38,8 @@ constexpr std::array kVerbs = {
     VerbDefinition{"exec", kJobs, "Run a command inside a running job", define_exec},
     VerbDefinition{"shell", kJobs, "Open a shell inside a running job", define_shell},
     VerbDefinition{"cp", kJobs, "Copy a file out of a job, or into one", define_copy},
+    VerbDefinition{"port-forward", kJobs, "Reach a port inside a running job from this machine",
+                   define_port_forward},
 
     VerbDefinition{"service create", kServices, "Create a service: jobs that are kept running",
                    define_service_create},

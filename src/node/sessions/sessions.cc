@@ -47,11 +47,16 @@ Result<shim::SessionRequest> request_of(const v1::OpenSession& order, const Atte
   const AttemptKey key = from_wire(order.key());
   const Result<shim::Credentials> identity = identity_of(key, process, options.data_folder);
   if (!identity) return identity.error();
-  shim::SessionRequest request{.kind = shim::SessionRequest::Kind::kCommand,
+  const auto kind =
+      order.port() > 0 ? shim::SessionRequest::Kind::kPort : shim::SessionRequest::Kind::kCommand;
+  shim::SessionRequest request{.kind = kind,
                                .target = process.pid,
                                .title = shim::shim_title(to_string(key), options.instance),
                                .identity = *identity,
                                .terminal = order.terminal()};
+  if (order.port() > UINT16_MAX)
+    return Error{.code = ErrorCode::kInvalidArgument, .message = "a port is from 1 to 65535"};
+  request.port = order.port();
   request.arguments.assign(order.command().begin(), order.command().end());
   if (order.terminal())
     request.environment.push_back("TERM=" + (order.term().empty() ? "xterm" : order.term()));
@@ -81,6 +86,9 @@ struct Sessions::Session {
   uint64_t number = 0;
   uint64_t serial = 0;
   AttemptKey key;
+  bool of_port = false;
+  bool output_ended_well = false;  ///< Of a port: its relay said so on its error output.
+  bool port_end_passed_on = false;
   KeeperProcess keeper;
   OwnedDescriptor terminal;  ///< The master side; else the three pipes.
   OwnedDescriptor input, output, error_output;
@@ -165,16 +173,10 @@ Sessions::~Sessions() {
 void Sessions::open(const v1::OpenSession& order, const AttemptProcess& process) {
   if (sessions_.contains(order.session())) return;  // Said again.
   const AttemptKey key = from_wire(order.key());
-  const auto of_job =
-      std::ranges::count_if(sessions_, [&](const auto& entry) { return entry.second->key.job == key.job; });
-  if (of_job >= static_cast<int64_t>(limits::kSessionsPerJobMax))
-    return refuse(order.session(), "session_limit",
-                  "the job already has 8 sessions, the maximum; end one of them first");
-  if (sessions_.size() >= limits::kSessionsPerNodeMax) {
-    return refuse(order.session(), "session_limit",
-                  "the job's node already has 64 sessions, the maximum; end one of them, or try again later");
-  }
+  if (const std::string full = why_full(key, order.port() > 0); !full.empty())
+    return refuse(order.session(), "session_limit", full);
   auto session = std::make_unique<Session>();
+  session->of_port = order.port() > 0;
   session->number = order.session();
   session->serial = next_serial_++;
   session->key = key;
@@ -186,7 +188,32 @@ void Sessions::open(const v1::OpenSession& order, const AttemptProcess& process)
   Session& added = *(sessions_[order.session()] = std::move(session));
   update_interest(added);
   log_event(LogLevel::kInfo, "agent", "session_started", {.id = key.job},
-            {{"session", added.number}, {"attempt", key.attempt}, {"terminal", order.terminal()}});
+            {{"session", added.number},
+             {"attempt", key.attempt},
+             {"terminal", order.terminal()},
+             {"port", order.port()}});
+}
+
+/// Commands and ports are counted apart: a page that opens many connections shall not keep its owner out.
+std::string Sessions::why_full(const AttemptKey& key, bool of_port) const {
+  int64_t of_job = 0;
+  int64_t of_node = 0;
+  for (const auto& [number, session] : sessions_) {
+    if (session->of_port != of_port) continue;
+    of_node += 1;
+    of_job += session->key.job == key.job ? 1 : 0;
+  }
+  const int64_t job_max = of_port ? limits::kPortStreamsPerJobMax : limits::kSessionsPerJobMax;
+  const int64_t node_max = of_port ? limits::kPortStreamsPerNodeMax : limits::kSessionsPerNodeMax;
+  const std::string what = of_port ? " connections to ports" : " sessions";
+  if (of_job >= job_max) {
+    return "the job already has " + std::to_string(job_max) + what + ", the maximum; end one of them first";
+  }
+  if (of_node >= node_max) {
+    return "the job's node already has " + std::to_string(node_max) + what +
+           ", the maximum; end one of them, or try again later";
+  }
+  return "";
 }
 
 Result<Unit> Sessions::start(Session& session, const v1::OpenSession& order, const AttemptProcess& process) {
@@ -362,13 +389,23 @@ void Sessions::read_output(Session& session, bool of_stderr) {
   const ssize_t size = read(descriptor, data.data(), data.size());
   if (size < 0 && (errno == EINTR || (errno == EAGAIN && !session.keeper_gone))) return;
   // A terminal whose last process has closed it says EIO. Without a keeper nobody is left who would write.
-  if (size <= 0) return session.close_output(of_stderr);
+  if (size <= 0) session.close_output(of_stderr);
+  if (size > 0 && of_stderr && session.of_port) session.output_ended_well = true;
+  if (size <= 0 || (of_stderr && session.of_port)) return pass_port_end_on(session);
   data.resize(static_cast<std::size_t>(size));
   session.credit -= size;
   v1::SessionOutput output;
   output.set_data(std::move(data));
   output.set_of_stderr(of_stderr);
   send(session, std::move(output));
+}
+
+/// A pipe also ends when the connection broke, which must not look like the end of a whole answer.
+void Sessions::pass_port_end_on(Session& session) {
+  if (!session.output_ended_well || session.output || std::exchange(session.port_end_passed_on, true)) return;
+  v1::SessionOutput last;
+  last.set_end_of_output(true);
+  send(session, std::move(last));
 }
 
 void Sessions::write_input(Session& session) {

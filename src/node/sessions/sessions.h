@@ -17,9 +17,9 @@ struct SessionsOptions {
   std::string instance;
 };
 
-/// The node's interactive sessions, and the files that are read of attempts. Each is a keeper process of its
-/// own; here bytes go from it to the scheduler and back, as far as credit reaches, so that neither a slow
-/// reader nor a slow command costs memory, and nothing waits.
+/// The node's interactive sessions, connections to ports of attempts, and the files that are read of
+/// attempts. Each is a keeper process of its own; here bytes go from it to the scheduler and back, as far as
+/// credit reaches, so that neither a slow reader nor a slow command costs memory, and nothing waits.
 ///
 /// Not thread-safe. The owner waits for `descriptor` to become readable or for `next_deadline`, then calls
 /// `pump`.
@@ -43,11 +43,14 @@ class Sessions final : public AttemptSessions {
   struct Session;
   enum class Source : uint8_t { kKeeper = 0, kOutput = 1, kErrorOutput = 2, kInput = 3 };
 
+  /// Empty, or why one more of the job's is too many.
+  std::string why_full(const AttemptKey& key, bool of_port) const;
   Result<Unit> start(Session& session, const v1::OpenSession& order, const AttemptProcess& process);
   void refuse(uint64_t number, const std::string& code, const std::string& sentence);
   void on_ready(Session& session, Source source);
   void on_keeper(Session& session);
   void read_output(Session& session, bool of_stderr);
+  void pass_port_end_on(Session& session);
   void write_input(Session& session);
   void consumed(Session& session, std::size_t size);
   void update_interest(Session& session);

@@ -42,6 +42,7 @@ std::string encode(const SessionRequest& request) {
   out.u8(request.terminal ? 1 : 0);
   out.bytes(request.path);
   out.bytes(request.other_directory);
+  out.varint(request.port);
   return bytes;
 }
 
@@ -62,6 +63,7 @@ std::optional<SessionRequest> decode_session_request(std::string_view bytes) {
   request.terminal = in.u8() != 0;
   request.path = in.bytes();
   request.other_directory = in.bytes();
+  request.port = get_u32(in);
   if (!in.ok() || !in.at_end()) return std::nullopt;
   return request;
 }

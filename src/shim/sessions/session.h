@@ -8,10 +8,11 @@
 
 #include "shim/box.h"
 
-/// Interactive sessions and file reads beside a running attempt. Each is one process, the keeper
-/// (`gpu-shim --session`), that the agent starts and holds by a socket: it enters the attempt's box, becomes
-/// the attempt's user, runs one command or reads one file, and is gone, with all that it started, when the
-/// socket closes. So no session outlives its agent or its attempt, and none can harm the job.
+/// Interactive sessions, connections to ports and file reads beside a running attempt. Each is one process,
+/// the keeper (`gpu-shim --session`), that the agent starts and holds by a socket: it enters the attempt's
+/// box, becomes the attempt's user, runs one command, joins its standard streams to one port or reads one
+/// file, and is gone, with all that it started, when the socket closes. So no session outlives its agent or
+/// its attempt, and none can harm the job.
 namespace gpusched::shim {
 
 /// The second word of a keeper's command line.
@@ -21,7 +22,7 @@ inline constexpr int kSessionSocket = 3;
 inline constexpr int kSessionRequestFile = 4;
 
 struct SessionRequest {
-  enum class Kind : uint8_t { kCommand = 1, kFile = 2 };
+  enum class Kind : uint8_t { kCommand = 1, kFile = 2, kPort = 3 };
   Kind kind = Kind::kCommand;
   /// A process of the attempt, whose box, environment and working directory are taken; 0: the attempt has
   /// ended, and the directories below say where a file is read.
@@ -34,6 +35,7 @@ struct SessionRequest {
   std::vector<std::string> environment = {};  ///< "NAME=value", over the attempt's own.
   bool terminal = false;                      ///< Descriptor 0 is a pseudo terminal to lead.
   std::string path = {};                      ///< Path of a file.
+  uint32_t port = 0;                          ///< TCP port on the loopback of the attempt's network.
 };
 std::string encode(const SessionRequest& request);
 std::optional<SessionRequest> decode_session_request(std::string_view bytes);
@@ -41,7 +43,7 @@ std::optional<SessionRequest> decode_session_request(std::string_view bytes);
 /// Messages from keeper to agent.
 struct SessionEvent {
   enum class Kind : uint8_t {
-    kStarted = 1,  ///< The command runs, or the file is open: `size`, `mode`.
+    kStarted = 1,  ///< The command runs, the port is connected, or the file is open: `size`, `mode`.
     kFailed = 2,   ///< It does not, ever: `code` (of docs/reference/errors.md) and `message`.
     kExited = 3,   ///< The command ended: `exit_code` or `signal`.
     kData = 4,     ///< Bytes of the file; none: its end.

@@ -1,4 +1,4 @@
-// The keeper: one process for each interactive session or file read.
+// The keeper: one process for each interactive session, connection to a port or file read.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -23,6 +23,7 @@
 #include "base/limits.h"
 #include "shim/file_source.h"
 #include "shim/processes.h"
+#include "shim/sessions/port_relay.h"
 #include "shim/sessions/running_box.h"
 #include "shim/sessions/session.h"
 
@@ -36,6 +37,7 @@ constexpr int kKillPauseMaxMs = 200;
 constexpr std::size_t kPasswdBytesMax = 4u << 20;
 constexpr const char* kSessionVariable = "GPU_SCHEDULER_SESSION";
 constexpr int kExitNotFound = 127, kExitNotRunnable = 126;  // As a shell's.
+constexpr int32_t kNoListener = -1;                         // In place of an errno: the port does not answer.
 
 Time now() {
   timespec time{};
@@ -143,6 +145,11 @@ class Keeper {
     }
     waitpid(child_, nullptr, 0);
     const std::string words(report.words.data());
+    if (report.error == kNoListener) {
+      return fail("unavailable",
+                  "nothing answers on port " + std::to_string(request_.port) + " inside the job: " + words),
+             false;
+    }
     if (report.error == ENOENT || report.error == ENOTDIR || report.error == EACCES ||
         report.error == ENOEXEC) {
       // As a shell would end: a mistake in the command, no failure of ours.
@@ -185,6 +192,7 @@ class Keeper {
       go_on_as_child(pipe);
       lead();
     }
+    if (request_.kind == SessionRequest::Kind::kPort) join_port(pipe);
     if (fchdir(box.working_directory()) != 0)
       report(pipe, EIO, std::string("cannot enter the working directory: ") + std::strerror(errno));
     sigset_t none;
@@ -199,6 +207,21 @@ class Keeper {
     }
     if (is_container_) setenv(kSessionVariable, mark_value_.c_str(), 1);
     execute(pipe);
+  }
+
+  /// This process is the connection: what it may reach is what the job's own processes may.
+  [[noreturn]] void join_port(int pipe) const {
+    const int socket = connect_to_port(static_cast<uint16_t>(request_.port));
+    if (socket < 0) report(pipe, kNoListener, std::strerror(errno));
+    // Nothing of the box, the keeper or the agent stays open beside the bytes. Closing the pipe says that it
+    // is joined.
+    const int kept = dup2(socket, kSessionSocket);
+    close_range(kSessionSocket + 1, ~0U, 0);
+    sigset_t only;
+    sigemptyset(&only);
+    sigaddset(&only, SIGPIPE);  // A reader that is gone is seen by write.
+    sigprocmask(SIG_SETMASK, &only, nullptr);
+    _exit(relay_port(kept));
   }
 
   void lead() const {
@@ -407,7 +430,7 @@ int run_session_keeper() {
   if (!request)
     return fail("internal",
                 "gpu-agent and gpu-shim have different versions; restart gpu-agent (running jobs continue)");
-  if (request->kind != SessionRequest::Kind::kCommand) return keep_file(*request);
+  if (request->kind == SessionRequest::Kind::kFile) return keep_file(*request);
   Keeper keeper(std::move(*request));
   return keeper.run();
 }

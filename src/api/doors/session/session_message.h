@@ -16,7 +16,7 @@ struct ClientMessage {
   std::optional<StringList> command;
   std::optional<StringMap> environment;
   std::optional<bool> terminal;
-  std::optional<int64_t> attempt, member, rows, columns, signal, session;
+  std::optional<int64_t> attempt, member, rows, columns, signal, session, port;
 };
 
 /// Returns what is wrong with it. A number beyond its bounds is refused with them, not taken for another one.

@@ -32,5 +32,20 @@ TEST(SessionMessage, ANumberBeyondItsBoundsIsRefusedWithThem) {
   }
 }
 
+TEST(SessionMessage, APortStandsAlone) {
+  ClientMessage message;
+  EXPECT_FALSE(read_client_message(R"({"type":"open","port":8888,"attempt":2,"member":1})", message));
+  EXPECT_EQ(message.port, 8888);
+  for (const char* const text :
+       {R"({"type":"open","port":0})", R"({"type":"open","port":65536})",
+        R"({"type":"open","port":80,"command":["true"]})", R"({"type":"open","port":80,"terminal":true})",
+        R"({"type":"open","port":80,"session":3})"}) {
+    ClientMessage other;
+    const auto problem = read_client_message(text, other);
+    ASSERT_TRUE(problem) << text;
+    EXPECT_EQ(problem->field, "port") << text;
+  }
+}
+
 }  // namespace
 }  // namespace gpusched::api

@@ -23,8 +23,8 @@ constexpr char kChannelOutput = 1, kChannelErrorOutput = 2;
 /// A number, or 0; the message's `type` decides which fields mean something.
 uint32_t number(const std::optional<int64_t>& value) { return static_cast<uint32_t>(value.value_or(0)); }
 
-/// One WebSocket and the session behind it. The client's words come on the server's thread, the session's on
-/// the host's.
+/// One WebSocket and the session, or the connection to a port, behind it. The client's words come on the
+/// server's thread, the session's on the host's.
 class SessionLink final : public SessionPeer, public std::enable_shared_from_this<SessionLink> {
  public:
   SessionLink(Backend& backend, HttpServer& server, JobId job, std::string tenant)
@@ -64,6 +64,7 @@ class SessionLink final : public SessionPeer, public std::enable_shared_from_thi
       if (alive && self->session_ != nullptr) self->session_->grant(size);
     });
   }
+  void on_output_end() override { socket_.send(true, R"({"type":"end_of_output"})"); }
   void on_credit(int64_t bytes) override {
     input_left_ += bytes;  // Before the client hears of it.
     std::string out;
@@ -102,6 +103,8 @@ class SessionLink final : public SessionPeer, public std::enable_shared_from_thi
       session_->signal(number(message.signal));
     } else if (type == "end_of_input") {
       session_->end_input();
+    } else if (type == "detach" && is_port_) {
+      fail("a connection to a port cannot be detached from");
     } else if (type == "detach") {
       session_->detach();
       socket_.close(websocket::kNormal, "detached");
@@ -122,7 +125,9 @@ class SessionLink final : public SessionPeer, public std::enable_shared_from_thi
                            .columns = number(message.columns),
                            .term = message.term.value_or(""),
                            .environment = message.environment.value_or(StringMap()),
-                           .session = static_cast<uint64_t>(message.session.value_or(0))};
+                           .session = static_cast<uint64_t>(message.session.value_or(0)),
+                           .port = number(message.port)};
+    is_port_ = request.port != 0;
     const bool again = request.session != 0 && request.rows > 0;
     taken_up_ = request.session != 0;
     const uint32_t rows = request.rows, columns = request.columns;
@@ -162,6 +167,7 @@ class SessionLink final : public SessionPeer, public std::enable_shared_from_thi
   std::atomic<int64_t> input_left_{limits::kSessionCreditBytes};
   std::shared_ptr<SessionHandle> session_;  ///< The server's thread, as is the one below.
   bool gone_ = false;
+  bool is_port_ = false;
 };
 
 }  // namespace

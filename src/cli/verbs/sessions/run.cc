@@ -158,24 +158,6 @@ class BlockedSignals {
   sigset_t before_{};
 };
 
-/// The job's record once it runs or is over. Says why it waits.
-Reply wait_until_running(Session& session, const std::string& job) {
-  WaitNotice notice(session.io(), job);
-  Patience patience(session.io());
-  for (int looks = 0;; ++looks) {
-    Reply record = poll_job(session, job, Duration{});
-    if (!record) {
-      if (record.trouble->passing && patience.wait_again()) continue;
-      return record;
-    }
-    patience.renew();
-    const bool settled = is_final(record.json) || is_held(record.json);
-    if (settled || record.json["state"].text() == "running") return record;
-    notice.look(record.json);
-    session.io().pause(looks < 50 ? milliseconds(100) : looks < 150 ? milliseconds(500) : seconds(2));
-  }
-}
-
 /// Submits, and binds the job to us. Empty: it was refused, and `exit_code` says how.
 std::string submit_bound(Session& session, RunOptions& run, const Grammar& grammar, Leaving& leaving,
                          int& exit_code) {
@@ -347,6 +329,23 @@ int run_job(Session& session, RunOptions& run, const Grammar& grammar) {
 }
 
 }  // namespace
+
+Reply wait_until_running(Session& session, const std::string& job) {
+  WaitNotice notice(session.io(), job);
+  Patience patience(session.io());
+  for (int looks = 0;; ++looks) {
+    Reply record = poll_job(session, job, Duration{});
+    if (!record) {
+      if (record.trouble->passing && patience.wait_again()) continue;
+      return record;
+    }
+    patience.renew();
+    const bool settled = is_final(record.json) || is_held(record.json);
+    if (settled || record.json["state"].text() == "running") return record;
+    notice.look(record.json);
+    session.io().pause(looks < 50 ? milliseconds(100) : looks < 150 ? milliseconds(500) : seconds(2));
+  }
+}
 
 int run_lease_shell(Session& session, const LeaseShell& shell) {
   RunOptions run{.submit = {}, .interactive = true, .terminal = true};

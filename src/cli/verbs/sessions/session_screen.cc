@@ -265,14 +265,18 @@ class SessionScreen {
 
 }  // namespace
 
+SocketReply open_session_socket(Session& session, const std::string& job) {
+  const std::string& tenant = session.options().tenant_id;
+  return session.open_socket("/jobs/" + url_encoded(job) + "/session" +
+                             (tenant.empty() ? "" : "?tenant_id=" + url_encoded(tenant)));
+}
+
 SessionEnd run_session(Session& session, const ExecOptions& options) {
   if (options.terminal && ::isatty(STDIN_FILENO) != 1) {
     return {.exit_code = session.fail(
                 kExitUsage, "-t needs a terminal, and standard input is not one; leave -t out", "usage")};
   }
-  const std::string& tenant = session.options().tenant_id;
-  SocketReply reply = session.open_socket("/jobs/" + url_encoded(options.job) + "/session" +
-                                          (tenant.empty() ? "" : "?tenant_id=" + url_encoded(tenant)));
+  SocketReply reply = open_session_socket(session, options.job);
   if (reply.trouble) return {.exit_code = session.fail(*reply.trouble)};
   SessionScreen screen(session, options, std::move(*reply.socket));
   return screen.run();

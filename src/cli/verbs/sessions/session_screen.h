@@ -30,6 +30,9 @@ struct SessionEnd {
   int killed_by = 0;      ///< The signal that ended gpu-cli; 0: none.
 };
 
+/// Opens the WebSocket of a session in the job; what the session is, is said by the first message.
+SocketReply open_session_socket(Session& session, const std::string& job);
+
 /// Opens the session, joins it to our streams until it ends, and says on standard error how it ended if that
 /// is not by its command's end.
 SessionEnd run_session(Session& session, const ExecOptions& options);
