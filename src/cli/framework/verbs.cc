@@ -40,6 +40,8 @@ constexpr std::array kVerbs = {
     VerbDefinition{"cp", kJobs, "Copy a file out of a job, or into one", define_copy},
     VerbDefinition{"port-forward", kJobs, "Reach a port inside a running job from this machine",
                    define_port_forward},
+    VerbDefinition{"jupyter", kJobs, "Start a notebook server in a job, and forward its port here",
+                   define_jupyter},
 
     VerbDefinition{"service create", kServices, "Create a service: jobs that are kept running",
                    define_service_create},

@@ -25,6 +25,7 @@ Action define_shell(Grammar& grammar);
 Action define_run(Grammar& grammar);
 Action define_copy(Grammar& grammar);
 Action define_port_forward(Grammar& grammar);
+Action define_jupyter(Grammar& grammar);
 
 Action define_top(Grammar& grammar);
 Action define_cluster(Grammar& grammar);

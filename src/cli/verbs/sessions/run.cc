@@ -5,14 +5,13 @@
 #include <algorithm>
 #include <cctype>
 #include <memory>
-#include <mutex>
 
 #include "base/job_labels.h"
 #include "cli/commands.h"
 #include "cli/framework/verbs.h"
-#include "cli/terminal/signal_watch.h"
 #include "cli/terminal/text.h"
 #include "cli/verbs/jobs/wait_notice.h"
+#include "cli/verbs/sessions/bound_job.h"
 #include "cli/verbs/sessions/lease_shell.h"
 #include "cli/verbs/sessions/session_screen.h"
 #include "cli/verbs/submit/submit.h"
@@ -20,9 +19,6 @@
 namespace gpusched::cli {
 namespace {
 
-constexpr const char* kTimeDefault = "12h";
-constexpr int kSignalBase = 128;
-constexpr int kCancelTries = 5;
 constexpr int kEndLooks = 5;
 constexpr std::size_t kTitleMax = 60;
 
@@ -57,89 +53,6 @@ struct RunOptions {
   std::string lease;  ///< A job that the command runs in; empty: one of its own.
 };
 
-/// Cancels the job, and says so. A scheduler that is away for a moment is asked again.
-void end_job(Session& session, const std::string& job) {
-  session.limit_calls(seconds(10));
-  Reply reply;
-  for (int tries = 0; tries < kCancelTries; ++tries) {
-    reply = session.send("DELETE", "/jobs/" + url_encoded(job));
-    if (reply || !reply.trouble->passing) break;
-    session.io().pause(seconds(1));
-  }
-  if (reply) {
-    session.io().err("gpu-cli: " + job + " is cancelled\n");
-  } else if (reply.trouble->code != "job_finished") {
-    session.io().err("gpu-cli: " + job + " could not be cancelled: " + printable(reply.trouble->sentence) +
-                     "; cancel it with: gpu-cli cancel " + job + "\n");
-  }
-}
-
-/// Ends the job when a signal ends us, or when our output has no reader any more; as long as this lives.
-class Leaving {
- public:
-  explicit Leaving(const Session& session)
-      : session_(session.fork()),
-        lost_(session.io().on_lost_output),
-        watch_({SIGINT, SIGTERM, SIGHUP, SIGQUIT}, [this](int signal) { on_signal(signal); }) {
-    ::signal(SIGPIPE, SIG_IGN);  // It would end us before we have ended the job.
-    if (lost_ != nullptr) *lost_ = [this] { on_lost_output(); };
-  }
-  Leaving(const Leaving&) = delete;
-  Leaving& operator=(const Leaving&) = delete;
-  ~Leaving() {
-    if (lost_ != nullptr) *lost_ = nullptr;
-  }
-
-  /// The job is ours from now on.
-  void take(const std::string& job) {
-    int early = 0;
-    {
-      const std::lock_guard lock(mutex_);
-      job_ = job;
-      early = early_;
-    }
-    if (early != 0) leave(early);
-  }
-
- private:
-  void on_signal(int signal) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (job_.empty() && early_ == 0) {
-        early_ = signal;  // The answer to the submission says which job it is that we leave.
-        return;
-      }
-    }
-    leave(signal);
-  }
-
-  [[noreturn]] void leave(int signal) {
-    const CliIo& io = session_.io();
-    if (job_.empty()) {
-      io.err("\ngpu-cli: the scheduler has not answered: a job may have been submitted; see gpu-cli list\n");
-    } else if (signal == SIGQUIT) {
-      io.err("\ngpu-cli: detached; " + job_ + " continues\n" + ways_back(job_));
-      ::_exit(kExitOk);
-    } else {
-      io.err("\n");
-      end_job(session_, job_);
-    }
-    ::_exit(kSignalBase + signal);
-  }
-
-  void on_lost_output() {
-    const std::lock_guard lock(mutex_);
-    if (!job_.empty()) end_job(session_, job_);
-  }
-
-  Session session_;
-  const std::shared_ptr<std::function<void()>> lost_;
-  std::mutex mutex_;
-  std::string job_;
-  int early_ = 0;  ///< A signal that came before the job was known.
-  SignalWatch watch_;
-};
-
 /// Blocks what ends a process for as long as this lives, so that none gets through between those who look for
 /// signals.
 class BlockedSignals {
@@ -158,36 +71,15 @@ class BlockedSignals {
   sigset_t before_{};
 };
 
-/// Submits, and binds the job to us. Empty: it was refused, and `exit_code` says how.
-std::string submit_bound(Session& session, RunOptions& run, const Grammar& grammar, Leaving& leaving,
-                         int& exit_code) {
-  const bool retry = await_scheduler(session, !run.submit.no_retry);
-  const Result<std::string> body = submission_body(session, run.submit, grammar);
-  if (!body) {
-    exit_code = session.fail(kExitUsage, body.error().message, "usage");
-    return "";
-  }
-  const Reply submitted = submit_once(session, *body, retry);
-  if (!submitted) {
-    exit_code = session.fail(*submitted.trouble);
-    return "";
-  }
-  const std::string job = submitted.json["job_id"].text();
-  session.io().err("gpu-cli: " + job + " submitted\n");
-  leaving.take(job);
-  if (!run.submit.require_feasible && !run.submit.now) warn_if_never(session, job, *body, true);
-  return job;
-}
-
 int run_streamed(Session& session, RunOptions& run, const Grammar& grammar) {
-  Leaving leaving(session);
+  BoundJob bound(session);
   int exit_code = 0;
-  const std::string job = submit_bound(session, run, grammar, leaving, exit_code);
+  const std::string job = submit_bound(session, run.submit, grammar, bound, exit_code);
   if (job.empty()) return exit_code;
   const Reply end = show_until_final(session, job, 1, false);
   if (end) return exit_like(session, job, end.json);
   exit_code = session.fail(*end.trouble);
-  end_job(session, job);
+  cancel_job(session, job);
   return exit_code;
 }
 
@@ -199,7 +91,7 @@ Reply end_after_session(Session& session, const std::string& job) {
     if (record && is_final(record.json)) return record;
     if (!record) session.io().pause(seconds(1));
   }
-  end_job(session, job);
+  cancel_job(session, job);
   return record;
 }
 
@@ -228,19 +120,19 @@ int run_session_job(Session& session, RunOptions& run, const Grammar& grammar) {
   options.command.insert(options.command.end(), words.begin(), words.end());
   make_holder(run.submit, key);
   {
-    Leaving leaving(session);
+    BoundJob bound(session);
     int exit_code = 0;
-    options.job = submit_bound(session, run, grammar, leaving, exit_code);
+    options.job = submit_bound(session, run.submit, grammar, bound, exit_code);
     if (options.job.empty()) return exit_code;
     const Reply record = wait_until_running(session, options.job);
     if (!record) {
       exit_code = session.fail(*record.trouble);
-      end_job(session, options.job);
+      cancel_job(session, options.job);
       return exit_code;
     }
     if (is_final(record.json)) return exit_like(session, options.job, record.json);
     if (is_held(record.json)) {
-      end_job(session, options.job);  // Nobody would be there when it starts.
+      cancel_job(session, options.job);  // Nobody would be there when it starts.
       return session.fail(kExitHeld, options.job + " was held before it started; run it again", "held");
     }
     if (run.terminal) {
@@ -255,7 +147,7 @@ int run_session_job(Session& session, RunOptions& run, const Grammar& grammar) {
     return end.exit_code;
   }
   if (end.killed_by != 0) {
-    end_job(session, options.job);
+    cancel_job(session, options.job);
     return end.exit_code;
   }
   const Reply record = end_after_session(session, options.job);
@@ -322,7 +214,7 @@ int run_job(Session& session, RunOptions& run, const Grammar& grammar) {
   }
   if (const std::string refused = refused_option(run); !refused.empty())
     return session.fail(kExitUsage, refused, "usage");
-  if (run.submit.time_limit.empty()) run.submit.time_limit = kTimeDefault;
+  if (run.submit.time_limit.empty()) run.submit.time_limit = kBoundTimeDefault;
   run.submit.wait = run.submit.logs = false;
   return run.interactive || run.terminal ? run_session_job(session, run, grammar)
                                          : run_streamed(session, run, grammar);
