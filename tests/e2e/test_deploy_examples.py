@@ -269,6 +269,18 @@ def test_the_image_runs_a_job_and_stops_cleanly(engine, new_world, tmp_path):
         assert engine.call("inspect", "--format={{.State.ExitCode}}", name).strip() == "0"
 
 
+@pytest.mark.parametrize("engine", ["podman"], indirect=True)
+def test_the_first_job_of_the_image_is_measured(engine, tmp_path):
+    limits = tmp_path / "containers.conf"
+    limits.write_text('[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]\n')
+    done = subprocess.run([ROOT / "tools" / "first-job", "--engine", shlex.join(engine.words), "image"], capture_output=True,
+                          text=True, check=False, timeout=2 * PATIENCE_S,
+                          env={**os.environ, **engine.environment, "BIN_DIR": str(bin_dir()), "CONTAINERS_CONF": str(limits)})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^\| image \| 3 \| [\d.]+ \|$", done.stdout, re.MULTILINE), done.stdout
+    assert engine.containers() == []
+
+
 @pytest.mark.skipif(not shutil.which("docker-compose"), reason=f"docker-compose is not installed ({containers.INSTALL_DOCKER})")
 @pytest.mark.parametrize("engine", ["docker"], indirect=True)
 def test_compose_brings_the_cluster_up_and_the_readme_s_commands_run(engine, tmp_path):
