@@ -211,6 +211,9 @@ func (b *Bridge) statusOf(claim *v1.GpuClaim) v1.GpuClaimStatus {
 			reason, status.Message = "BoundElsewhere", "the pod was bound by somebody else, without devices"
 		case trouble != "":
 			reason, status.Message = "EngineAway", trouble
+		case len(pod.Spec.SchedulingGates) > 0:
+			status.Message = "its pod has scheduling gates"
+			reason = "Gated"
 		case refusal != "":
 			if reason != "NotSupported" {
 				status.Phase, reason = v1.PhaseFailed, "Refused"

@@ -39,6 +39,9 @@ func (b *Bridge) syncPod(ctx context.Context, ref PodRef) error {
 	if pod.DeletionTimestamp != nil {
 		return b.withdraw(ctx, ref, "the pod is being deleted")
 	}
+	if len(pod.Spec.SchedulingGates) > 0 {
+		return nil // It could not be bound: nothing is to be placed for it yet. Its condition says so already.
+	}
 	if claim := b.claimOf(pod); claim != nil && claim.Spec.GangRef != "" {
 		return b.syncMember(ctx, pod, claim)
 	}

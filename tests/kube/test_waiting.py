@@ -64,6 +64,20 @@ def test_pods_are_told_their_place_in_line_and_when_they_are_expected_to_start(c
     assert len(events_of(cluster, namespace, "w2")) == before["w2"]  # Another place is no event.
 
 
+def test_nothing_is_placed_for_a_pod_with_scheduling_gates(cluster, namespace):
+    node = cluster.add_node(gpus=1)
+    for name in ("gated", "other"):
+        cluster.claim(namespace, name)
+    cluster.pod(namespace, "gated", "gated", schedulingGates=[{"name": "example.com/wait"}])
+    cluster.wait_claim(namespace, "Pending", "gated", words="scheduling gates")
+    cluster.pod(namespace, "other", "other")
+    cluster.wait_bound(namespace, "other")
+    assert "job" not in cluster.get_claim(namespace, "gated")["status"]
+    cluster.finish(namespace, "other")
+    cluster.patch(f"/api/v1/namespaces/{namespace}/pods/gated", {"spec": {"schedulingGates": None}})
+    assert cluster.wait_bound(namespace, "gated")["spec"]["nodeName"] == node
+
+
 def test_a_refused_pod_has_the_refusal_in_condition_and_event(cluster, namespace):
     cluster.add_node(gpus=1, taints=[{"key": "team", "value": "x", "effect": "NoSchedule"}])
     add_pods(cluster, namespace, ["pod"])
