@@ -71,6 +71,9 @@ func (b *Bridge) Start(name string, order *pb.StartAttempt) {
 		b.podQueue.Add(a.ref)
 		return
 	}
+	if n := b.nodes[name]; n != nil && n.link.HasEnded(order.Key, order.PlacedAtNs) {
+		return // It was given back, and the engine repeated the order before it knew.
+	}
 	if _, under := b.submitting[owner]; under && b.jobs[owner] == nil && b.gangJobs[owner] == nil {
 		b.submitting[owner] = append(b.submitting[owner], earlyOrder{node: name, order: order})
 		return

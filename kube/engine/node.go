@@ -303,6 +303,19 @@ func (n *Node) ended() []*pb.AttemptOnNode {
 	return attempts
 }
 
+// HasEnded says whether the end of this attempt is reported and the engine has not acknowledged it: its orders about the
+// attempt are older than that.
+func (n *Node) HasEnded(key *pb.AttemptKey, placedAt int64) bool {
+	n.mutex.Lock()
+	defer n.mutex.Unlock()
+	for _, report := range n.reports {
+		if ended := report.GetEnded(); ended != nil && ended.PlacedAtNs == placedAt && proto.Equal(ended.Key, key) {
+			return true
+		}
+	}
+	return false
+}
+
 func (n *Node) answer(message *pb.AgentMessage) {
 	n.mutex.Lock()
 	defer n.mutex.Unlock()

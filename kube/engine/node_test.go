@@ -63,6 +63,21 @@ func TestAnEndThatIsNotAcknowledgedIsToldAtTheNextRegistration(t *testing.T) {
 	}
 }
 
+func TestAnAttemptHasEndedUntilTheEngineKnows(t *testing.T) {
+	node := (&Client{}).NewNode("n", nil)
+	node.Report(ended(7))
+	if !node.HasEnded(&pb.AttemptKey{Job: 7}, 0) {
+		t.Error("the end is under way")
+	}
+	if node.HasEnded(&pb.AttemptKey{Job: 7, Attempt: 1}, 0) || node.HasEnded(&pb.AttemptKey{Job: 7}, 1) {
+		t.Error("another attempt has not ended")
+	}
+	node.obey(&pb.SchedulerMessage{Body: &pb.SchedulerMessage_Ack{Ack: &pb.Ack{ReportIds: []uint64{1}}}})
+	if node.HasEnded(&pb.AttemptKey{Job: 7}, 0) {
+		t.Error("the engine knows: what it orders now is new")
+	}
+}
+
 func TestTheNewestConditionOfADeviceCounts(t *testing.T) {
 	node := (&Client{}).NewNode("n", nil)
 	for _, now := range []pb.DeviceCondition{1, 2, 1} {
