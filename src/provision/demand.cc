@@ -34,7 +34,7 @@ bool is_quiet(const Node& node) {
 }  // namespace
 
 bool lifted_by_machine(const WaitReason& reason) {
-  if (is_limit(reason)) return false;
+  if (is_limit(reason) || reason.of_booking) return false;
   switch (reason.code) {
     case WaitCode::kNoNode:
     case WaitCode::kNoMatchingGpu:

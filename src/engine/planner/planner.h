@@ -315,7 +315,7 @@ class Planner {
   void refresh_census(const State& state, Shape& shape);
   std::optional<Reservation> start_of_shape(const State& state, const Shape& shape, uint32_t slot);
   void refresh_starts(const State& state, Shape& shape);
-  int64_t held_with_room(const State& state, const Shape& shape) const;
+  int64_t count_but_for(const State& state, const Shape& shape, std::size_t stage);
   WaitReason explain_refusal(const State& state, uint32_t job_class);
 
   // Where it fits (planner_nodes.cc).

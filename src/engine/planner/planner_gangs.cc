@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <bit>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "base/check.h"
@@ -58,6 +60,67 @@ std::vector<Take> takes_of(const std::vector<const std::vector<GangSpot>*>& spot
     }
   }
   return takes;
+}
+
+/// The most members of a part that could run at once on the nodes that the job may use, if these were empty.
+int64_t members_when_all_empty(const State& state, const DomainTree& domains, const GangRoom& empty,
+                               DomainLevel widest, const Booking* booking) {
+  if (booking == nullptr) return empty.most_of(domains, widest);
+  int64_t most = 0;
+  // From the widest domain on; a node of no named one is a domain by itself.
+  for (auto level = static_cast<int>(widest);; --level) {
+    std::map<std::string, int64_t> sums;
+    for (const NodeId id : booking->nodes) {
+      const Node* node = state.find_node(id);
+      if (node == nullptr) continue;
+      const std::string domain = domain_of(state.config.policy, *node, static_cast<DomainLevel>(level));
+      if (domain.empty() && widest != DomainLevel::kAny) continue;
+      most = std::max(most, sums[domain] += empty.of_node(node->slot));
+    }
+    if (level <= static_cast<int>(DomainLevel::kNode)) return most;
+  }
+}
+
+/// Nodes that may each have one member of any part; of `booking` alone, if there is one.
+int64_t nodes_for_any(const State& state, const std::vector<GangRoom>& empty, const Booking* booking) {
+  const auto takes_one = [&](uint32_t slot) {
+    return std::any_of(empty.begin(), empty.end(),
+                       [&](const GangRoom& room) { return room.of_node(slot) > 0; });
+  };
+  int64_t nodes = 0;
+  for (const Node& node : state.nodes) {
+    const bool usable = booking == nullptr || std::ranges::binary_search(booking->nodes, node.id);
+    if (usable && takes_one(node.slot)) ++nodes;
+  }
+  return nodes;
+}
+
+/// Whether the nodes that the job may use could never hold all members at once; of `booking` alone, if there
+/// is one. `reason` is then that. `empty` has the room of empty nodes for each part.
+bool outgrows(const State& state, const DomainTree& domains, const std::vector<Part>& parts,
+              const std::vector<GangRoom>& empty, uint32_t main, const Booking* booking, WaitReason& reason) {
+  const DomainLevel widest = widest_of(parts.front());
+  const auto note = [&](WaitCode code, const Part& wanted, int64_t members, int64_t most) {
+    reason.code = code;
+    reason.domain = widest;
+    reason.of_booking = booking != nullptr;
+    reason.wanted = wanted;
+    reason.members_wanted = members;
+    reason.members_fitting = most;
+    return true;
+  };
+  int64_t members = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const int64_t most = members_when_all_empty(state, domains, empty[i], widest, booking);
+    members += parts[i].member_count;
+    if (most >= parts[i].member_count) continue;
+    const bool none = most == 0 && booking == nullptr;
+    return note(none ? WaitCode::kNoMatchingGpu : WaitCode::kGangTooLarge, parts[i], parts[i].member_count,
+                most);
+  }
+  if (parts.size() == 1 || !parts.front().one_member_per_node || widest != DomainLevel::kAny) return false;
+  const int64_t nodes = nodes_for_any(state, empty, booking);
+  return nodes < members && note(WaitCode::kGangTooLarge, parts[main], members, nodes);
 }
 
 }  // namespace
@@ -378,6 +441,12 @@ WaitReason Planner::explain_gang(const State& state, uint32_t job_class) {
   refresh_gang(state, shape);
   const Gang& gang = *shape.gang;
   WaitReason reason = explain_refusal(state, job_class);
+  if (reason.of_booking) return reason;
+  const Booking* booking = state.find_booking(BookingId{shape.parts.front().booking});
+  const auto exceeds = [&](const Booking* nodes_of) {
+    return outgrows(state, domains_, shape.parts, gang.empty, gang.main, nodes_of, reason);
+  };
+  if (booking != nullptr && exceeds(booking)) return reason;
   switch (reason.code) {
     case WaitCode::kNoNode:
     case WaitCode::kNoFeature:
@@ -400,15 +469,7 @@ WaitReason Planner::explain_gang(const State& state, uint32_t job_class) {
     reason.code = WaitCode::kNoDomain;
     return reason;
   }
-  for (std::size_t i = 0; i < shape.parts.size(); ++i) {
-    const int64_t most = gang.empty[i].most_of(domains_, widest);
-    if (most >= shape.parts[i].member_count) continue;
-    reason.code = most == 0 ? WaitCode::kNoMatchingGpu : WaitCode::kGangTooLarge;
-    reason.wanted = shape.parts[i];
-    reason.members_wanted = shape.parts[i].member_count;
-    reason.members_fitting = most;
-    return reason;
-  }
+  if (exceeds(nullptr)) return reason;
   reason.code = WaitCode::kGangPartiallyFits;
   reason.wanted = shape.parts[gang.main];
   for (std::size_t i = 0; i < shape.parts.size(); ++i) {
@@ -416,17 +477,6 @@ WaitReason Planner::explain_gang(const State& state, uint32_t job_class) {
     reason.members_wanted += wanted;
     reason.members_fitting += std::min(wanted, gang.rooms[i].most_of(domains_, widest));
   }
-  if (shape.parts.size() == 1 || !shape.parts.front().one_member_per_node || widest != DomainLevel::kAny)
-    return reason;
-  int64_t nodes = 0;  // Nodes that may each have one member of any part.
-  for (uint32_t slot = 0; slot < nodes_.size(); ++slot) {
-    const bool any = std::any_of(gang.empty.begin(), gang.empty.end(),
-                                 [&](const GangRoom& room) { return room.of_node(slot) > 0; });
-    nodes += any ? 1 : 0;
-  }
-  if (nodes >= reason.members_wanted) return reason;
-  reason.code = WaitCode::kGangTooLarge;
-  reason.members_fitting = nodes;
   return reason;
 }
 

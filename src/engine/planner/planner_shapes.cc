@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <bit>
+#include <functional>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -22,6 +24,53 @@ constexpr std::size_t kLogMin = 4096;
 constexpr uint64_t kBehindMax = 128;
 /// More freed nodes than this, and trying every shape once is cheaper than asking each node.
 constexpr std::size_t kFreedNodesMax = 64;
+
+/// Checks of a node by their number, which is the stage in the census of a node that fails there first.
+constexpr std::size_t kReadyCheck = 5;
+constexpr std::size_t kServiceCheck = 6;
+constexpr std::size_t kBookedCheck = 7;
+constexpr std::size_t kSoundCheck = 8;
+constexpr std::size_t kCoolCheck = 9;
+
+/// Puts the obstacle that alone keeps the job from some node in the place of another one. The first check
+/// that a node does not pass need not be the only one: a hot GPU on a busy node hides a drained node with
+/// room. `count_but_for` gives the nodes on which the job could start if only that check were passed.
+void name_only_obstacle(WaitReason& reason, const std::function<int64_t(std::size_t check)>& count_but_for) {
+  constexpr std::pair<WaitCode, std::size_t> kObstacles[] = {{WaitCode::kDevicesHot, kCoolCheck},
+                                                             {WaitCode::kNodesHeld, kServiceCheck},
+                                                             {WaitCode::kGpusUnhealthy, kSoundCheck},
+                                                             {WaitCode::kNodesUnreachable, kReadyCheck}};
+  const auto* const named =
+      std::ranges::find(kObstacles, reason.code, [](const auto& one) { return one.first; });
+  const int64_t held = count_but_for(kServiceCheck);
+  if (reason.code != WaitCode::kNodesHeld) reason.nodes_held = held;
+  if (named == std::end(kObstacles) || count_but_for(named->second) > 0) return;
+  for (const auto& [code, check] : kObstacles) {
+    const int64_t nodes = count_but_for(check);
+    if (nodes == 0) continue;
+    reason.code = code;
+    reason.nodes_held = held;
+    if (code == WaitCode::kNodesUnreachable) reason.nodes_away = nodes;
+    return;
+  }
+}
+
+/// Why no node of the job's reservation could run it, whatever else ends; nothing: one could. `stages` has
+/// for each node, by its slot, how many checks it passes.
+std::optional<WaitCode> outgrown_booking(const State& state, const Part& part,
+                                         const std::vector<uint8_t>& stages) {
+  const Booking* own = state.find_booking(BookingId{part.booking});
+  if (own == nullptr) return std::nullopt;
+  std::size_t most = 0;
+  for (const NodeId id : own->nodes) {
+    const Node* node = state.find_node(id);
+    if (node != nullptr && node->slot < stages.size()) most = std::max<std::size_t>(most, stages[node->slot]);
+  }
+  constexpr WaitCode kCodes[] = {WaitCode::kNoFeature, WaitCode::kNoLabels, WaitCode::kNoMatchingGpu,
+                                 WaitCode::kNoSuchLayout, WaitCode::kTooLarge};
+  if (most >= std::size(kCodes)) return std::nullopt;
+  return kCodes[most];
+}
 
 uint64_t hash_of(const std::vector<Part>& parts) {
   Digest digest;
@@ -244,7 +293,8 @@ void Planner::unblock_shapes(const State& state) {
 void Planner::share_reason(uint32_t index, const WaitReason& reason) {
   Shape& shape = shapes_[index];
   const bool same = shape.reason.code == reason.code && shape.reason.nodes_fitting == reason.nodes_fitting &&
-                    shape.reason.nodes_held == reason.nodes_held;
+                    shape.reason.nodes_held == reason.nodes_held &&
+                    shape.reason.nodes_away == reason.nodes_away;
   shape.tries = 0;
   if (same && !shape.mixed) return;
   shape.reason = reason;
@@ -260,29 +310,35 @@ void Planner::share_reason(uint32_t index, const WaitReason& reason) {
   tell(shape.kept);
 }
 
-// Nodes that take no new jobs and would have room for one of the shape.
-int64_t Planner::held_with_room(const State& state, const Shape& shape) const {
+// Nodes on which a job of the shape could start now if only the check `stage`, the first that they do not
+// pass, were passed. Not for gangs.
+int64_t Planner::count_but_for(const State& state, const Shape& shape, std::size_t stage) {
+  if (shape.census.count[stage] == 0 || shape.gang.has_value()) return 0;
   const Part& part = shape.parts.front();
-  if (shape.census.count[6] == 0 || part.is_share() || part.is_exclusive() || part.is_arranged() ||
-      shape.gang.has_value())
-    return 0;
-  int64_t found = 0;
-  for (uint32_t slot = 0; slot < shape.census.stage.size(); ++slot) {
-    if (shape.census.stage[slot] != 6) continue;
-    const Node& node = state.nodes[slot];
-    if (node.cpu_milli - node.cpu_milli_used < part.cpu_milli) continue;
-    if (node.memory_mb - node.memory_mb_used < part.memory_mb || node.exclusive_count > 0) continue;
-    bool room = part.gpu_count == 0;
+  const auto starts_on = [&](uint32_t slot, const Node& node) {
+    if (stage < kServiceCheck && node.availability != Availability::kInService) return false;
+    if (stage < kBookedCheck && node.booked_by != part.booking) return false;
+    if (node.cpu_milli - node.cpu_milli_used < part.cpu_milli) return false;
+    if (node.memory_mb - node.memory_mb_used < part.memory_mb) return false;
+    if (node.exclusive_count > 0 || (part.is_exclusive() && is_busy(state, slot))) return false;
+    if (node.attempts.size() >= limits::kAttemptsPerNodeMax) return false;
+    if (part.gpu_count == 0) return true;
     for (const auto& [kind, mask] : nodes_[slot].class_masks) {
       if (((shape.device_classes >> kind) & 1) == 0) continue;
-      int free = 0;
+      uint64_t usable = part.is_share() ? shared_with_room(state, slot, part, mask) : 0;
       for (uint64_t rest = mask; rest != 0; rest &= rest - 1) {
         const Device& device = node.devices[static_cast<std::size_t>(std::countr_zero(rest))];
-        free += device.placeable() && !device.promised_to.valid() ? 1 : 0;
+        const bool fit = (device.sound() || stage == kSoundCheck) && (!device.hot || stage == kCoolCheck);
+        const bool free = device.state == DeviceState::kFree && !device.promised_to.valid();
+        if (fit && free) usable |= rest & (~rest + 1);
       }
-      room = room || free >= part.gpu_count;
+      if (std::popcount(usable) >= part.gpu_count && satisfy_layout(state, slot, part, usable)) return true;
     }
-    found += room ? 1 : 0;
+    return false;
+  };
+  int64_t found = 0;
+  for (uint32_t slot = 0; slot < shape.census.stage.size(); ++slot) {
+    if (shape.census.stage[slot] == stage && starts_on(slot, state.nodes[slot])) ++found;
   }
   return found;
 }
@@ -354,7 +410,13 @@ WaitReason Planner::explain_refusal(const State& state, uint32_t job_class) {
     reason.code = WaitCode::kNodeFull;
   }
   if (is_short_of_room(reason.code)) reason.nodes_fitting = in_service - booked;
-  if (is_short_of_room(reason.code)) reason.nodes_held = held_with_room(state, shape);
+  if (const std::optional<WaitCode> never =
+          outgrown_booking(state, shape.parts.front(), shape.census.stage)) {
+    reason.code = *never;
+    reason.of_booking = true;
+    return reason;
+  }
+  name_only_obstacle(reason, [&](std::size_t stage) { return count_but_for(state, shape, stage); });
   return reason;
 }
 

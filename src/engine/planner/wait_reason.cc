@@ -1,5 +1,7 @@
 #include "engine/planner/wait_reason.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/text.h"
 #include "base/text/civil_time.h"
@@ -164,7 +166,7 @@ std::string member_wanted(const Part& part) {
 
 /// The other obstacle, where the job waits for room.
 std::string held_too(const WaitReason& reason) {
-  if (reason.nodes_held == 0) return "";
+  if (reason.nodes_held == 0 || reason.code == WaitCode::kNodesHeld) return "";
   return (reason.nodes_held == 1
               ? std::string("; a node has room and takes no new jobs")
               : "; " + std::to_string(reason.nodes_held) + " nodes have room and take no new jobs") +
@@ -240,6 +242,13 @@ std::string gpu_time_used(const WaitReason& reason) {
          gpu_hours(reason.limit) + " " + next;
 }
 
+/// "the cluster", "one rack", "one rack of its reservation": what would have to hold all members.
+std::string holder_of_gang(const WaitReason& reason) {
+  const std::string whole = reason.of_booking ? "its reservation" : "the cluster";
+  if (reason.domain == DomainLevel::kAny) return whole;
+  return "one " + std::string(to_string(reason.domain)) + (reason.of_booking ? " of " + whole : "");
+}
+
 std::string describe_alone(const WaitReason& reason) {
   const Part& part = reason.wanted;
   switch (reason.code) {
@@ -256,6 +265,11 @@ std::string describe_alone(const WaitReason& reason) {
     case WaitCode::kTooLarge:
       return too_large(part);
     case WaitCode::kNodesUnreachable:
+      if (reason.nodes_away > 0) {
+        return reason.nodes_away == 1
+                   ? std::string("a node that has room for it does not report")
+                   : std::to_string(reason.nodes_away) + " nodes that have room for it do not report";
+      }
       return none_fitting(reason.nodes_fitting, "is reporting", "is not reporting");
     case WaitCode::kGpusUnhealthy:
       return "a node has " + gpus_wanted(part) + ", but some are unhealthy, missing or quarantined";
@@ -263,13 +277,12 @@ std::string describe_alone(const WaitReason& reason) {
       return "a node has " + gpus_wanted(part) +
              ", but some are too hot for new jobs; they return to service when they have cooled down";
     case WaitCode::kGpusBusy:
-      return gpus_busy(reason) + held_too(reason);
+      return gpus_busy(reason);
     case WaitCode::kCpuBusy:
-      return "requests " + cores_wanted(part) + "; none of the nodes with enough GPUs has that many free" +
-             held_too(reason);
+      return "requests " + cores_wanted(part) + "; none of the nodes with enough GPUs has that many free";
     case WaitCode::kMemoryBusy:
       return "requests " + std::to_string(part.memory_mb) +
-             " MB of memory; none of the nodes with enough GPUs has that much free" + held_too(reason);
+             " MB of memory; none of the nodes with enough GPUs has that much free";
     case WaitCode::kNodeFull:
       return "every matching node has reached its limit of running attempts";
     case WaitCode::kQuota:
@@ -282,6 +295,12 @@ std::string describe_alone(const WaitReason& reason) {
         return "every registered node is external and takes only external jobs; start gpu-agent on a machine";
       return "no registered node can run container images; install podman, docker or apptainer on one";
     case WaitCode::kNodesHeld:
+      if (reason.nodes_held > 0) {
+        return (reason.nodes_held == 1
+                    ? std::string("a node that has room for it takes")
+                    : std::to_string(reason.nodes_held) + " nodes that have room for it take") +
+               " no new jobs (draining or validating); gpu-cli node list shows why";
+      }
       return "the matching nodes take no new jobs (draining or validating); gpu-cli node list shows why";
     case WaitCode::kReserved:
       return reserved(reason);
@@ -307,9 +326,8 @@ std::string describe_alone(const WaitReason& reason) {
     }
     case WaitCode::kGangTooLarge: {
       const bool insists = reason.domain != DomainLevel::kAny;
-      return "requests " + gang_wanted(reason) + ", but " +
-             (insists ? "one " + std::string(to_string(reason.domain)) : std::string("the cluster")) +
-             " holds at most " + std::to_string(reason.members_fitting) +
+      return "requests " + gang_wanted(reason) + ", but " + holder_of_gang(reason) + " holds at most " +
+             std::to_string(reason.members_fitting) +
              " of them even when it is empty; request fewer or smaller members" +
              (insists ? ", or do not require one " + std::string(to_string(reason.domain)) : std::string());
     }
@@ -334,6 +352,17 @@ std::string describe_alone(const WaitReason& reason) {
   UNREACHABLE();
 }
 
+/// No node of its reservation could run it.
+std::string outgrown_booking(const WaitReason& reason) {
+  const Part& part = reason.wanted;
+  std::string wanted = gpus_wanted(part);
+  if (reason.code == WaitCode::kTooLarge)
+    wanted += ", " + cores_wanted(part) + " and " + std::to_string(part.memory_mb) + " MB of memory";
+  return "requests " + wanted +
+         ", and no node of its reservation can ever run that; request less, or submit it " +
+         "without the reservation";
+}
+
 /// The nodes that would not start it: the one that it may use soonest is named.
 std::string avoided_too(const Part& part) {
   if (part.wishes() == nullptr) return {};
@@ -353,7 +382,10 @@ std::string avoided_too(const Part& part) {
 
 }  // namespace
 
-std::string describe(const WaitReason& reason) { return describe_alone(reason) + avoided_too(reason.wanted); }
+std::string describe(const WaitReason& reason) {
+  if (reason.of_booking && reason.code != WaitCode::kGangTooLarge) return outgrown_booking(reason);
+  return describe_alone(reason) + held_too(reason) + avoided_too(reason.wanted);
+}
 
 PromiseFacts promise_facts(const State& state, const Promise& promise) {
   const Node* node = state.find_node(promise.members.front().node);
@@ -384,7 +416,10 @@ std::string describe(const PromiseFacts& facts) {
          facts.node + " when " + (facts.victims > 1 ? "they have" : "that job has") + " ended";
 }
 
-std::vector<std::string> lifted_by(const WaitReason& reason) {
+namespace {
+
+/// Events that lift the reason, whatever else may start the job.
+std::vector<std::string> events_of(const WaitReason& reason) {
   switch (reason.code) {
     case WaitCode::kQueued:
       return {};
@@ -404,7 +439,6 @@ std::vector<std::string> lifted_by(const WaitReason& reason) {
     case WaitCode::kCpuBusy:
     case WaitCode::kMemoryBusy:
     case WaitCode::kNodeFull:
-      if (reason.nodes_held > 0) return {"JobEnded", "NodeResumed", "NodeAdded"};
       return {"JobEnded", "NodeAdded"};
     case WaitCode::kQuota:
       if (reason.requested > reason.limit) return {"QuotaRaised"};
@@ -438,6 +472,21 @@ std::vector<std::string> lifted_by(const WaitReason& reason) {
       return {"JobEnded", "NodeAdded"};
   }
   UNREACHABLE();
+}
+
+}  // namespace
+
+std::vector<std::string> lifted_by(const WaitReason& reason) {
+  if (reason.of_booking) {
+    if (reason.code == WaitCode::kNoLabels) return {"NodeLabeled"};
+    return {};
+  }
+  std::vector<std::string> events = events_of(reason);
+  if (reason.nodes_held > 0 && reason.code != WaitCode::kNodesHeld) {
+    const auto added = std::ranges::find(events, "NodeAdded");
+    events.insert(added, "NodeResumed");
+  }
+  return events;
 }
 
 }  // namespace gpusched

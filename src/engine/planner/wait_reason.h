@@ -65,12 +65,17 @@ struct WaitReason {
   Resource resource = Resource::kNone;
   int64_t limit = 0;
   int64_t current = 0;
-  int64_t requested = 0;   ///< kQuota: what the job alone wants of it.
-  int64_t nodes_held = 0;  ///< Nodes with room for it that take no new jobs: draining or validating.
-  JobId reserved_for;      ///< kReserved: the job that stands before it (none: it is not shown).
+  int64_t requested = 0;  ///< kQuota: what the job alone wants of it.
+  /// Nodes with room for it that take no new jobs: draining or validating. kNodesHeld: zero where no node
+  /// that could run it is in service.
+  int64_t nodes_held = 0;
+  /// kNodesUnreachable: nodes with room for it that do not report; zero where none that could run it reports.
+  int64_t nodes_away = 0;
+  JobId reserved_for;    ///< kReserved: the job that stands before it (none: it is not shown).
   Time reserved_start;   ///< kReserved: earliest start of that job. kReservedForOthers: begin of the booking.
   uint64_t booking = 0;  ///< kReservedForOthers: its own booking, which is not on.
   bool booking_over = false;  ///< kReservedForOthers: its own booking will never be on again.
+  bool of_booking = false;    ///< No node of its reservation could run it; `booking` is not set.
   bool of_limit = false;      ///< kReserved: what is left of the limit of `tenant` is kept, or of a pool.
   Time lifts_at;              ///< kGpuTime: when the next window begins.
   Time start;  ///< When the class's first job can start, as was promised to it; none: it was not.
