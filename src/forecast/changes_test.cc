@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "base/prng.h"
 #include "engine/testing/test_engine.h"
+#include "forecast/forecast.h"
 
 namespace gpusched::forecast {
 namespace {
@@ -228,6 +229,31 @@ TEST_F(Changes, AGuaranteeThatIsUsedIsNotOffered) {
   engine.run({.gpus = 4, .tenant = owner});
   engine.advance(hours(1));
   EXPECT_TRUE(changes(engine.submit({.gpus = 2, .tenant = asks})).empty());
+}
+
+TEST_F(Changes, AForecastNamesWhomTheJobEndsIfItStillWaits) {
+  engine.add_node("n1", {.gpus = 2});
+  const TenantId low = engine.add_tenant("low");
+  const TenantId high = engine.add_tenant("high");
+  engine.apply(UpdateTenant{.tenant = low, .given = kTenantAllowPreemption, .allow_preemption = true});
+  engine.apply(UpdateTenant{.tenant = high, .given = kTenantCanPreempt, .can_preempt_others = true});
+  const JobId victim = engine.run({.gpus = 2, .tenant = low});
+  const JobId waits = engine.submit({.gpus = 1, .priority = 100, .tenant = high});
+  const JobId lesser = engine.submit({.gpus = 1, .tenant = low});
+  engine.settle();
+  engine.cycle();
+  ASSERT_EQ(engine.state().find_promise(waits), nullptr);  // What just started is protected.
+  class Forever final : public RunSource {
+    Duration whole_run(const State&, const Job&, Duration elapsed, int32_t) override {
+      return elapsed + hours(9);
+    }
+  } forever;
+  const Forecast made = forecast(world(), forever, {.runs = 1});
+  ASSERT_NE(made.find(waits), nullptr);
+  EXPECT_EQ(made.find(waits)->ends, std::vector<JobId>{victim});
+  EXPECT_GT(made.find(waits)->ends_at, engine.now());
+  EXPECT_LE(made.find(waits)->ends_at, made.find(waits)->p50);
+  EXPECT_TRUE(made.find(lesser)->ends.empty());
 }
 
 TEST_F(Changes, ATrialNamesWhomItWouldEnd) {

@@ -54,6 +54,14 @@ class Table {
     Time& latest = jobs_[it->second].estimate.at_latest;
     latest = std::min(latest, at);
   }
+  /// In the same run: others are ended for it, for the first time.
+  void note_promise(const Promise& promise) {
+    const auto it = rows_.find(promise.job.value);
+    if (it == rows_.end() || promise.moves || !jobs_[it->second].estimate.ends.empty()) return;
+    Estimate& estimate = jobs_[it->second].estimate;
+    for (const Preemption& victim : promise.victims) estimate.ends.push_back(victim.job);
+    estimate.ends_at = promise.since;
+  }
   void end(Time reached, Run::End how) { ends_.push_back({.reached = reached, .how = how}); }
 
   void write(Forecast& out) {
@@ -158,7 +166,10 @@ Forecast forecast(const World& begin, RunSource& source, const Options& options,
   if (!goes_on || goes_on()) {
     WholeLimits whole;
     Work work{.left = options.work, .goes_on = goes_on};
-    Run(begin.copy(), whole, options, 0, [&](JobId job, Time at) { table.note_latest(job, at); }).go(work);
+    Run(
+        begin.copy(), whole, options, 0, [&](JobId job, Time at) { table.note_latest(job, at); },
+        [&](const Promise& promise) { table.note_promise(promise); })
+        .go(work);
   }
   table.write(out);
   return out;

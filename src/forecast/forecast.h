@@ -51,6 +51,9 @@ struct Estimate {
   Time later_than;  ///< Lower bound if a quantile is kNever: not started by then.
   /// p50 is kNever and no predictable event starts it: an operator has to act.
   bool stuck = false;
+  /// Jobs that are ended for it, and when, when every job takes all of the time that it may; empty: none.
+  std::vector<JobId> ends;
+  Time ends_at;
   int64_t place = 0;  ///< Among those that wait, by p50, then by their place in line; 1 starts first.
 };
 

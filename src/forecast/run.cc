@@ -35,12 +35,14 @@ int32_t part_of(JobId job, uint32_t attempt, const Options& options, uint32_t nu
 
 }  // namespace
 
-Run::Run(World world, RunSource& source, const Options& options, uint32_t number, Placed placed)
+Run::Run(World world, RunSource& source, const Options& options, uint32_t number, Placed placed,
+         Promised promised)
     : world_(std::move(world)),
       source_(source),
       options_(options),
       number_(number),
-      placed_(std::move(placed)) {
+      placed_(std::move(placed)),
+      promised_(std::move(promised)) {
   begin();
 }
 
@@ -179,16 +181,19 @@ void Run::look_at_events() {
         const Attempt* attempt = state.find_attempt(stopped.job, stopped.attempt);
         if (attempt != nullptr) expect_stop(*attempt);
       },
+      [&](const DevicesPromised& promised) {
+        if (promised_ && !promised.promise->victims.empty()) promised_(*promised.promise);
+      },
       Ignores<Configured, TenantCreated, TenantUpdated, TenantDeleted, NodeRegistered, NodeStateChanged,
               DeviceConditionChanged, JobSubmitted, RequestRemembered, OldestRequestForgotten, MemberEnded,
               AttemptAbandoned, JobFinished, JobRequeued, BackoffEnded, JobsForgotten, DeviceFreed,
               DeviceOccupied, DeviceQuarantined, TimerDropped, JobUpdated, JobHoldChanged,
               NodeAvailabilityChanged, NodeLabeled, NodeFailureNoted, TimeSkipped, DeviceBarred,
-              DependencySettled, ElementAdded, ArrayClosed, DevicesPromised, PromiseEnded, JobCheckpointed,
-              Admitted, BookingMade, BookingBegan, BookingEnded, ShareFreed, DeviceHeatChanged,
-              MemberPrepared, DeviceFaultChanged, NodeSuspected, WatchdogFindingChanged, ElementUnparked,
-              RequestForgotten, NodeRemoved, TenantsForgotten, JobAsked, KeyCreated, KeyRevoked, RoleBound,
-              KeyForgotten, NodeTicketCreated, NodeTicketForgotten, NodeAdmitted, NodeRenewed, NodeRevoked,
+              DependencySettled, ElementAdded, ArrayClosed, PromiseEnded, JobCheckpointed, Admitted,
+              BookingMade, BookingBegan, BookingEnded, ShareFreed, DeviceHeatChanged, MemberPrepared,
+              DeviceFaultChanged, NodeSuspected, WatchdogFindingChanged, ElementUnparked, RequestForgotten,
+              NodeRemoved, TenantsForgotten, JobAsked, KeyCreated, KeyRevoked, RoleBound, KeyForgotten,
+              NodeTicketCreated, NodeTicketForgotten, NodeAdmitted, NodeRenewed, NodeRevoked,
               PersonRecorded>{}};
   for (const Event& event : world_.events()) std::visit(visitor, event);
 }

@@ -10,12 +10,15 @@
 namespace gpusched::forecast {
 
 /// One possible future of a world: attempts start, end after the run times that are likely, and their devices
-/// come back. Tells of each placement. Pure; not thread-safe.
+/// come back. Tells of each placement, and of each promise to a job for which others are ended. Pure; not
+/// thread-safe.
 class Run {
  public:
   using Placed = std::function<void(JobId, Time)>;
+  using Promised = std::function<void(const Promise&)>;
   /// The `number`th of `options.runs`, of which each sees another part of what is likely for a job.
-  Run(World world, RunSource& source, const Options& options, uint32_t number, Placed placed);
+  Run(World world, RunSource& source, const Options& options, uint32_t number, Placed placed,
+      Promised promised = nullptr);
 
   enum class End : uint8_t {
     kAllStarted,  ///< No job waits any more, or `options.only` does not.
@@ -61,6 +64,7 @@ class Run {
   const Options& options_;
   const uint32_t number_;
   const Placed placed_;
+  const Promised promised_;
   std::priority_queue<Coming, std::vector<Coming>, std::greater<>> coming_;
   uint64_t order_ = 0;
   bool only_started_ = false;

@@ -14,6 +14,7 @@
 #include "api/views/state_views.h"
 #include "api/views/tenant_visibility.h"
 #include "base/limits.h"
+#include "base/text/civil_time.h"
 #include "forecast/changes.h"
 #include "host/core/refusals.h"
 #include "machines/machines.h"
@@ -151,6 +152,19 @@ void add_outlook(const machines::JobOutlook& outlook, ExplainView& out) {
   }
 }
 
+/// Adds that others are ended for the job if it still waits then.
+void add_ends(const State& state, const forecast::Estimate& estimate, const Viewer& viewer,
+              ExplainView& out) {
+  if (estimate.ends.empty()) return;
+  const JobId first = estimate.ends.front();
+  const std::size_t others = estimate.ends.size() - 1;
+  out.message += "; if it still waits at " + utc_text(estimate.ends_at) + ", it starts by ending " +
+                 viewer.name_of(state, first) +
+                 (others == 0 ? "" : " and " + std::to_string(others) + " more");
+  out.evidence.emplace_back("ends_jobs", static_cast<int64_t>(estimate.ends.size()));
+  if (viewer.sees(state, first)) out.evidence.emplace_back("ends_job", static_cast<int64_t>(first.value));
+}
+
 }  // namespace
 
 void HostBackend::explain_job(const CallerPtr& caller, JobId job, const std::string& tenant,
@@ -176,6 +190,7 @@ void HostBackend::explain_job(const CallerPtr& caller, JobId job, const std::str
           const forecast::Estimate* estimate = made.find(out.id);
           if (estimate == nullptr && array.valid()) estimate = made.find(array);
           out.estimate = view_of(made, estimate, viewer);
+          if (estimate != nullptr) add_ends(table.world().state(), *estimate, viewer, out);
           if (forecast::subject_of(table.world().state(), out.id).valid()) {
             forecast::World scratch = table.world().copy();
             out.changes = changes_of(scratch, out.id, viewer.sees_all());

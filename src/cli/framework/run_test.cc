@@ -935,6 +935,24 @@ TEST(Explaining, GivesReasonAndWayOut) {
             "Would help:      a job ends, a node is added\n");
 }
 
+TEST(Explaining, SaysWhomItStartsByEnding) {
+  const auto starts = [](const std::string& evidence) {
+    const Ran ran = run_against(
+        [&](const Request&) {
+          return Reply{.body = R"({"job_id":"job-5","state":"pending","evidence":)" + evidence +
+                               R"(,"estimate":{"made_at":"2025-01-31T09:00:00Z","p50":"2025-01-31T10:00:00Z",
+                                  "at_latest":"2025-01-31T11:00:00Z"}})"};
+        },
+        {"explain", "job-5"});
+    const std::size_t at = ran.out.find("at the latest");
+    return at == std::string::npos ? ran.out : ran.out.substr(at);
+  };
+  EXPECT_EQ(starts("{}"), "at the latest\n");
+  EXPECT_EQ(starts(R"({"ends_jobs":1,"ends_job":646})"), "at the latest, by ending job-646\n");
+  EXPECT_EQ(starts(R"({"ends_jobs":3,"ends_job":646})"), "at the latest, by ending job-646 and 2 more\n");
+  EXPECT_EQ(starts(R"({"ends_jobs":1})"), "at the latest, by ending a job of another tenant\n");
+}
+
 TEST(CliReference, IsWhatTheGrammarsSay) {
   if (std::getenv("GPUSCHED_WRITE_REFERENCE") != nullptr) {
     std::ofstream(GPUSCHED_CLI_REFERENCE_PATH, std::ios::binary) << reference_page();

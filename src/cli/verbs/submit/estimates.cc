@@ -39,6 +39,33 @@ constexpr EventWords kEvents[] = {
     {"BeginTime", "its begin time comes"},
 };
 
+/// ", by ending job-646 and 2 more"; empty: it starts without.
+std::string ends_text(const Json& evidence) {
+  const int64_t jobs = evidence["ends_jobs"].integer();
+  if (jobs == 0) return "";
+  const int64_t first = evidence["ends_job"].integer();
+  return ", by ending " +
+         (first == 0 ? std::string("a job of another tenant") : "job-" + std::to_string(first)) +
+         (jobs == 1 ? "" : " and " + std::to_string(jobs - 1) + " more");
+}
+
+/// When the job starts, as a forecast says.
+std::string estimate_text(const Json& estimate, Time now) {
+  const std::string half = moment_text(estimate["p50"], now);
+  const std::string later = moment_text(estimate["later_than"], now);
+  if (half.empty()) return later.empty() ? "not known" : "later than " + later;
+  const Time p50 = parse_rfc3339(estimate["p50"].text());
+  std::string text = p50 > now ? "in about " + format_duration((p50.ns - now.ns) / 1'000'000'000) + " (" +
+                                     format_local(p50) + ")"
+                               : half;
+  const Time p90 = parse_rfc3339(estimate["p90"].text());
+  const Time latest = parse_rfc3339(estimate["at_latest"].text());
+  if (latest.valid() && latest > p50) return text + ", " + format_relative(latest, now) + " at the latest";
+  if (p90.valid() && p90 > p50) return text + ", " + format_relative(p90, now) + " in nine of ten cases";
+  if (!p90.valid() && !later.empty()) return text + ", possibly later than " + later;
+  return text;
+}
+
 }  // namespace
 
 std::string start_text(const Json& answer, Time now) {
@@ -55,19 +82,7 @@ std::string start_text(const Json& answer, Time now) {
     const std::string start = moment_text(answer["estimated_start"], now);
     return start.empty() ? "" : start + ", if running jobs end as expected";
   }
-  const std::string half = moment_text(estimate["p50"], now);
-  const std::string later = moment_text(estimate["later_than"], now);
-  if (half.empty()) return later.empty() ? "not known" : "later than " + later;
-  const Time p50 = parse_rfc3339(estimate["p50"].text());
-  std::string text = p50 > now ? "in about " + format_duration((p50.ns - now.ns) / 1'000'000'000) + " (" +
-                                     format_local(p50) + ")"
-                               : half;
-  const Time p90 = parse_rfc3339(estimate["p90"].text());
-  const Time latest = parse_rfc3339(estimate["at_latest"].text());
-  if (latest.valid() && latest > p50) return text + ", " + format_relative(latest, now) + " at the latest";
-  if (p90.valid() && p90 > p50) return text + ", " + format_relative(p90, now) + " in nine of ten cases";
-  if (!p90.valid() && !later.empty()) return text + ", possibly later than " + later;
-  return text;
+  return estimate_text(estimate, now) + ends_text(answer["evidence"]);
 }
 
 bool has_no_start(const Json& answer) {
