@@ -44,6 +44,11 @@ Duration median_boot(const PoolRecord& record, Duration configured) {
   return milliseconds(sorted[sorted.size() / 2]);
 }
 
+std::string region_of(const provision::Pool& pool) {
+  const auto label = std::ranges::find(pool.shape.labels, provision::kRegionLabel, &Label::name);
+  return label == pool.shape.labels.end() ? std::string() : label->value;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Machines>> Machines::open(MachinesOptions options) {
@@ -571,6 +576,7 @@ void Machines::publish(const provision::Decisions& decisions) {
     const provision::Pool& of = pool.setup.pool;
     view.pools.push_back({.name = name,
                           .driver = pool.setup.driver,
+                          .region = region_of(of),
                           .minimum = of.minimum,
                           .maximum = of.maximum,
                           .machines = counts[name],

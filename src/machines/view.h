@@ -22,6 +22,7 @@ struct MachineView {
 };
 struct PoolView {
   std::string name, driver;
+  std::string region;  ///< Label `region` of its machines; empty: none.
   int64_t minimum = 0, maximum = 0, machines = 0;
   int64_t price_milli = 0, budget_milli = 0;
   int64_t cost_micro = 0;                    ///< Cost of all its machines, ever.

@@ -12,6 +12,8 @@ namespace gpusched::provision {
 
 /// Name of the label that a machine's agent has, with its pool as the value.
 inline constexpr std::string_view kPoolLabel = "pool";
+/// Name of the label that tells where a pool's machines are.
+inline constexpr std::string_view kRegionLabel = "region";
 /// Name of the label, of any value, by which an operator keeps a machine: it is neither drained nor returned.
 inline constexpr std::string_view kKeepLabel = "machine.keep";
 /// Author of the drains by which machines are returned, as nodes show it.

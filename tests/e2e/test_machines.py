@@ -110,6 +110,24 @@ def test_machines_are_as_many_as_the_jobs_need_and_never_more_than_the_maximum(s
     assert machines(world)["pools"][0]["requested_total"] == 2
 
 
+def test_a_job_for_a_region_brings_a_machine_of_that_region(site):
+    world = site(region="north")
+    file = world.scheduler.settings["MACHINES_POOLS_FILE"]
+    pools = json.loads(file.read_text())
+    pools["pools"].append({**pools["pools"][0], "name": "far", "region": "south", "price_per_hour": 7.2})
+    file.write_text(json.dumps(pools))
+    world.scheduler.start()
+    gate, job = gated(world, node_labels=["region=south"])
+    world.api().wait_for(job, "running")
+    assert [one["name"] for one in machines(world)["machines"]] == ["far-1"], "the cheaper pool is elsewhere"
+    assert native(world, "/v1/nodes/far-1")["labels"]["region"] == "south"
+    assert {pool["name"]: pool["region"] for pool in machines(world)["pools"]} == {"burst": "north", "far": "south"}
+    assert "south" in world.cli("machines", expected=0).stdout
+    gate.touch()
+    assert world.api().wait_for(job)["exit_code"] == 3
+    wait_no_machines(world)
+
+
 def test_a_drained_machine_is_returned_and_one_that_is_kept_is_not(site):
     world = site(minimum=1, idle_seconds=2)
     world.scheduler.start()

@@ -245,31 +245,13 @@ void PoolsReader::read_driver(const Members& found, const YAML::Node& entry, Poo
 }
 
 void PoolsReader::read_pool(const YAML::Node& entry) {
-  const Members found = members(entry, "a pool",
-                                {"name",
-                                 "driver",
-                                 "machine",
-                                 "minimum",
-                                 "maximum",
-                                 "price_per_hour",
-                                 "budget_per_hour",
-                                 "boot_seconds",
-                                 "boot_limit_seconds",
-                                 "idle_seconds",
-                                 "requests_max",
-                                 "poll_seconds",
-                                 "sweep_seconds",
-                                 "calls_per_minute",
-                                 "command",
-                                 "timeout_seconds",
-                                 "settings",
-                                 "resume",
-                                 "suspend",
-                                 "resume_fail",
-                                 "suspend_seconds",
-                                 "delay_ms",
-                                 "agent_options",
-                                 "folder"});
+  const Members found =
+      members(entry, "a pool",
+              {"name",         "driver",          "machine",         "region",        "minimum",
+               "maximum",      "price_per_hour",  "budget_per_hour", "boot_seconds",  "boot_limit_seconds",
+               "idle_seconds", "requests_max",    "poll_seconds",    "sweep_seconds", "calls_per_minute",
+               "command",      "timeout_seconds", "settings",        "resume",        "suspend",
+               "resume_fail",  "suspend_seconds", "delay_ms",        "agent_options", "folder"});
   if (!entry.IsMap()) return;
   PoolEntry out;
   provision::Pool& pool = out.pool;
@@ -283,6 +265,13 @@ void PoolsReader::read_pool(const YAML::Node& entry) {
     read_shape(found.at("machine"), pool.shape);
   } else {
     problem(entry, "it needs a `machine:`");
+  }
+  if (const std::string region = text(found, "region", entry, false); !region.empty()) {
+    std::vector<Label>& labels = pool.shape.labels;
+    if (std::ranges::find(labels, provision::kRegionLabel, &Label::name) != labels.end())
+      problem(found.at("region"), "`region:` is the label `region`, which `machine:` has, too: keep one");
+    labels.push_back({.name = std::string(provision::kRegionLabel), .value = region});
+    std::ranges::sort(labels, {}, &Label::name);
   }
   if (!found.contains("maximum")) problem(entry, "it needs a `maximum:`");
   pool.maximum = number(found, "maximum", 0, 0, kMachinesMax);

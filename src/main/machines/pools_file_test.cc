@@ -38,6 +38,7 @@ pools:
     suspend: [/opt/cloud/suspend]
     resume_fail: [/opt/cloud/failed]
     suspend_seconds: 90
+    region: south
     timeout_seconds: 45
     machine: {cpu_cores: 2, memory_mb: 4096}
     maximum: 2
@@ -65,6 +66,9 @@ pools:
   EXPECT_EQ(cloud.suspend, std::vector<std::string>{"/opt/cloud/suspend"});
   EXPECT_EQ(cloud.resume_fail, std::vector<std::string>{"/opt/cloud/failed"});
   EXPECT_EQ(cloud.suspend_time, seconds(90));
+  ASSERT_EQ(cloud.pool.shape.labels.size(), 1U);
+  EXPECT_EQ(cloud.pool.shape.labels.front().name + "=" + cloud.pool.shape.labels.front().value,
+            "region=south");
   EXPECT_EQ(cloud.timeout, seconds(45));
 }
 
@@ -95,6 +99,10 @@ TEST(PoolsFile, SaysAllThatIsWrongWithLines) {
       problem("pools:\n  - {name: a, driver: command, maximum: 1, machine: {cpu_cores: 1, memory_mb: 1}}")
           .find("it needs a `command:`"),
       std::string::npos);
+  EXPECT_NE(problem("pools:\n  - {name: a, driver: local, maximum: 1, region: x, "
+                    "machine: {cpu_cores: 1, memory_mb: 1, labels: {region: y}}}")
+                .find("which `machine:` has, too: keep one"),
+            std::string::npos);
   const std::string slurm = problem(
       "pools:\n  - {name: a, driver: slurm, maximum: 1, delay_ms: 5, resume: [resume], "
       "machine: {cpu_cores: 1, memory_mb: 1}}");

@@ -19,6 +19,7 @@ std::string money_text(double amount) {
 std::string pools_table(Session& session, const std::vector<Json>& pools) {
   Table table({{.title = "POOL"},
                {.title = "DRIVER", .drop_order = 2},
+               {.title = "REGION", .drop_order = 4},
                {.title = "MACHINES", .right = true},
                {.title = "MIN-MAX", .right = true},
                {.title = "PRICE/H", .right = true, .drop_order = 1},
@@ -34,7 +35,8 @@ std::string pools_table(Session& session, const std::vector<Json>& pools) {
       for (const Json& name : pool["orphans"].items())
         trouble += (trouble.ends_with(": ") ? "" : ", ") + name.text();
     }
-    table.add({pool["name"].text(), pool["driver"].text(), std::to_string(pool["machines"].integer()),
+    table.add({pool["name"].text(), pool["driver"].text(), pool["region"].text(),
+               std::to_string(pool["machines"].integer()),
                std::to_string(pool["minimum"].integer()) + "-" + std::to_string(pool["maximum"].integer()),
                money_text(pool["price_per_hour"].number()), money_text(pool["cost"].number()),
                format_duration(pool["boot_seconds"].integer()), trouble});

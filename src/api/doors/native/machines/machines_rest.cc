@@ -13,6 +13,7 @@ double of_micro(int64_t micro) { return static_cast<double>(micro) / 1e6; }
 void write_pool(const machines::PoolView& pool, v1::MachinePool& out) {
   out.set_name(pool.name);
   out.set_driver(pool.driver);
+  out.set_region(pool.region);
   out.set_minimum(pool.minimum);
   out.set_maximum(pool.maximum);
   out.set_machines(pool.machines);
