@@ -67,8 +67,8 @@ Result<std::string> Passphrase::get() {
   if (file_.empty() && ::isatty(STDIN_FILENO) != 1) {
     return Error{.code = ErrorCode::kNotFound,
                  .message =
-                     "a secret is sealed, and there is neither a terminal to ask for its passphrase nor "
-                     "a file; name one: --passphrase-file FILE"};
+                     "a sealed secret needs its passphrase, and there is neither a terminal to ask for "
+                     "it nor a file; name one: --passphrase-file FILE"};
   }
   Result<std::string> given = file_.empty() ? ask_secret("Passphrase: ") : private_line(file_);
   if (given) known_ = *given;

@@ -438,7 +438,7 @@ def test_a_sealed_key_is_opened_by_its_passphrase_alone(pilot, model):
     assert stat.S_IMODE(sealed.stat().st_mode) == 0o600 and b"the-key" not in sealed.read_bytes()
     pilot.model["key_file"] = str(sealed)
     pilot.write()
-    assert "neither a terminal to ask for its passphrase nor a file" in pilot.ask("run").stderr
+    assert "neither a terminal to ask for it nor a file" in pilot.ask("run").stderr
     pilot.more["passphrase_file"] = str(words)
     words.write_text("another one\n")
     pilot.write()
