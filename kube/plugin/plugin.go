@@ -41,6 +41,7 @@ var (
 	_ fwk.PreEnqueuePlugin  = &GpuScheduler{}
 	_ fwk.EnqueueExtensions = &GpuScheduler{}
 	_ fwk.PreFilterPlugin   = &GpuScheduler{}
+	_ fwk.FilterPlugin      = &GpuScheduler{}
 	_ fwk.PostFilterPlugin  = &GpuScheduler{}
 	_ fwk.ReservePlugin     = &GpuScheduler{}
 	_ fwk.PermitPlugin      = &GpuScheduler{}
@@ -93,18 +94,20 @@ func (q queue) Reject(uid types.UID, reason string) {
 	}
 }
 
-// cycle is the decision of the engine that a scheduling cycle carries out.
-type cycle string
+// cycle is the decision of the engine that a scheduling cycle carries out, and its node.
+type cycle struct{ decision, node string }
 
 // Clone implements fwk.StateData.
 func (c cycle) Clone() fwk.StateData { return c }
 
-func decisionOf(state fwk.CycleState) string {
+func cycleOf(state fwk.CycleState) cycle {
 	if data, err := state.Read(Name); err == nil {
-		return string(data.(cycle))
+		return data.(cycle)
 	}
-	return ""
+	return cycle{}
 }
+
+func decisionOf(state fwk.CycleState) string { return cycleOf(state).decision }
 
 // Name implements fwk.Plugin.
 func (*GpuScheduler) Name() string { return Name }
@@ -129,8 +132,17 @@ func (g *GpuScheduler) PreFilter(_ context.Context, state fwk.CycleState, pod *c
 	if !ok {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "waits for the GPU engine")
 	}
-	state.Write(Name, cycle(decision))
+	state.Write(Name, cycle{decision, node})
 	return &fwk.PreFilterResult{NodeNames: sets.New(node)}, nil
+}
+
+// Filter refuses every node but the engine's. Upstream tries the node that a pod's status nominates before those that
+// PreFilter leaves, and what it nominated there for an earlier decision may have stayed.
+func (*GpuScheduler) Filter(_ context.Context, state fwk.CycleState, _ *corev1.Pod, node fwk.NodeInfo) *fwk.Status {
+	if node.Node().Name != cycleOf(state).node {
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "the GPU engine chose another node")
+	}
+	return nil
 }
 
 // PreFilterExtensions implements fwk.PreFilterPlugin: another pod on the node changes nothing.

@@ -45,6 +45,17 @@ def test_a_refusal_by_a_taint_goes_back_to_the_engine_in_upstreams_words(cluster
     assert job_of(pod) == job  # The same job: a refusal costs no retry and no place in line.
 
 
+def test_a_node_that_was_nominated_before_is_not_tried_again(cluster, namespace):
+    nodes = {zone: cluster.add_node(gpus=1, labels={"zone": zone}) for zone in "ab"}
+    cluster.pod(namespace)
+    cluster.wait_message(namespace, "pod", "does not exist")
+    cluster.patch(f"/api/v1/namespaces/{namespace}/pods/pod/status", {"status": {"nominatedNodeName": nodes["a"]}})
+    cluster.claim(namespace, selector={"matchLabels": {"zone": "b"}})
+    pod = cluster.wait_bound(namespace)
+    assert pod["spec"]["nodeName"] == nodes["b"]
+    assert cluster.engine.api().job(job_of(pod))["attempts"] == 1
+
+
 def test_a_refusal_for_want_of_processors_says_so(cluster, namespace):
     node = cluster.add_node(gpus=1, cpu="1")
     cluster.claim(namespace)
