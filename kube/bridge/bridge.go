@@ -124,6 +124,7 @@ type Bridge struct {
 	eventTold   map[types.UID]string            // What the last event of a pod says.
 	refusals    map[types.UID]string            // Why the engine or this program does not take the pod as it is.
 	nodes       map[string]*node
+	selected    map[string]bool // Keys of labels by which claims select nodes.
 	strays      map[string]bool // Jobs that belonged to no pod at the last look.
 	process     string          // Tells the submissions of this process from those of others.
 	watching    bool            // The engine tells of changes of jobs.
@@ -145,7 +146,7 @@ func New(options Options) (*Bridge, error) {
 		troubles: map[string]string{engineName: "the GPU engine was not asked yet"},
 		attempts: map[types.UID]*attempt{}, jobs: map[types.UID]*job{}, gangJobs: map[types.UID]*job{},
 		gangTold: map[types.NamespacedName]string{}, eventTold: map[types.UID]string{},
-		refusals: map[types.UID]string{}, nodes: map[string]*node{}, submissions: map[types.UID]int{},
+		selected: map[string]bool{}, refusals: map[types.UID]string{}, nodes: map[string]*node{}, submissions: map[types.UID]int{},
 		submitting: map[types.UID][]earlyOrder{}, process: rand.Text()}
 	core := options.Shared.Core().V1()
 	b.pods, b.podLister = core.Pods().Informer(), core.Pods().Lister()
@@ -195,6 +196,7 @@ func (b *Bridge) handle(nodes cache.SharedIndexInformer) error {
 		}
 	}).DeleteFunc})
 	add(b.claims, on(func(claim *v1.GpuClaim) {
+		b.noteSelector(claim)
 		b.claimQueue.Add(types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name})
 		b.touchPodsOf(claim.Namespace, claim.Name)
 		b.touchGang(claim.Namespace, claim.Spec.GangRef)

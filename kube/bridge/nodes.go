@@ -20,6 +20,7 @@ import (
 
 const (
 	devicesMax = 64 // The engine counts the devices of a node in one word.
+	labelsMax  = 62 // The engine keeps 64 of a node: these, the mark of this program, and the node's name.
 	goneFor    = time.Minute
 	nodeGone   = "the cluster has no such node any more"
 )
@@ -155,12 +156,61 @@ func deviceOffer(uuid, model string, memoryMB int64, condition pb.DeviceConditio
 	return &pb.Device{Uuid: uuid, Model: model, MemoryMb: memoryMB, Condition: condition, Detail: detail}
 }
 
+// labelPrefixFeatures begins the labels that Node Feature Discovery puts on nodes by the dozen.
+const labelPrefixFeatures = "feature.node.kubernetes.io/"
+
+// The labels that the engine is told: all; of too many those first that claims select nodes by, and features last.
+func labelsOf(all map[string]string, selected map[string]bool) map[string]string {
+	if len(all) <= labelsMax {
+		return all
+	}
+	rank := func(key string) int {
+		switch {
+		case selected[key]:
+			return 0
+		case !strings.HasPrefix(key, labelPrefixFeatures):
+			return 1
+		}
+		return 2
+	}
+	keys := slices.SortedFunc(maps.Keys(all), func(a, b string) int {
+		if order := rank(a) - rank(b); order != 0 {
+			return order
+		}
+		return compareText(a, b)
+	})
+	told := map[string]string{}
+	for _, key := range keys[:labelsMax] {
+		told[key] = all[key]
+	}
+	return told
+}
+
+// Notes by which labels the claim selects nodes. The engine is told of labels that it may not know yet.
+func (b *Bridge) noteSelector(claim *v1.GpuClaim) {
+	if claim.Spec.Selector == nil {
+		return
+	}
+	b.mutex.Lock()
+	before := len(b.selected)
+	for key := range claim.Spec.Selector.MatchLabels {
+		b.selected[key] = true
+	}
+	changed := len(b.selected) > before
+	b.mutex.Unlock()
+	if changed {
+		for _, object := range b.nodeStatuses.GetStore().List() {
+			b.nodeQueue.Add(object.(*v1.GpuNodeStatus).Name)
+		}
+	}
+}
+
 // Devices are at the index that is their id, so that ids mean the same in claims, leases and the engine. With the mutex
 // held.
 func (b *Bridge) inventoryOf(object *corev1.Node, status *v1.GpuNodeStatus) inventory {
 	now := inventory{labels: map[string]string{labelKubernetes: "true"},
 		cpuMilli: object.Status.Allocatable.Cpu().MilliValue(), memoryMB: object.Status.Allocatable.Memory().Value() >> 20}
-	maps.Copy(now.labels, object.Labels)
+	maps.Copy(now.labels, labelsOf(object.Labels, b.selected))
 	count := 0
 	byID := map[int]*v1.NodeDevice{}
 	for i := range status.Status.Devices {

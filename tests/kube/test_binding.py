@@ -140,6 +140,17 @@ def test_priority_class_and_selector_reach_the_engine(cluster, namespace):
     assert job["spec"]["name"] == f"{namespace}/pod"
 
 
+def test_a_node_with_very_many_labels_is_found_by_each(cluster, namespace):
+    labels = {f"feature.node.kubernetes.io/cpu-{i:03}": "true" for i in range(100)}
+    cluster.add_node(gpus=1)
+    node = cluster.add_node(gpus=1, labels={**labels, "zone": "far"})
+    for name, selected in (("feature", "feature.node.kubernetes.io/cpu-099"), ("zone", "zone")):
+        cluster.claim(namespace, name, selector={"matchLabels": {selected: {**labels, "zone": "far"}[selected]}})
+        cluster.pod(namespace, name, name)
+        assert cluster.wait_bound(namespace, name)["spec"]["nodeName"] == node
+        cluster.finish(namespace, name)
+
+
 def test_a_namespace_names_its_tenant(cluster):
     status, answer, _ = cluster.engine.api().call("POST", "/v1/tenants", {"name": "lab"})
     assert status in (200, 201), answer
