@@ -90,7 +90,7 @@ class WildCommands {
     command.priority = std::clamp(job->priority + static_cast<int32_t>(prng().between(-1, 1)),
                                   -limits::kPriorityMax, limits::kPriorityMax);
     command.max_runtime = job->max_runtime;
-    command.parts = state.class_of(*job).parts;
+    command.parts = as_requested(state.class_of(*job).parts);
     Part& part = command.parts[prng().below(command.parts.size())];
     part.booking = 0;
     switch (prng().below(6)) {
