@@ -54,9 +54,9 @@ int exit_like(const Session& session, const std::string& job, const Json& record
 Reply wait_until_final(Session& session, const std::string& job, Time until = kNever);
 /// The job's record once it runs, is held or is over. Says on standard error why it waits.
 Reply wait_until_running(Session& session, const std::string& job);
-/// As wait_until_final, and meanwhile copies the job's standard output and standard error to ours, from `attempt` on (0:
-/// from the latest on), or of `attempt` alone when `one_attempt`. At `until` the process ends with
-/// kExitWaitedInVain and one line, which names the span `timeout`.
+/// As wait_until_final, and meanwhile copies the job's standard output and standard error to ours, from
+/// `attempt` on (0: from the latest on), or of `attempt` alone when `one_attempt`. At `until` the process
+/// ends with kExitWaitedInVain and one line, which names the span `timeout`.
 Reply show_until_final(Session& session, const std::string& job, int64_t attempt, bool one_attempt,
                        Time until = kNever, const std::string& timeout = {});
 /// Two lines: the commands that attach to a job that continues, and that cancel it.
