@@ -172,7 +172,9 @@ exit $status
     wrapper.chmod(0o755)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), NothingThere)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    environment = {"PATH": str(wrapper.parent), "HOME": str(folder / "home"), "USER": "user",
+    # A line stands alone here: what the lines before it put into variables are jobs.
+    environment = dict.fromkeys(re.findall(r"(?m)^(?:[$] )?([a-z_]+)=[$][({]", "\n".join(PAGES.values())), "job-12")
+    environment |= {"PATH": str(wrapper.parent), "HOME": str(folder / "home"), "USER": "user",
                    "GPU_SCHEDULER_URL": f"http://127.0.0.1:{server.server_port}"}
     for name in re.findall(r"(?<![\w/.])(?:\./)?([\w-]+\.(?:sh|py|tar|ndjson))", "\n".join(PAGES.values())):
         (folder / "here" / name).write_text('{"command":["true"]}\n' if name.endswith("ndjson") else "true\n")
@@ -304,7 +306,8 @@ def test_every_yaml_block_is_a_configuration(settings, tmp_path):
 def test_every_setting_that_a_page_names_exists(settings):
     missing = []
     for page in sorted((ROOT / "docs").rglob("*.md")) + [ROOT / "README.md"]:
-        if "adr" not in page.parts and page.name != "kubernetes.md":  # That page's settings are the chart's: tests/kube.
+        # Those pages' settings are the chart's and gpu-pilot's: tests/kube, test_pilot.
+        if "adr" not in page.parts and page.name not in ("kubernetes.md", "pilot.md"):
             for span in re.findall(r"`([^`\n]+)`", page.read_text()):
                 found = re.match(r"([a-z]+)\.([a-z_]+)(\*?)(?=$|[:= ])", span)
                 if found and found[1] in settings and found[2] not in ("h", "lock", "sock", "token", "yaml"):

@@ -78,10 +78,11 @@ class Lives:
         """False: it was not taken."""
         name = f"job {len(self.sent)}"
         self.sent.add(name)
-        padding = "x" * self.rng.choice([10, 1_000, 1_000_000, 1_000_000])
+        size = self.rng.choice([10, 1_000, 1_000_000, 1_000_000])
+        padding = {f"PADDING_{at}": "x" * min(size - at, 100_000) for at in range(0, size, 100_000)}
         try:
             status, body, _ = self.scheduler.api().call(
-                "POST", "/api/v1/jobs", {"name": name, "command": ["true"], "environment": {"PADDING": padding}})
+                "POST", "/api/v1/jobs", {"name": name, "command": ["true"], "environment": padding})
         except (OSError, http.client.HTTPException):
             return False
         if status == 503:  # A file could not be made, by the fault that was drawn.
