@@ -15,8 +15,8 @@ import (
 
 // Ends of pods at the engine's word: because their job is cancelled, or because another job gets their devices.
 
-// stop ends a bound pod. An event says first that it is ended for another job; the API server then notes the disruption in
-// the pod's conditions, where controllers of pods look for it.
+// stop ends a bound pod. An event says first that it is ended for another job; the API server then notes the disruption
+// in the pod's conditions, where controllers of pods look for it.
 func (b *Bridge) stop(ctx context.Context, pod *corev1.Pod, id string) error {
 	one, err := b.options.Engine.Job(ctx, id)
 	switch {
@@ -28,8 +28,8 @@ func (b *Bridge) stop(ctx context.Context, pod *corev1.Pod, id string) error {
 	return b.evict(ctx, pod)
 }
 
-// Asks the API server to end the pod, with the pod's own grace. A PodDisruptionBudget may refuse: it is asked again, and the
-// pod keeps its devices until it has ended.
+// Asks the API server to end the pod, with the pod's own grace. A PodDisruptionBudget may refuse: it is asked again,
+// and the pod keeps its devices until it has ended.
 func (b *Bridge) evict(ctx context.Context, pod *corev1.Pod) error {
 	eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}}

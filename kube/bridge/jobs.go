@@ -13,8 +13,8 @@ import (
 )
 
 // Reports of the engine about jobs. Its orders come by the nodes' connections; this is for what is told nowhere else:
-// that a job is over without ever having been placed, why it waits, and where it stands in line. Changes of a job's state
-// come by the engine's watch at once. Why it waits is no change of its state, so it is asked for at times.
+// that a job is over without ever having been placed, why it waits, and where it stands in line. Changes of a job's
+// state come by the engine's watch at once. Why it waits is no change of its state, so it is asked for at times.
 
 const (
 	refreshEvery = 15 * time.Second
@@ -238,8 +238,8 @@ func (j *job) pods() []types.UID {
 	return uids
 }
 
-// ended says whether somebody with a right to it said in the engine that this work is to end. A job that lost its place to
-// another one before its pod was bound is over as well, and its pod waits again.
+// ended says whether somebody with a right to it said in the engine that this work is to end. A job that lost its place
+// to another one before its pod was bound is over as well, and its pod waits again.
 func (j *job) ended() bool { return j.state == pb.JobState_JOB_STATE_CANCELLED && !j.preempted }
 
 // reason says why the job waits.

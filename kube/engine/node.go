@@ -303,8 +303,8 @@ func (n *Node) ended() []*pb.AttemptOnNode {
 	return attempts
 }
 
-// HasEnded says whether the end of this attempt is reported and the engine has not acknowledged it: its orders about the
-// attempt are older than that.
+// HasEnded says whether the end of this attempt is reported and the engine has not acknowledged it: its orders about
+// the attempt are older than that.
 func (n *Node) HasEnded(key *pb.AttemptKey, placedAt int64) bool {
 	n.mutex.Lock()
 	defer n.mutex.Unlock()

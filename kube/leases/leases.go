@@ -126,8 +126,8 @@ func (s *Store) create(ctx context.Context, d *Decision, name string) (*coordina
 		case lease.Annotations[v1.AnnotationAttempt] == d.Name:
 			return lease, false, nil
 		}
-		// It is of another decision about the pod. Whoever made that wrote it into the pod's record before the lease, and
-		// binds the pod only while it stands there.
+		// It is of another decision about the pod. Whoever made that wrote it into the pod's record before the lease,
+		// and binds the pod only while it stands there.
 		if current, err := d.IsCurrent(ctx); err != nil || !current {
 			return nil, false, errors.Join(err, fmt.Errorf("lease %s/%s is of another decision about the pod",
 				d.Pod.Namespace, name))
@@ -159,8 +159,8 @@ func (s *Store) check(ctx context.Context, mine *coordinationv1.Lease) error {
 	return nil
 }
 
-// Whether another lease was certainly created after mine, by a program of this kind, which then finds mine and gives its
-// own up. Such programs never change a lease; of one that was changed it is not known when it was created.
+// Whether another lease was certainly created after mine, by a program of this kind, which then finds mine and gives
+// its own up. Such programs never change a lease; of one that was changed it is not known when it was created.
 func isLater(other, mine *coordinationv1.Lease) bool {
 	if other.Labels[v1.LabelManaged] != "true" || other.Annotations[v1.AnnotationAttempt] == "" ||
 		other.Spec.RenewTime != nil || other.Spec.LeaseTransitions != nil {
@@ -170,8 +170,8 @@ func isLater(other, mine *coordinationv1.Lease) bool {
 	return err == nil && order > 0
 }
 
-// Drop removes the leases of these devices that the pod holds by the decision of this name. Leases that are gone, somebody
-// else's, or of another decision, are no error.
+// Drop removes the leases of these devices that the pod holds by the decision of this name. Leases that are gone,
+// somebody else's, or of another decision, are no error.
 func (s *Store) Drop(ctx context.Context, namespace string, pod types.UID, node string, ids []int32, decision string) error {
 	var failed error
 	for _, id := range ids {

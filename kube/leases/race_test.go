@@ -78,8 +78,8 @@ func race(ctx context.Context, racers [2]racer, node string, ids []int32) (winne
 	return 0, draws, fmt.Errorf("%s: nobody wins", node)
 }
 
-// Two schedulers on a real API server race for the same devices, from two namespaces: one has them each time, and the other
-// has none. tests/kube/test_races.py says where the API server is and how many races there are.
+// Two schedulers on a real API server race for the same devices, from two namespaces: one has them each time, and the
+// other has none. tests/kube/test_races.py says where the API server is and how many races there are.
 func TestOfTwoWhoRaceForDevicesOneHasThem(t *testing.T) {
 	kubeconfig := os.Getenv("GPUSCHED_RACE_KUBECONFIG")
 	if kubeconfig == "" {

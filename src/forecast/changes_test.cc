@@ -50,6 +50,17 @@ class Changes : public ::testing::Test {
   }
 
   TestEngine engine;
+
+  struct Tenants {
+    TenantId low, high;
+  };
+  /// The high one's jobs may have the low one's ended.
+  Tenants tenants_of_which_one_preempts() {
+    const Tenants made{.low = engine.add_tenant("low"), .high = engine.add_tenant("high")};
+    engine.apply(UpdateTenant{.tenant = made.low, .given = kTenantAllowPreemption, .allow_preemption = true});
+    engine.apply(UpdateTenant{.tenant = made.high, .given = kTenantCanPreempt, .can_preempt_others = true});
+    return made;
+  }
 };
 
 TEST_F(Changes, FewerGpusAsManyAsThereAre) {
@@ -233,10 +244,7 @@ TEST_F(Changes, AGuaranteeThatIsUsedIsNotOffered) {
 
 TEST_F(Changes, AForecastNamesWhomTheJobEndsIfItStillWaits) {
   engine.add_node("n1", {.gpus = 2});
-  const TenantId low = engine.add_tenant("low");
-  const TenantId high = engine.add_tenant("high");
-  engine.apply(UpdateTenant{.tenant = low, .given = kTenantAllowPreemption, .allow_preemption = true});
-  engine.apply(UpdateTenant{.tenant = high, .given = kTenantCanPreempt, .can_preempt_others = true});
+  const auto [low, high] = tenants_of_which_one_preempts();
   const JobId victim = engine.run({.gpus = 2, .tenant = low});
   const JobId waits = engine.submit({.gpus = 1, .priority = 100, .tenant = high});
   const JobId lesser = engine.submit({.gpus = 1, .tenant = low});
@@ -258,10 +266,7 @@ TEST_F(Changes, AForecastNamesWhomTheJobEndsIfItStillWaits) {
 
 TEST_F(Changes, ATrialNamesWhomItWouldEnd) {
   engine.add_node("n1", {.gpus = 2});
-  const TenantId low = engine.add_tenant("low");
-  const TenantId high = engine.add_tenant("high");
-  engine.apply(UpdateTenant{.tenant = low, .given = kTenantAllowPreemption, .allow_preemption = true});
-  engine.apply(UpdateTenant{.tenant = high, .given = kTenantCanPreempt, .can_preempt_others = true});
+  const auto [low, high] = tenants_of_which_one_preempts();
   const JobId victim = engine.run({.gpus = 2, .tenant = low});
   engine.advance(hours(1));
   World scratch = world();

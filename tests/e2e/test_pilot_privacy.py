@@ -163,8 +163,8 @@ def test_a_capture_sees_two_destinations_and_no_secret(cable, pilot):
             one["sent"] for one in pilot.audit() if one.get("to") == url and "sent" in one)
 
 
-# A program of the user's own, which the pilot starts and does not hold: a datagram to somebody else, and a secret to the
-# model's port in two pieces.
+# A program of the user's own, which the pilot starts and does not hold: a datagram to somebody else, and a secret to
+# the model's port in two pieces.
 LEAK = """#!/bin/sh
 exec python3 -c '
 import socket, time
